@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
+TYPES = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+}
 _NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -87,6 +98,8 @@ def stored(values: np.ndarray, kind: str = "F32") -> Stored:
     if kind.endswith("_K"):
         return Stored(kind, rows.shape, k_blocks(kind, rows.size // 256))
     groups = rows.reshape(-1, 32)
+    if kind.endswith("_1"):
+        return Stored(kind, rows.shape, _with_minima(groups, kind).tobytes())
     most = {"Q8_0": 127, "Q5_0": -16, "Q4_0": -8}[kind]
     place = np.abs(groups).argmax(axis=1)[:, None]
     scales = (np.take_along_axis(groups, place, axis=1) / most).astype(np.float16)
@@ -102,6 +115,23 @@ def stored(values: np.ndarray, kind: str = "F32") -> Stored:
             parts.append(np.packbits(whole >> 4, axis=1, bitorder="little"))
         parts.append(whole[:, :16] & 15 | (whole[:, 16:] & 15) << 4)
     return Stored(kind, rows.shape, np.concatenate(parts, axis=1).tobytes())
+
+
+def _with_minima(groups: np.ndarray, kind: str) -> np.ndarray:
+    """Groups as blocks of Q4_1 or Q5_1."""
+    most = {"Q4_1": 15, "Q5_1": 31}[kind]
+    least = groups.min(axis=1, keepdims=True).astype(np.float16)
+    scales = ((groups.max(axis=1, keepdims=True) - least.astype(np.float32)) / most).astype(np.float16)
+    numbers = np.rint((groups - least.astype(np.float32)) / np.maximum(scales.astype(np.float32), 1e-9))
+    whole = numbers.clip(0, most).astype(np.uint8)
+    fifth = [np.packbits(whole >> 4, axis=1, bitorder="little")] if kind == "Q5_1" else []
+    parts = [
+        scales.view(np.uint8),
+        least.view(np.uint8),
+        *fifth,
+        whole[:, :16] & 15 | (whole[:, 16:] & 15) << 4,
+    ]
+    return np.concatenate(parts, axis=1)
 
 
 def k_blocks(kind: str, count: int) -> bytes:

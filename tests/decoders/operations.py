@@ -48,29 +48,46 @@ def cached_attention(
     return result
 
 
-def dequantised(weight: np.ndarray, scales: np.ndarray, options: dict[str, Any]) -> np.ndarray:
-    """The values (N, K) of a quantised weight, written apart from the product's own function."""
+def dequantised(arrays: Sequence[np.ndarray], options: dict[str, Any]) -> np.ndarray:
+    """The values (N, K) of a quantised weight, written apart from the product's own function.
+
+    Args:
+        arrays: the weight, scales, multipliers, zero points or minima, and multipliers of the minima; those
+            that there are.
+        options: of the call.
+    """
+    weight, *others = arrays
+    asymmetry, multiplied = options.get("asymmetry", ""), options.get("multiplied", False)
     if options["bits"] == 8:
         numbers = weight.astype(np.float32)
     else:
-        numbers = (
-            np.stack([weight & 15, weight >> 4], axis=-1).reshape(len(weight), -1).astype(np.float32) - 8
-        )
-    return numbers * np.repeat(scales.astype(np.float32), options["group"], axis=1)
+        numbers = np.stack([weight & 15, weight >> 4], axis=-1).reshape(len(weight), -1).astype(np.float32)
+        numbers -= 0 if asymmetry else 8
+    # One of each for every element.
+    each = [
+        one.astype(np.float32).repeat(numbers.shape[1] // one.shape[1], axis=1)  # blocks or groups
+        for one in others
+    ]
+    scale = each.pop(0)
+    if multiplied:
+        scale = scale * each.pop(0)
+    if asymmetry == "zero":
+        return (numbers - each.pop(0)) * scale
+    if asymmetry == "minimum":
+        return numbers * scale + (each[0] * each[1] if multiplied else each[0])
+    return numbers * scale
 
 
-def quantised_dense(
-    rows: np.ndarray, weight: np.ndarray, scales: np.ndarray, options: dict[str, Any]
-) -> np.ndarray:
+def quantised_dense(rows: np.ndarray, *weight: Any) -> np.ndarray:
     """Rows (T, K) by a quantised weight: (T, N)."""
-    return rows @ dequantised(weight, scales, options).T
+    *arrays, options = weight
+    return rows @ dequantised(arrays, options).T
 
 
-def quantised_rows(
-    tokens: np.ndarray, weight: np.ndarray, scales: np.ndarray, options: dict[str, Any]
-) -> np.ndarray:
+def quantised_rows(tokens: np.ndarray, *weight: Any) -> np.ndarray:
     """Rows (T, K) of a quantised embedding."""
-    return dequantised(weight[tokens], scales[tokens], options)
+    *arrays, options = weight
+    return dequantised([one[tokens] for one in arrays], options)
 
 
 def register() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import tvm
@@ -23,7 +24,27 @@ from host.importers.decoders.description import (
     Vector,
 )
 from host.importers.decoders.folder import ModelFolder
-from host.importers.decoders.quantise import GROUP, Quantised, QuantisedPart, quantise
+from host.importers.decoders.quantise import GROUP, Form, Quantised, QuantisedPart, quantise
+
+
+@dataclass(frozen=True, eq=False)
+class WeightConstants:
+    """The constants of neighbouring parts of a product that have one form.
+
+    Attributes:
+        parts: of the product.
+        form: None where the weight is float32.
+        arrays: the weight (N, K); the arrays of a `Quantised` where it is one.
+    """
+
+    parts: tuple[Matrix, ...]
+    form: Form | None
+    arrays: tuple[relax.Constant, ...]
+
+    @property
+    def rows(self) -> int:
+        """Outputs."""
+        return sum(part.rows for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +52,11 @@ class ProductConstants:
     """The constants of one product.
 
     Attributes:
-        bits: 8 or 4; 0 where the weight is float32.
-        weight: (N, K), or packed where it is quantised.
-        scales: of a quantised weight.
+        weights: one after the other along the outputs.
         bias: (N); None without.
     """
 
-    bits: int
-    weight: relax.Constant
-    scales: relax.Constant | None
+    weights: tuple[WeightConstants, ...]
     bias: relax.Constant | None
 
 
@@ -100,32 +117,33 @@ class Constants:
     def quantised_parts(self, weights: DecoderWeights) -> Iterator[QuantisedPart]:
         """The matrices that are quantised, each once."""
         for product in weights.products():
-            made = self.product(product)
-            if made.scales is None:
-                continue
-            weight, scales = np.from_dlpack(made.weight.value), np.from_dlpack(made.scales.value)
-            begin = 0
-            for part in product.parts:
-                rows = slice(begin, begin + part.rows)
-                yield QuantisedPart(part, Quantised(made.bits, weight[rows], scales[rows]))
-                begin += part.rows
+            for made in self.product(product).weights:
+                if made.form is None:
+                    continue
+                arrays = [np.from_dlpack(one.value) for one in made.arrays]
+                begin = 0
+                for part in made.parts:
+                    rows = slice(begin, begin + part.rows)
+                    yield QuantisedPart(part, Quantised.of(made.form, [one[rows] for one in arrays]))
+                    begin += part.rows
 
     def _made(self, product: Product) -> ProductConstants:
         bias = None
         if product.biases:
             bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
-        bits = product_bits(self._folder, product, self.bits)
-        if not bits:
-            weight = np.empty((product.rows, product.columns), np.float32)
-            begin = 0
-            for part in product.parts:
-                weight[begin : begin + part.rows] = self._matrix(part)
-                begin += part.rows
-            return ProductConstants(0, constant(weight), None, bias)
-        parts = [self._quantised(part, bits) for part in product.parts]
-        weight = np.concatenate([part.weight for part in parts])
-        scales = np.concatenate([part.scales for part in parts])
-        return ProductConstants(bits, constant(weight), constant(scales), bias)
+        runs = groupby(product.parts, lambda part: part_form(self._folder, part, self.bits))
+        return ProductConstants(tuple(self._weights(form, tuple(parts)) for form, parts in runs), bias)
+
+    def _weights(self, form: Form | None, parts: tuple[Matrix, ...]) -> WeightConstants:
+        if form is not None:
+            made = zip(*(self._quantised(part, form.bits).arrays for part in parts), strict=True)
+            return WeightConstants(parts, form, tuple(constant(np.concatenate(one)) for one in made))
+        weight = np.empty((sum(part.rows for part in parts), parts[0].columns), np.float32)
+        begin = 0
+        for part in parts:
+            weight[begin : begin + part.rows] = self._matrix(part)
+            begin += part.rows
+        return WeightConstants(parts, None, (constant(weight),))
 
     def _quantised(self, part: Matrix, bits: int) -> Quantised:
         try:
@@ -151,21 +169,20 @@ def constant(values: np.ndarray) -> relax.Constant:
     return relax.const(tvm.runtime.tensor(np.ascontiguousarray(values)))
 
 
-def product_bits(folder: ModelFolder, product: Product, bits: int) -> int:
-    """Bits of the weight of a product; 0 for float32.
+def part_form(folder: ModelFolder, part: Matrix, bits: int) -> Form | None:
+    """The form of a matrix of a product; None for float32.
 
-    Weights that are quantised in the files keep their bits, and those beside them that are not stay as they
+    Weights that are quantised in the files keep their form, and those beside them that are not stay as they
     are. Others are quantised if that is asked for and their inputs are whole groups.
 
     Args:
         folder: with the weights.
-        product: of some of them.
+        part: one of them.
         bits: that are asked for; 0 for float32.
     """
     if folder.bits:
-        stored = [folder.weights[part.name].bits for part in product.parts]
-        return max(stored) if all(stored) else 0
-    return bits if product.columns % GROUP == 0 else 0
+        return folder.weights[part.name].form
+    return Form(bits) if bits and part.columns % GROUP == 0 else None
 
 
 def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None:
@@ -175,11 +192,10 @@ def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None
         ModelFileError: they take too much.
     """
     total = sum(4 * math.prod(shape) for _, shape in weights.tensors())
-    for product in weights.products():
-        own = product_bits(folder, product, bits)
-        if own:
-            elements = product.rows * product.columns
-            total -= elements * (32 - own) // 8 - 2 * elements // GROUP
+    for part in (part for product in weights.products() for part in product.parts):
+        form = part_form(folder, part, bits)
+        if form is not None:
+            total -= 4 * part.rows * part.columns - form.bytes_of(part.rows, part.columns)
     if total > LIMITS.bundle.file_bytes:
         raise ModelFileError(
             f"{folder.path}: its weights take {total / 2**30:.1f} GiB, a bundle holds at most "

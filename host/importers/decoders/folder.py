@@ -14,7 +14,7 @@ from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.importers.decoders.config import MAX_VOCABULARY, Config
 from host.importers.decoders.description import HEAD, DecoderWeights, Product
-from host.importers.decoders.packed.layout import FIELD, PackedLayout, read_layout
+from host.importers.decoders.packed.layout import FIELD, read_layout
 from host.importers.decoders.packed.tensor import packed_tensors
 from host.importers.decoders.safetensors_file import StoredTensor, read_header
 
@@ -56,7 +56,8 @@ class ModelFolder:
     @property
     def bits(self) -> int:
         """Bits of weights that are quantised in the files: the most that one has; 0 for none."""
-        return max((tensor.bits for tensor in self.weights.values()), default=0)
+        forms = (tensor.form for tensor in self.weights.values())
+        return max((form.bits for form in forms if form is not None), default=0)
 
     def check(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> None:
         """Refuse a folder without the weights of its model, or with others where it is to be exact.
@@ -122,11 +123,10 @@ def read_folder(path: Path) -> ModelFolder:
     config = Config(path.resolve(), _object(path / "config.json", _CONFIG_BYTES))
     weights = _weights(path)
     files = tuple(sorted({tensor.path for tensor in weights.values()}))
-    layout, notes = read_layout(config), []
+    layout = read_layout(config)
     if layout is not None:
         weights = packed_tensors(path, layout, weights)
         config = Config(path.resolve(), {key: one for key, one in config.values.items() if key != FIELD})
-        notes = _wider(layout, weights)
     tokenizer = path / TOKENIZER
     return ModelFolder(
         path,
@@ -135,17 +135,7 @@ def read_folder(path: Path) -> ModelFolder:
         files,
         tokenizer if tokenizer.is_file() else None,
         _end_tokens(path, config),
-        notes=tuple(notes),
     )
-
-
-def _wider(layout: PackedLayout, weights: Mapping[str, StoredTensor]) -> list[str]:
-    """A line where weights take more bits than in the files."""
-    packed = [tensor for tensor in weights.values() if tensor.bits]
-    wider = sum(tensor.bits > layout.bits for tensor in packed)
-    if not wider:
-        return []
-    return [f"{wider} of {len(packed)} weights of 4 bits with zero points take 8 bits, no value changed"]
 
 
 def _object(path: Path, most: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from host.importers.decoders.constants import Constants, ProductConstants
+from host.importers.decoders.constants import Constants, WeightConstants
 from host.importers.decoders.description import (
     DecoderDescription,
     DecoderWeights,
@@ -21,7 +21,7 @@ from host.importers.decoders.description import (
     Product,
     Rotary,
 )
-from host.importers.decoders.quantise import GROUP
+from host.importers.decoders.quantise import Form
 from host.model import TensorSpec
 
 # What the compiler reads the operations by.
@@ -204,12 +204,12 @@ class _Builder:
         return self._product(self._emit(relax.op.multiply(gate, up)), weights.down)
 
     def _embedding(self, rows: int, tokens: Any) -> Any:
-        table = self._constants.product(self._weights.embedding)
-        if table.scales is None:
-            value = self._emit(relax.op.take(table.weight, tokens, axis=0, mode="clip"))
+        (table,) = self._constants.product(self._weights.embedding).weights
+        if table.form is None:
+            value = self._emit(relax.op.take(table.arrays[0], tokens, axis=0, mode="clip"))
         else:
-            arguments = [tokens, table.weight, table.scales]
-            value = self._call(ROWS, arguments, _options(table), (rows, self._model.hidden))
+            shape = (rows, self._model.hidden)
+            value = self._call(ROWS, [tokens, *table.arrays], _options(table.form), shape)
         if self._model.embedding_scale == 1.0:
             return value
         return self._emit(relax.op.multiply(value, relax.const(self._model.embedding_scale, "float32")))
@@ -235,13 +235,16 @@ class _Builder:
     def _product(self, value: Any, product: Product) -> Any:
         """Rows (T, K) by the weight: (T, N)."""
         made = self._constants.product(product)
-        if made.scales is None:
-            weight = self._emit(relax.op.permute_dims(made.weight))
-            result = self._emit(relax.op.matmul(value, weight))
-        else:
-            shape = (_sizes(value)[0], product.rows)
-            result = self._call(DENSE, [value, made.weight, made.scales], _options(made), shape)
+        results = [self._weighed(value, one) for one in made.weights]
+        result = results[0] if len(results) == 1 else self._emit(relax.op.concat(results, axis=1))
         return result if made.bias is None else self._emit(relax.op.add(result, made.bias))
+
+    def _weighed(self, value: Any, weight: WeightConstants) -> Any:
+        """Rows (T, K) by the weight of one form."""
+        if weight.form is None:
+            return self._emit(relax.op.matmul(value, self._emit(relax.op.permute_dims(weight.arrays[0]))))
+        shape = (_sizes(value)[0], weight.rows)
+        return self._call(DENSE, [value, *weight.arrays], _options(weight.form), shape)
 
     def _call(
         self, name: str, arguments: Sequence[Any], options: dict[str, Any], shape: tuple[int, ...]
@@ -261,5 +264,8 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in value.ty.shape)
 
 
-def _options(made: ProductConstants) -> dict[str, Any]:
-    return {"bits": made.bits, "group": GROUP}
+def _options(form: Form) -> dict[str, Any]:
+    """What the operations are told of a form; the sizes of the arrays say the rest."""
+    options: dict[str, Any] = {"bits": form.bits, "group": form.group}
+    options |= {"asymmetry": form.asymmetry} if form.asymmetry else {}
+    return options | ({"multiplied": True} if form.multiplied else {})

@@ -1,12 +1,14 @@
-"""Weights as integers of 8 or 4 bits with a scale for each group of 32 along the inputs.
+"""Weights as integers of 8 or 4 bits with scales along the inputs: their forms, and rounding to one of them.
 
-Rounding to the nearest, symmetric. 8 bits: value = weight * scale. 4 bits: value = (nibble - 8) * scale, two
-nibbles a byte, the even element in the low one.
+Rounding is to the nearest, symmetric, with a scale for each 32. 8 bits: value = weight * scale. 4 bits: value
+= (nibble - 8) * scale, two nibbles a byte, the even element in the low one. Weights of files have other forms
+too (`Form`).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ import numpy as np
 from host.importers.decoders.description import Matrix
 
 GROUP = 32
+ZERO, MINIMUM = "zero", "minimum"
 BITS = {"": 0, "int8": 8, "int4": 4}
 # Elements that are worked on at a time, so that the copies on the way stay small.
 _BLOCK = 1 << 19
@@ -25,19 +28,81 @@ _LARGEST, _LEAST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).s
 _SHARES = (1.0, 0.95, 0.9, 0.85, 8 / 7)
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a matrix is quantised.
+
+    Values are number * scale; (number - zero) * scale with zero points; number * scale + minimum with minima.
+    A scale may be times a multiplier, and a minimum times another. All products of these are exact in
+    float32, so that the one sum of the last form is all that is rounded.
+
+    Attributes:
+        bits: of a number, 4 or 8. Of 4 bits, nibbles are 8 more than the numbers if the form is symmetric.
+        group: inputs that share multipliers, where there are some: 16 or 32.
+        block: inputs that share a scale, and a zero point or a minimum: a multiple of 32.
+        asymmetry: "zero", "minimum", or "" of a symmetric form.
+        multiplied: whether there are multipliers.
+    """
+
+    bits: int
+    group: int = GROUP
+    block: int = GROUP
+    asymmetry: str = ""
+    multiplied: bool = False
+
+    def bytes_of(self, rows: int, columns: int) -> int:
+        """Bytes of a matrix."""
+        zeros = {"": 0, ZERO: 1, MINIMUM: 2}[self.asymmetry]
+        multipliers = (2 if self.asymmetry == MINIMUM else 1) if self.multiplied else 0
+        others = (2 + zeros) * (columns // self.block) + multipliers * (columns // self.group)
+        return rows * (columns * self.bits // 8 + others)
+
+
 @dataclass(frozen=True, eq=False)
 class Quantised:
     """A quantised matrix.
 
     Attributes:
-        bits: 4 or 8.
+        form: of it.
         weight: (N, K/2) uint8 for 4 bits, (N, K) int8 for 8.
-        scales: (N, K/32) float16.
+        scales: (N, K/block) float16.
+        multipliers: (N, K/group) int8; None without, as the others.
+        zeros: (N, K/block) int8, from 0 to 16 for 4 bits.
+        minima: (N, K/block) float16.
+        minimum_multipliers: (N, K/group) int8.
     """
 
-    bits: int
+    form: Form
     weight: np.ndarray
     scales: np.ndarray
+    multipliers: np.ndarray | None = None
+    zeros: np.ndarray | None = None
+    minima: np.ndarray | None = None
+    minimum_multipliers: np.ndarray | None = None
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All that there are, in the order of the attributes, which is that of the compiler's operations."""
+        found = (
+            self.weight,
+            self.scales,
+            self.multipliers,
+            self.zeros,
+            self.minima,
+            self.minimum_multipliers,
+        )
+        return tuple(one for one in found if one is not None)
+
+    @classmethod
+    def of(cls, form: Form, arrays: Sequence[np.ndarray]) -> Quantised:
+        """A matrix out of `arrays`."""
+        weight, scales, *rest = arrays
+        names = ["multipliers"] if form.multiplied else []
+        if form.asymmetry == ZERO:
+            names.append("zeros")
+        elif form.asymmetry == MINIMUM:
+            names += ["minima", "minimum_multipliers"] if form.multiplied else ["minima"]
+        return cls(form, weight, scales, **dict(zip(names, rest, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,22 +146,33 @@ def quantise(values: np.ndarray, bits: int) -> Quantised:
     # NumPy lets other threads run while it computes.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _THREADS)) as executor:
         list(executor.map(fill, range(0, rows, step)))
-    return Quantised(bits, weight, scales)
+    return Quantised(Form(bits), weight, scales)
 
 
 def dequantise(matrix: Quantised) -> np.ndarray:
     """The values (N, K) float32 that a quantised matrix stands for."""
-    rows, columns = matrix.scales.shape[0], matrix.scales.shape[1] * GROUP
-    if matrix.bits == 8:
+    form, rows = matrix.form, len(matrix.scales)
+    if form.bits == 8:
         numbers = matrix.weight.astype(np.float32)
     else:
-        numbers = np.empty((rows, columns), np.float32)
+        numbers = np.empty((rows, 2 * matrix.weight.shape[1]), np.float32)
         numbers[:, 0::2] = matrix.weight & 15
         numbers[:, 1::2] = matrix.weight >> 4
-        numbers -= 8
-    groups = numbers.reshape(rows, -1, GROUP)
-    groups *= matrix.scales.astype(np.float32)[:, :, None]
-    return groups.reshape(rows, columns)
+        numbers -= 0 if form.asymmetry else 8
+    values = numbers.reshape(rows, -1, form.group if form.multiplied else form.block)
+    count = values.shape[1]
+    if matrix.zeros is not None:
+        values -= _of_groups(matrix.zeros, None, count)
+    values *= _of_groups(matrix.scales, matrix.multipliers, count)
+    if matrix.minima is not None:
+        values += _of_groups(matrix.minima, matrix.minimum_multipliers, count)
+    return numbers
+
+
+def _of_groups(blocks: np.ndarray, multipliers: np.ndarray | None, count: int) -> np.ndarray:
+    """Numbers of blocks, by multipliers of groups where there are some: (N, count, 1) float32."""
+    found = blocks.astype(np.float32).repeat(count // blocks.shape[1], axis=1)
+    return np.asarray(found if multipliers is None else found * multipliers)[:, :, None]
 
 
 def _eight(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from host.errors import EngineError
 from host.importers.decoders.description import Matrix
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.gguf.model import read_gguf
-from host.importers.decoders.quantise import Quantised, QuantisedPart, dequantise
+from host.importers.decoders.quantise import Form, Quantised, QuantisedPart, dequantise
 from host.language_file import language_format
 
 _FILES = ("plan.json", "weights.npz", "answers.npz", "error.json")
@@ -121,9 +121,9 @@ def _write(
     arrays: dict[str, np.ndarray] = {}
     for number, part in enumerate(quantised):
         matrix = part.matrix
-        entry = {"name": matrix.name, "shape": [matrix.rows, matrix.columns], "bits": part.values.bits}
-        parts.append({**entry, "transposed": matrix.transposed})
-        arrays |= {f"{number}/weight": part.values.weight, f"{number}/scales": part.values.scales}
+        stored = part.values.arrays
+        parts.append({"matrix": asdict(matrix), "form": asdict(part.values.form), "arrays": len(stored)})
+        arrays |= {f"{number}/{place}": one for place, one in enumerate(stored)}
     np.savez(archive, **arrays)  # type: ignore[arg-type]
     request = {
         "folder": str(folder.resolve()),
@@ -179,7 +179,7 @@ def _computed(request: dict[str, Any], archive: Path) -> dict[str, np.ndarray]:
     if floats and read.path.is_dir():
         model = _model_of_folder(path)
     else:
-        model = model_of_file(read, {entry["name"] for entry in request["parts"]})
+        model = model_of_file(read, {entry["matrix"]["name"] for entry in request["parts"]})
     if text is not None and floats:
         answers["original"] = logits_of(model, text)
     with np.load(archive) as arrays:
@@ -257,9 +257,8 @@ def model_of_file(read: ModelFolder, left: Collection[str] = ()) -> Any:
 
 def _parts(entries: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]) -> Iterator[QuantisedPart]:
     for number, entry in enumerate(entries):
-        packed = Quantised(entry["bits"], arrays[f"{number}/weight"], arrays[f"{number}/scales"])
-        rows, columns = entry["shape"]
-        yield QuantisedPart(Matrix(entry["name"], rows, columns, entry["transposed"]), packed)
+        stored = [arrays[f"{number}/{place}"] for place in range(entry["arrays"])]
+        yield QuantisedPart(Matrix(**entry["matrix"]), Quantised.of(Form(**entry["form"]), stored))
 
 
 def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:

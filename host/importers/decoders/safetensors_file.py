@@ -18,7 +18,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.strict_json import parse
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
-from host.importers.decoders.quantise import Quantised, quantise
+from host.importers.decoders.quantise import Form, Quantised, quantise
 
 _TYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _LENGTH_BYTES = 8
@@ -44,12 +44,16 @@ class StoredTensor:
     end: int
 
     @property
-    def bits(self) -> int:
-        """Bits of each value where the file has whole numbers with scales, 4 or 8; 0 of floating point."""
-        return 0
+    def form(self) -> Form | None:
+        """The form of the values where the file has whole numbers with scales; None of floating point."""
+        return None
 
     def quantised(self, name: str, bits: int) -> Quantised:
-        """The values (N, K) as whole numbers with a scale for each 32.
+        """The values (N, K) in the form of the file, or rounded to whole numbers with a scale for each 32.
+
+        Args:
+            name: of the tensor, for messages.
+            bits: of numbers that are rounded, 4 or 8; those of `form` where there is one.
 
         Raises:
             ModelFileError: see `read`.

@@ -15,9 +15,12 @@ from host.lowering.spec import GraphPass, OpSpec, Phase, Reader
 
 def _reader(operation: str) -> Reader:
     def read(builder: Builder, call: OperatorCall) -> Value:
-        """The importer's call: data, weight and scales, and "bits" and "group" as JSON."""
+        """The importer's call: data, weight, scales, what `WeightLayout.further` names, and JSON.
+
+        The JSON has "bits" and "group", and where they are there, "asymmetry" and "multiplied".
+        """
         *tensors, options = call.arguments
-        return builder.emit(operation, tensors, {"bits": json.loads(options.value)["bits"]}, call.outputs)[0]
+        return builder.emit(operation, tensors, json.loads(options.value), call.outputs)[0]
 
     return read
 

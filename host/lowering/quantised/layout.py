@@ -1,14 +1,24 @@
 """How weights of groups lie in memory, for the instructions of a processor.
 
-A weight (N, K) has a scale for each group of `GROUP` elements of a row. Rows are outputs, and L of them are
-one panel: each 32-bit lane of a vector belongs to an output. The elements of a group are taken `width` at a
-time, as many as the processor's instruction multiplies and adds up for each lane.
+The products of a group, mostly 32 elements of a row of a weight (N, K), are summed as integers. Rows are
+outputs, and L of them are one panel: each 32-bit lane of a vector belongs to an output. The elements of a
+group are taken `width` at a time, as many as the processor's instruction multiplies and adds up for each
+lane.
 
-    8 bits   (panels, groups, GROUP / width, L, width) int8
-    4 bits   (panels, groups, GROUP / width / 2, L, width) uint8: the low half of a byte is of an even step,
-             the high half of the step behind it, both 8 more than the number
+    8 bits   (panels, groups, group / width, L, width) int8
+    4 bits   (panels, groups, group / width / 2, L, width) uint8: the low half of a byte is of an even step,
+             the high half of the step behind it, both 8 more than the number where weights are symmetric
 
-Scales are (panels, groups, L) float16. Panels that are not full have rows of zeros.
+One group or several in a row are a block, which has a scale. A weight has the values
+
+    number * scale                                                            symmetric
+    (number - zero) * scale                                                   with zero points
+    number * scale * multiplier + minimum * multiplier of the minimum         with minima
+
+where blocks have zero points (int8) or minima (float16), and groups have multipliers (int8) of the scale and
+of the minimum of their block, as in the K types of GGML. Half bytes of symmetric weights are from -8 to 7,
+others from 0 to 15. Scales are (panels, blocks, L) float16, and so are the others, with groups or blocks.
+Panels that are not full have rows of zeros.
 """
 
 from __future__ import annotations
@@ -25,6 +35,8 @@ GROUP = 32
 LARGEST = 127 * 256 + 127
 # What a stored half byte is more than its number; also of whole bytes where an instruction takes no sign.
 HALF_OFFSET, BYTE_OFFSET = 8, 128
+# What blocks of weights that are not symmetric have beside their scales.
+ZERO, MINIMUM = "zero", "minimum"
 
 
 @dataclass(frozen=True)
@@ -37,20 +49,33 @@ class WeightLayout:
         instruction: how products of a group are added up: "u8s8" (four unsigned bytes by signed ones), "s8s8"
             (four signed bytes), "u4s8" (four half bytes by signed bytes, summed in 16 bits), "s16s16" (two
             numbers of 16 bits), or "plain" (one by one).
+        group: elements of a group, 16 or a multiple of it.
+        asymmetry: "zero", "minimum", or "" of symmetric weights.
+        multiplied: whether groups have multipliers.
     """
 
     bits: int
     lanes: int
     instruction: str
+    group: int = GROUP
+    asymmetry: str = ""
+    multiplied: bool = False
 
     @classmethod
-    def of(cls, bits: int, hardware: HardwareModel) -> WeightLayout:
+    def of(
+        cls,
+        bits: int,
+        hardware: HardwareModel,
+        group: int = GROUP,
+        asymmetry: str = "",
+        multiplied: bool = False,
+    ) -> WeightLayout:
         """The layout for a processor."""
         kind = hardware.dot_product
         if kind == "s16s16" and bits == 4:
             # Sums of two products of half bytes fit 16 bits, so that bytes are multiplied as they are.
             kind = "u4s8"
-        return cls(bits, max(4, hardware.lanes), kind or "plain")
+        return cls(bits, max(4, hardware.lanes), kind or "plain", group, asymmetry, multiplied)
 
     @property
     def width(self) -> int:
@@ -60,7 +85,7 @@ class WeightLayout:
     @property
     def steps(self) -> int:
         """Steps of a group."""
-        return GROUP // self.width
+        return self.group // self.width
 
     @property
     def vectors(self) -> int:
@@ -71,7 +96,7 @@ class WeightLayout:
     def offset(self) -> int:
         """The difference between stored elements and their numbers."""
         if self.bits == 4:
-            return HALF_OFFSET
+            return 0 if self.asymmetry else HALF_OFFSET
         return BYTE_OFFSET if self.instruction == "u8s8" else 0
 
     @property
@@ -89,6 +114,16 @@ class WeightLayout:
         """Numbers that a rounded activation is made of: two bytes, the second one counting 1/256, or one."""
         return 2 if self.activations == "int8" else 1
 
+    @property
+    def further(self) -> tuple[str, ...]:
+        """What an operation gets behind the weight and its scales, in this order."""
+        multipliers = ("multipliers",) if self.multiplied else ()
+        if self.asymmetry == ZERO:
+            return (*multipliers, "zeros")
+        if self.asymmetry == MINIMUM:
+            return (*multipliers, "minima", *(("minimum_multipliers",) if self.multiplied else ()))
+        return multipliers
+
     def packed(self, weight: np.ndarray) -> np.ndarray:
         """A weight as it lies in memory.
 
@@ -101,7 +136,7 @@ class WeightLayout:
             numbers = np.stack([rows & 15, rows >> 4], axis=-1).reshape(rows.shape[0], -1)
         elif self.offset:
             numbers = (rows.astype(np.int16) + self.offset).astype(np.uint8)
-        panels, groups = numbers.shape[0] // self.lanes, numbers.shape[1] // GROUP
+        panels, groups = numbers.shape[0] // self.lanes, numbers.shape[1] // self.group
         split = numbers.reshape(panels, self.lanes, groups, self.steps, self.width)
         ordered = split.transpose(0, 2, 3, 1, 4)
         if self.bits == 8:
@@ -109,7 +144,7 @@ class WeightLayout:
         return np.ascontiguousarray(ordered[:, :, 0::2] | (ordered[:, :, 1::2] << 4))
 
     def packed_scales(self, scales: np.ndarray) -> np.ndarray:
-        """Scales (N, groups) float16 as they lie in memory."""
+        """Scales (N, blocks), or other numbers of blocks or groups, as they lie in memory."""
         rows = _filled(scales, self.lanes, fill=0)
         return np.ascontiguousarray(rows.reshape(-1, self.lanes, rows.shape[1]).transpose(0, 2, 1))
 

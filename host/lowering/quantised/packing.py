@@ -23,29 +23,31 @@ def pack_quantised(graph: Graph, hardware: HardwareModel) -> Graph:
         return graph
     if hardware.gpu is not None:
         raise LoweringError("Quantised language models run on CPUs only; deploy with --processor cpu.")
-    packed: dict[tuple[Value, Value], tuple[WeightLayout, Value, Value]] = {}
+    packed: dict[tuple[Value, ...], tuple[WeightLayout, tuple[Value, ...]]] = {}
 
-    def weights_of(node: Node) -> tuple[WeightLayout, Value, Value]:
-        _, weight, scales = node.inputs
-        if (weight, scales) not in packed:
-            if weight.data is None or scales.data is None:
+    def weights_of(node: Node) -> tuple[WeightLayout, tuple[Value, ...]]:
+        key = node.inputs[1:]
+        if key not in packed:
+            data = [value.data for value in key if value.data is not None]
+            if len(data) != len(key):
                 raise LoweringError(
                     f"The weight of {node.op} is not constant; export the model with weights."
                 )
-            layout = WeightLayout.of(node.attrs["bits"], hardware)
-            made = constant(layout.packed(weight.data)), constant(layout.packed_scales(scales.data))
-            packed[weight, scales] = layout, *made
-        return packed[weight, scales]
+            layout = WeightLayout.of(hardware=hardware, **node.attrs)
+            assert len(key) == 2 + len(layout.further), "a weight, scales, and what the layout has"
+            made = layout.packed(data[0]), *(layout.packed_scales(one) for one in data[1:])
+            packed[key] = layout, tuple(constant(one) for one in made)
+        return packed[key]
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op not in PACKED:
             return builder.copy(node, inputs)
-        layout, weight, scales = weights_of(node)
-        arguments, (count, size) = [inputs[0], weight, scales], node.output.shape
+        layout, weights = weights_of(node)
+        arguments, (count, size) = [inputs[0], *weights], node.output.shape
         rows = node.inputs[2].shape[0]
         if node.op == ROWS:
             return builder.one(PACKED[ROWS], arguments, (count, size), "float32", layout=layout, rows=rows)
-        filled = scales.shape[0] * layout.lanes
+        filled = weights[0].shape[0] * layout.lanes
         made = builder.one(PACKED[DENSE], arguments, (count, filled), "float32", layout=layout)
         return builder.slice(made, (0, 0), (count, size), (1, 1))
 

@@ -2,8 +2,10 @@
 
 Each group of a row of activations is rounded to 16 bits, by its largest absolute value. With 8 bits, logits
 of language models move by 2% of the largest. Processors that multiply bytes take them as two bytes. A group
-of a product is summed in integers, exactly, and multiplied by both scales. The function is unscheduled: the
-rule `quantised` of the schedule families makes a program of it.
+of a product is summed in integers, exactly, and multiplied by both scales. The numbers of a group of
+activations are summed once for all outputs: times a zero point, the sum is taken off as an integer; times a
+minimum and the activations' scale, it is added. The function is unscheduled: the rule `quantised` of the
+schedule families makes a program of it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from tvm import tirx
 
 from host.lowering.graph import Node
 from host.lowering.quantised import layout as stored
-from host.lowering.quantised.layout import GROUP, WeightLayout
+from host.lowering.quantised.groups import GroupTexts
+from host.lowering.quantised.layout import WeightLayout
 
 # Blocks that the rule knows.
 LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
@@ -33,12 +36,14 @@ _ROUNDING, _ROUNDING_BITS = 12582912.0, 0x4B400000
 
 
 def product_function(node: Node) -> tirx.PrimFunc:
-    """The function of a "packed_quantised_dense" node: rows, packed weight, packed scales, the result."""
-    layout: WeightLayout = node.attrs["layout"]
+    """The function of a "packed_quantised_dense" node.
+
+    Parameters are rows, packed weight, packed scales, what `WeightLayout.further` names, and the result.
+    """
+    texts = GroupTexts.of(node)
     rows, depth = node.inputs[0].shape
-    panels, groups = node.inputs[2].shape[:2]
-    assert groups * GROUP == depth, "a weight of whole groups"
-    text = _text(layout, rows, groups, panels)
+    assert texts.groups * texts.layout.group == depth, "a weight of whole groups"
+    text = _text(texts, rows)
 
     def magnitude(value: Any) -> Any:
         # Absolute values of floats are ordered as integers are, and LLVM takes maxima of those in any order.
@@ -70,28 +75,41 @@ def element_text(layout: WeightLayout, step: str, index: str) -> str:
     return f"((T.shift_right({byte}, T.cast({step} % 2 * 4, 'uint8'))) & T.uint8(15))"
 
 
-def _text(layout: WeightLayout, rows: int, groups: int, panels: int) -> str:
+def _total(texts: GroupTexts) -> str:
+    """Text of the products of a group as one integer."""
+    layout = texts.layout
+    total = f"{DOTS}[vt, vp, vg, 0, vl]"
+    if layout.planes == 2:
+        total = f"{total} * 256 + {DOTS}[vt, vp, vg, 1, vl]"
+    # What the offset of stored elements adds to the products of a group is taken off again.
+    if zero := texts.zero("vp", "vg", "vl"):
+        return f"({total} - {SUMS}[vt, vg] * ({zero} + {layout.offset}))"
+    if layout.asymmetry and layout.offset:
+        return f"({total} - {SUMS}[vt, vg] * {layout.offset})"
+    return f"({total} - {SUMS}[vt, vg])" if layout.offset else f"({total})"
+
+
+def _text(texts: GroupTexts, rows: int) -> str:
     """TVMScript of the function."""
+    layout, groups, panels, group = texts.layout, texts.groups, texts.panels, texts.layout.group
     lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
     element = element_text(layout, "vq", "vp, vg|vl, vj")
     packed = f"({panels}, {groups}, {layout.vectors}, {lanes}, {width})"
     product = f"T.cast({element}, 'int32') * T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
-    total = f"{DOTS}[vt, vp, vg, 0, vl]"
-    if planes == 2:
-        total = f"{total} * 256 + {DOTS}[vt, vp, vg, 1, vl]"
-    # What the offset of stored elements adds to the products of a group is taken off again.
-    total = f"({total} - {SUMS}[vt, vg])" if layout.offset else f"({total})"
+    minimum = texts.minimum("vp", "vg", "vl")
+    added = f' + T.cast({SUMS}[vt, vg], "float32") * {SCALES}[vt, vg] * ({minimum})' if minimum else ""
     whole = f"whole(data[vt, (vg * {steps} + vq) * {width} + vj], {SCALES}[vt, vg])"
     plane = f"T.Select(ve == 0, high({whole}), {whole} - high({whole}) * 256)" if planes == 2 else whole
     weighed = f"T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
     weighed = f"T.Select(ve == 0, {256 if planes == 2 else 1}, 1) * {weighed}"
+    # Of symmetric weights, the offset is the same for all groups; of others, sums are plain.
+    weighed = weighed if layout.asymmetry else f"{layout.offset} * {weighed}"
     return f"""
 @T.prim_func(s_tir=True, private=True)
 def function(
-    data: T.Buffer(({rows}, {groups * GROUP}), "float32"),
+    data: T.Buffer(({rows}, {groups * group}), "float32"),
     weight: T.Buffer({packed}, "{layout.stored}"),
-    factors: T.Buffer(({panels}, {groups}, {lanes}), "float16"),
-    output: T.Buffer(({rows}, {panels * lanes}), "float32"),
+{texts.parameters}    output: T.Buffer(({rows}, {panels * lanes}), "float32"),
 ) -> None:
     {LARGEST} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {SCALES} = T.sblock_alloc_buffer(({rows}, {groups}), "float32")
@@ -101,12 +119,12 @@ def function(
     {SUMS} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {DOTS} = T.sblock_alloc_buffer(({rows}, {panels}, {groups}, {planes}, {lanes}), "int32")
     {TOTALS} = T.sblock_alloc_buffer(({rows}, {panels}, {lanes}), "float32")
-    for t, g, k in T.grid({rows}, {groups}, {GROUP}):
+    for t, g, k in T.grid({rows}, {groups}, {group}):
         with T.sblock("{LARGEST}"):
             vt, vg, vk = T.axis.remap("SSR", [t, g, k])
             with T.init():
                 {LARGEST}[vt, vg] = T.int32(0)
-            {LARGEST}[vt, vg] = T.max({LARGEST}[vt, vg], magnitude(data[vt, vg * {GROUP} + vk]))
+            {LARGEST}[vt, vg] = T.max({LARGEST}[vt, vg], magnitude(data[vt, vg * {group} + vk]))
     for t, g in T.grid({rows}, {groups}):
         with T.sblock("{SCALES}"):
             vt, vg = T.axis.remap("SS", [t, g])
@@ -120,7 +138,7 @@ def function(
             vt, vg, ve, vq, vj = T.axis.remap("SSRRR", [t, g, e, q, j])
             with T.init():
                 {SUMS}[vt, vg] = T.int32(0)
-            {SUMS}[vt, vg] = {SUMS}[vt, vg] + {layout.offset} * {weighed}
+            {SUMS}[vt, vg] = {SUMS}[vt, vg] + {weighed}
     for t, p, g, e, q, l, j in T.grid({rows}, {panels}, {groups}, {planes}, {steps}, {lanes}, {width}):
         with T.sblock("{DOTS}"):
             vt, vp, vg, ve, vq, vl, vj = T.axis.remap("SSSSRSR", [t, p, g, e, q, l, j])
@@ -132,9 +150,9 @@ def function(
             vt, vp, vl, vg = T.axis.remap("SSSR", [t, p, l, g])
             with T.init():
                 {TOTALS}[vt, vp, vl] = T.float32(0)
-            {TOTALS}[vt, vp, vl] = {TOTALS}[vt, vp, vl] + T.cast({total}, "float32") * (
-                {SCALES}[vt, vg] * T.cast(factors[vp, vg, vl], "float32")
-            )
+            {TOTALS}[vt, vp, vl] = {TOTALS}[vt, vp, vl] + T.cast({_total(texts)}, "float32") * (
+                {SCALES}[vt, vg] * {texts.scale("vp", "vg", "vl")}
+            ){added}
     for t, p, l in T.grid({rows}, {panels}, {lanes}):
         with T.sblock("{OUTPUT}"):
             vt, vp, vl = T.axis.remap("SSS", [t, p, l])

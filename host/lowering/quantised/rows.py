@@ -6,38 +6,38 @@ import tvm
 from tvm import tirx
 
 from host.lowering.graph import Node
-from host.lowering.quantised.layout import GROUP, WeightLayout
+from host.lowering.quantised.groups import GroupTexts
 from host.lowering.quantised.product import element_text
 
 ROWS = "rows"
 
 
 def rows_function(node: Node) -> tirx.PrimFunc:
-    """The function of a "packed_quantised_rows" node: numbers of rows, packed weight, scales, the result.
+    """The function of a "packed_quantised_rows" node: numbers of rows, then as of `product_function`.
 
     A number out of range is taken for the nearest that is in it, so that nothing else is read.
     """
-    layout: WeightLayout = node.attrs["layout"]
-    [count], (panels, groups, lanes) = node.inputs[0].shape, node.inputs[2].shape
-    width, steps = layout.width, layout.steps
+    texts, [count] = GroupTexts.of(node), node.inputs[0].shape
+    layout, panels, groups = texts.layout, texts.panels, texts.groups
+    lanes, width, group = layout.lanes, layout.width, layout.group
     row = f"T.max(T.min(tokens[vt], {node.attrs['rows'] - 1}), 0)"
     element = element_text(layout, f"vk // {width}", f"{row} // {lanes}, vg|{row} % {lanes}, vk % {width}")
-    number = f"T.cast(T.cast({element}, 'int32') - {layout.offset}, 'float32')"
+    place = (f"{row} // {lanes}", "vg", f"{row} % {lanes}")
+    zero, minimum = texts.zero(*place), texts.minimum(*place)
+    less = f"{layout.offset}{f' - {zero}' if zero else ''}"
+    number = f"T.cast(T.cast({element}, 'int32') - {less}, 'float32')"
+    value = f"{number} * ({texts.scale(*place)}){f' + {minimum}' if minimum else ''}"
     text = f"""
 @T.prim_func(s_tir=True, private=True)
 def function(
     tokens: T.Buffer(({count},), "int32"),
     weight: T.Buffer(({panels}, {groups}, {layout.vectors}, {lanes}, {width}), "{layout.stored}"),
-    factors: T.Buffer(({panels}, {groups}, {lanes}), "float16"),
-    output: T.Buffer(({count}, {groups * GROUP}), "float32"),
+{texts.parameters}    output: T.Buffer(({count}, {groups * group}), "float32"),
 ) -> None:
-    for t, g, k in T.grid({count}, {groups}, {GROUP}):
+    for t, g, k in T.grid({count}, {groups}, {group}):
         with T.sblock("{ROWS}"):
             vt, vg, vk = T.axis.remap("SSS", [t, g, k])
-            output[vt, vg * {GROUP} + vk] = {number} * T.cast(
-                factors[{row} // {lanes}, vg, {row} % {lanes}], "float32"
-            )
+            output[vt, vg * {group} + vk] = {value}
 """
-    assert steps * width == GROUP
     extra = {"T": tvm.script.tirx}
     return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)

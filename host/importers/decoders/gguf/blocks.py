@@ -1,4 +1,4 @@
-"""Blocks of GGML's types: as float32, and as weights of 4 or 8 bits with a scale for each 32.
+"""Blocks of GGML's types as quantised weights, every value kept.
 
 Blocks of 32, with d and m in half precision:
 
@@ -16,99 +16,107 @@ The first half of a block lies in the low nibbles, the second half in the high o
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from host.importers.decoders.gguf.header import BLOCKS
-from host.importers.decoders.quantise import GROUP, Quantised
-
-# Types whose values are whole numbers with one scale for each 32, and the bits that hold them.
-WHOLE = {"Q4_0": 4, "Q5_0": 8, "Q8_0": 8}
-# Blocks that are worked on at a time.
-_STEP = 1 << 14
+from host.importers.decoders.quantise import MINIMUM, Form, Quantised
 
 
-def values(dtype: str, data: np.ndarray) -> np.ndarray:
-    """The values of blocks as float32.
+class _Parts(NamedTuple):
+    """What blocks hold, each (blocks, numbers of one); half precision as its bytes."""
+
+    numbers: np.ndarray
+    scales: np.ndarray
+    multipliers: np.ndarray | None = None
+    minima: np.ndarray | None = None
+    minimum_multipliers: np.ndarray | None = None
+
+
+class _Type(NamedTuple):
+    """The form of a type, and what takes its blocks apart."""
+
+    form: Form
+    parts: Callable[[np.ndarray], _Parts]
+
+
+def form_of(dtype: str) -> Form | None:
+    """The form of a type of whole blocks; None of others."""
+    return _TYPES[dtype].form if dtype in _TYPES else None
+
+
+def whole(dtype: str, data: np.ndarray, columns: int) -> Quantised:
+    """Blocks of a type as they are, no value changed.
 
     Args:
-        dtype: a type of whole blocks.
-        data: (blocks, bytes of one) uint8.
-
-    Returns:
-        (blocks * elements of one).
-    """
-    made = np.empty((len(data), BLOCKS[dtype][0]), np.float32)
-    for begin in range(0, len(data), _STEP):
-        part = slice(begin, begin + _STEP)
-        made[part] = _VALUES[dtype](data[part])
-    return made.reshape(-1)
-
-
-def whole(dtype: str, data: np.ndarray, columns: int, bits: int) -> Quantised:
-    """Blocks of a type of `WHOLE` as they are, no value changed.
-
-    Args:
-        dtype: the type.
+        dtype: one that `form_of` knows.
         data: (blocks, bytes of one) uint8.
         columns: elements of a row.
-        bits: 8, or 4 of Q4_0.
     """
-    scales = data[:, :2].copy().view(np.float16).reshape(-1, columns // GROUP)
-    if bits == 4:
-        nibbles = _nibbles(data[:, 2:])
-        return Quantised(4, (nibbles[:, 0::2] | nibbles[:, 1::2] << 4).reshape(-1, columns // 2), scales)
-    return Quantised(8, _numbers(dtype, data).reshape(-1, columns), scales)
+    form, parts = _TYPES[dtype].form, _TYPES[dtype].parts(data)
+    numbers = parts.numbers.reshape(-1, columns)
+    weight = numbers[:, 0::2] | numbers[:, 1::2] << 4 if form.bits == 4 else numbers.view(np.int8)
+    minima = None if parts.minima is None else _rows(parts.minima, np.float16, columns // form.block)
+    multipliers, least = (
+        None if one is None else _rows(one, np.int8, columns // form.group)
+        for one in (parts.multipliers, parts.minimum_multipliers)
+    )
+    if least is not None and minima is not None:
+        # What GGML takes off.
+        minima = -minima
+    scales = _rows(parts.scales, np.float16, columns // form.block)
+    return Quantised(form, weight, scales, multipliers, None, minima, least)
 
 
-def _numbers(dtype: str, data: np.ndarray) -> np.ndarray:
-    """The whole numbers (blocks, 32) int8 of a type of `WHOLE`."""
-    if dtype == "Q8_0":
-        return np.ascontiguousarray(data[:, 2:]).view(np.int8)
-    if dtype == "Q4_0":
-        return np.asarray(_nibbles(data[:, 2:]).astype(np.int8) - np.int8(8))
-    return np.asarray(_fives(data[:, 2:6], data[:, 6:]).astype(np.int8) - np.int8(16))
+def _rows(data: np.ndarray, dtype: type, count: int) -> np.ndarray:
+    """Bytes of each block as numbers of rows."""
+    return np.ascontiguousarray(data).view(dtype).reshape(-1, count)
 
 
-def _whole(dtype: str) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda data: _halves(data, 0, 1) * _numbers(dtype, data).astype(np.float32)
+def _four_zero(data: np.ndarray) -> _Parts:
+    return _Parts(_nibbles(data[:, 2:]), data[:, :2])
 
 
-def _four_one(data: np.ndarray) -> np.ndarray:
-    return np.asarray(_halves(data, 0, 1) * _nibbles(data[:, 4:]) + _halves(data, 2, 1))
+def _four_one(data: np.ndarray) -> _Parts:
+    return _Parts(_nibbles(data[:, 4:]), data[:, :2], minima=data[:, 2:4])
 
 
-def _five_one(data: np.ndarray) -> np.ndarray:
-    return np.asarray(_halves(data, 0, 1) * _fives(data[:, 4:8], data[:, 8:]) + _halves(data, 2, 1))
+def _five_zero(data: np.ndarray) -> _Parts:
+    return _Parts(_fives(data[:, 2:6], data[:, 6:]) - np.uint8(16), data[:, :2])
 
 
-def _four_k(data: np.ndarray) -> np.ndarray:
-    return _with_least(data, _nibbles(data[:, 16:].reshape(-1, 32)).reshape(-1, 8, 32))
+def _five_one(data: np.ndarray) -> _Parts:
+    return _Parts(_fives(data[:, 4:8], data[:, 8:]), data[:, :2], minima=data[:, 2:4])
 
 
-def _five_k(data: np.ndarray) -> np.ndarray:
+def _eight_zero(data: np.ndarray) -> _Parts:
+    return _Parts(np.ascontiguousarray(data[:, 2:]), data[:, :2])
+
+
+def _four_k(data: np.ndarray) -> _Parts:
+    return _with_least(data, _nibbles(data[:, 16:].reshape(-1, 32)))
+
+
+def _five_k(data: np.ndarray) -> _Parts:
     low = _nibbles(data[:, 48:].reshape(-1, 32)).reshape(-1, 8, 32)
     # Bit i of byte j belongs to element j of group i.
     high = data[:, 16:48, None] >> np.arange(8, dtype=np.uint8) & 1
     return _with_least(data, low | high.transpose(0, 2, 1) << 4)
 
 
-def _with_least(data: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Numbers (blocks, 8, 32) by the scales of Q4_K and Q5_K, less the least value of each group."""
+def _with_least(data: np.ndarray, numbers: np.ndarray) -> _Parts:
+    """Numbers with the scales and minima of Q4_K and Q5_K."""
     packed = data[:, 4:16]
     first, second, last = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
     scales = np.concatenate([first & 63, last & 15 | first >> 6 << 4], axis=1)
     least = np.concatenate([second & 63, last >> 4 | second >> 6 << 4], axis=1)
-    scale, offset = _halves(data, 0, 1) * scales, _halves(data, 2, 1) * least
-    return np.asarray(scale[..., None] * numbers - offset[..., None]).reshape(-1, 256)
+    return _Parts(np.ascontiguousarray(numbers), data[:, :2], scales, data[:, 2:4], least)
 
 
-def _six_k(data: np.ndarray) -> np.ndarray:
+def _six_k(data: np.ndarray) -> _Parts:
     low = _nibbles(data[:, :128].reshape(-1, 64)).reshape(-1, 2, 4, 32)
     pairs = data[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
-    numbers = (low | pairs << 4).astype(np.int8) - np.int8(32)
-    scales = _halves(data, 208, 1) * np.ascontiguousarray(data[:, 192:208]).view(np.int8)
-    return np.asarray(numbers.reshape(-1, 16, 16) * scales[..., None]).reshape(-1, 256)
+    return _Parts((low | pairs << 4) - np.uint8(32), data[:, 208:], data[:, 192:208])
 
 
 def _nibbles(data: np.ndarray) -> np.ndarray:
@@ -121,16 +129,13 @@ def _fives(fifth: np.ndarray, data: np.ndarray) -> np.ndarray:
     return np.asarray(_nibbles(data) | np.unpackbits(fifth, axis=1, bitorder="little") << 4)
 
 
-def _halves(data: np.ndarray, begin: int, count: int) -> np.ndarray:
-    """Numbers in half precision as float32."""
-    return data[:, begin : begin + 2 * count].copy().view(np.float16).astype(np.float32)
-
-
-_VALUES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    **{dtype: _whole(dtype) for dtype in WHOLE},
-    "Q4_1": _four_one,
-    "Q5_1": _five_one,
-    "Q4_K": _four_k,
-    "Q5_K": _five_k,
-    "Q6_K": _six_k,
+_TYPES = {
+    "Q4_0": _Type(Form(4), _four_zero),
+    "Q4_1": _Type(Form(4, asymmetry=MINIMUM), _four_one),
+    "Q5_0": _Type(Form(8), _five_zero),
+    "Q5_1": _Type(Form(8, asymmetry=MINIMUM), _five_one),
+    "Q8_0": _Type(Form(8), _eight_zero),
+    "Q4_K": _Type(Form(4, block=256, asymmetry=MINIMUM, multiplied=True), _four_k),
+    "Q5_K": _Type(Form(8, block=256, asymmetry=MINIMUM, multiplied=True), _five_k),
+    "Q6_K": _Type(Form(8, group=16, block=256, multiplied=True), _six_k),
 }

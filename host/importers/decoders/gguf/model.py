@@ -76,7 +76,7 @@ def read_gguf(path: Path) -> ModelFolder:
         beside if beside.is_file() else made,
         _end_tokens(metadata),
         exact=True,
-        notes=_notes(weights, reason),
+        notes=_notes(reason),
     )
 
 
@@ -140,18 +140,11 @@ def _end_tokens(metadata: Config) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _notes(weights: dict[str, GgufTensor], reason: str) -> tuple[str, ...]:
+def _notes(reason: str) -> tuple[str, ...]:
     """Lines about what is not as in the file."""
-    changed = sorted({tensor.dtype for tensor in weights.values() if tensor.is_changed})
-    notes = []
-    if changed:
-        notes.append(
-            f"Weights of type {', '.join(changed)} are rounded to 8 bits with a scale for each 32, by at "
-            "most 1/254 of the largest of them; Q4_0, Q5_0 and Q8_0 are kept as they are."
-        )
-    if reason:
-        notes.append(
-            f"The bundle has no tokenizer: {reason}. Put the model's tokenizer.json beside the file, or give "
-            "prompts as numbers of tokens."
-        )
-    return tuple(notes)
+    if not reason:
+        return ()
+    return (
+        f"The bundle has no tokenizer: {reason}. Put the model's tokenizer.json beside the file, or give "
+        "prompts as numbers of tokens.",
+    )

@@ -9,9 +9,9 @@ import numpy as np
 
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
-from host.importers.decoders.gguf.blocks import WHOLE, values, whole
+from host.importers.decoders.gguf.blocks import form_of, whole
 from host.importers.decoders.gguf.header import BLOCKS
-from host.importers.decoders.quantise import Quantised, quantise
+from host.importers.decoders.quantise import Form, Quantised, dequantise
 from host.importers.decoders.safetensors_file import StoredTensor
 
 
@@ -28,59 +28,43 @@ class GgufTensor(StoredTensor):
     offset: float = 0.0
 
     @property
-    def bits(self) -> int:
-        """Bits that hold its whole numbers: 4 or 8; 0 of floating point."""
-        return WHOLE.get(self.dtype, 8) if self._blocks and BLOCKS[self.dtype][0] > 1 else 0
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the form that is deployed has other values than the file."""
-        return self.bits != 0 and self.dtype not in WHOLE
-
-    @property
-    def _blocks(self) -> bool:
-        return self.dtype in BLOCKS
+    def form(self) -> Form | None:
+        """The form of its type; None of floating point."""
+        return form_of(self.dtype)
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32; see `StoredTensor.read`."""
-        if not self._blocks:
+        if self.dtype not in BLOCKS:
             raise ModelFileError(
                 f"{self.path.name}: weight {printable(name, 100)!r} has type {printable(self.dtype, 20)}; "
                 f"{', '.join(BLOCKS)} are read: give a file of one of these, such as Q4_0 or Q8_0"
             )
-        found = self._stored(name) if self.bits else super().read(name)
+        if self.form is None:
+            found = super().read(name)
+        else:
+            found = dequantise(self._stored(name)).reshape(self.shape)
         found = self._ordered(found)
         return found - np.float32(self.offset) if self.offset else found
 
     def quantised(self, name: str, bits: int) -> Quantised:
-        """The values as whole numbers with a scale for each 32.
-
-        Types of `WHOLE` keep every value. The others have a least value for each 32, or a scale for each 16,
-        and are rounded to 8 bits: float32 would take four times the memory, and the rounding is by at most
-        1/254 of a group's largest value, a small part of what they were rounded by before.
-
-        Args:
-            name: of the tensor, for messages.
-            bits: 8, or 4 where `bits` is 4.
+        """The values in the form of their type, none changed; see `StoredTensor.quantised`.
 
         Raises:
             ModelFileError: values that are not finite.
-            ValueError: a value is too large for a scale of half precision.
+            ValueError: of floating point, a value is too large for a scale of half precision.
             OSError: it cannot be read.
         """
-        if self.dtype not in WHOLE:
-            return quantise(self.read(name), bits)
-        made = whole(self.dtype, self._data(), self.shape[-1], bits)
-        if not np.isfinite(made.scales).all():
-            raise self._not_finite(name)
-        return Quantised(bits, self._ordered(made.weight), self._ordered(made.scales))
+        if self.form is None:
+            return super().quantised(name, bits)
+        made = self._stored(name)
+        return Quantised.of(made.form, [self._ordered(one) for one in made.arrays])
 
-    def _stored(self, name: str) -> np.ndarray:
-        with np.errstate(invalid="ignore", over="ignore"):
-            found = values(self.dtype, self._data()).reshape(self.shape)
-        if not np.isfinite(found.min(initial=0)) or not np.isfinite(found.max(initial=0)):
+    def _stored(self, name: str) -> Quantised:
+        """The values with rows as the file has them."""
+        made = whole(self.dtype, self._data(), self.shape[-1])
+        if not all(np.isfinite(one).all() for one in (made.scales, made.minima) if one is not None):
             raise self._not_finite(name)
-        return found
+        return made
 
     def _data(self) -> np.ndarray:
         """The blocks (n, bytes of one)."""

@@ -13,7 +13,7 @@ import numpy as np
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.importers.decoders.packed.layout import GPTQ, PackedLayout
-from host.importers.decoders.quantise import GROUP, Quantised, dequantise
+from host.importers.decoders.quantise import GROUP, ZERO, Form, Quantised, dequantise
 from host.importers.decoders.safetensors_file import StoredTensor
 
 _WEIGHT = "weight"
@@ -37,47 +37,40 @@ class PackedTensor(StoredTensor):
     order: StoredTensor | None
 
     @cached_property
-    def bits(self) -> int:
-        """4 where the numbers are of 4 bits around 8, which is how they are stored here; 8 otherwise."""
-        return 4 if self.layout.bits == 4 and bool((self._zeros() == 8).all()) else 8
+    def form(self) -> Form:
+        """The bits and groups of the files; symmetric where all zero points are in the middle."""
+        columns, bits = self.shape[1], self.layout.bits
+        symmetric = bool((self._zeros() == 1 << bits - 1).all())
+        return Form(bits, block=columns // self.layout.groups(columns), asymmetry="" if symmetric else ZERO)
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32; see `StoredTensor.read`."""
-        return dequantise(self.quantised(name, self.bits))
+        return dequantise(self.quantised(name, self.layout.bits))
 
     def quantised(self, name: str, bits: int) -> Quantised:
-        """The values as whole numbers with a scale for each 32, none changed: groups share their scales.
-
-        Args:
-            name: of the weight, for messages.
-            bits: 8, or 4 where `bits` is 4.
+        """The values in the form of the files, none changed; see `StoredTensor.quantised`.
 
         Raises:
-            ModelFileError: the inputs are in another order, numbers that 8 bits do not hold, or scales that
-                are not finite.
+            ModelFileError: the inputs are in another order, or scales are not finite.
             OSError: a file cannot be read.
         """
-        rows, columns = self.shape
-        groups = self.layout.groups(columns)
-        size = columns // groups
+        form, columns = self.form, self.shape[1]
         if self.order is not None and not np.array_equal(
-            _array(self.order, np.dtype(np.int32)), np.arange(columns, dtype=np.int32) // size
+            _array(self.order, np.dtype(np.int32)), np.arange(columns, dtype=np.int32) // form.block
         ):
             raise self._error(name, "has its inputs in another order (desc_act), which is not read")
         scales = _array(self.scales, np.dtype(np.float16))
         if not np.isfinite(scales).all():
             raise self._error(name, "holds NaN or infinity")
-        words = _array(self._numbers, np.dtype(np.int32))
-        split = self.layout.numbers(words).reshape(rows, groups, size).astype(np.int16)
-        split -= self._zeros()[:, :, None]
-        if split.min() < -128 or split.max() > 127:
-            raise self._error(name, "has zero points with which its numbers do not fit 8 bits")
-        numbers = split.reshape(rows, columns)
-        shared = np.ascontiguousarray(scales.T).repeat(size // GROUP, axis=1)
-        if bits == 8:
-            return Quantised(8, numbers.astype(np.int8), shared)
-        nibbles = (numbers + 8).astype(np.uint8)
-        return Quantised(4, nibbles[:, 0::2] | nibbles[:, 1::2] << 4, shared)
+        numbers = self.layout.numbers(_array(self._numbers, np.dtype(np.int32)))
+        # Numbers of 8 bits are here around 0.
+        less = 128 if form.bits == 8 else 0
+        if less:
+            weight = (numbers ^ np.uint8(less)).view(np.int8)
+        else:
+            weight = numbers[:, 0::2] | numbers[:, 1::2] << 4
+        zeros = (self._zeros() - less).astype(np.int8) if form.asymmetry else None
+        return Quantised(form, weight, np.ascontiguousarray(scales.T), zeros=zeros)
 
     @property
     def _numbers(self) -> StoredTensor:

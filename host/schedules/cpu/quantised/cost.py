@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from host.lowering.quantised import product as parts
-from host.lowering.quantised.layout import GROUP
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.streams import shared_seconds
@@ -55,7 +54,7 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     of rows from the cache that holds a panel.
     """
     dots = next(stage for stage in workload.stages if stage.name == parts.DOTS)
-    rows, panels, groups, planes, steps, lanes = (axis.extent for axis in dots.axes[:6])
+    rows, panels, groups, planes, steps, lanes, width = (axis.extent for axis in dots.axes[:7])
     tall, wide = values["rows"], values["vectors"]
     weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
     group_bytes = math.prod(weight.shape[2:]) * weight.element_bytes
@@ -68,15 +67,22 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     cycles = max(operations / min(hardware.issue_width, 3.0), latency)
     cycles += _LOOP_CYCLES.on(hardware) / values["unroll"]
     seconds = (rows // tall) * (panels // wide) * groups * cycles / hardware.frequency_hz
-    size = panels * groups * (group_bytes + 2 * lanes)
+    size = panels * groups * group_bytes + _scale_bytes(workload)
     moved = size / hardware.levels[-1].bandwidth_bytes_per_s / _share(hardware, values, group_bytes)
     panel = size // panels * wide
     moved += (rows // tall - 1) * size / resident_level(hardware.levels, panel).bandwidth_bytes_per_s
     total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
     burst = wide * values["unroll"] - 1 if values["ahead"] else max(0, wide - _MOST_STREAMS)
     total *= 1.0 + _CROWD.on(hardware) * burst
-    rounded = rows * groups * GROUP / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
+    rounded = rows * groups * (steps * width) / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
     return shared_seconds(total, hardware, threads) + rounded
+
+
+def _scale_bytes(workload: Workload) -> int:
+    """Bytes of the scales of the weight, and of whatever else its groups and blocks have."""
+    totals = next(stage for stage in workload.stages if stage.name == parts.TOTALS)
+    read = {access.buffer: access for access in totals.reads if access.argument}
+    return sum(access.elements * access.element_bytes for access in read.values())
 
 
 def _share(hardware: HardwareModel, values: Decisions, group_bytes: int) -> float:

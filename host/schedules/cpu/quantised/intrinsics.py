@@ -35,7 +35,7 @@ def has_intrinsic(layout: WeightLayout) -> bool:
 
 def intrinsic(layout: WeightLayout) -> str:
     """The name under which `Schedule.tensorize` finds the products of a group; made when first asked for."""
-    name = f"edgetlm.group_{layout.bits}_{layout.instruction}_{layout.lanes}"
+    name = f"edgetlm.group_{layout.group}_{layout.bits}_{layout.instruction}_{layout.lanes}"
     if TensorIntrin.get(name, allow_missing=True) is None:
         extra = {"T": tvm.script.tirx}
         description, implementation = (

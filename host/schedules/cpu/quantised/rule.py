@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from host.lowering.quantised import product as parts
-from host.lowering.quantised.layout import GROUP, WeightLayout
+from host.lowering.quantised.layout import WeightLayout
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, UNROLLED_STEPS, divisors
 from host.schedules.cpu.prefetch import prefetch_in
@@ -104,10 +104,9 @@ def stage_of(workload: Workload, name: str) -> Stage:
 
 def layout_of(workload: Workload, hardware: HardwareModel) -> WeightLayout:
     """The layout of the weight that the function was written for."""
-    dots = stage_of(workload, parts.DOTS)
-    weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
-    vectors, _, width = weight.shape[-3:]
-    return WeightLayout.of(4 if vectors * width < GROUP else 8, hardware)
+    reads = {access.buffer == parts.ROUNDED: access.shape for access in stage_of(workload, parts.DOTS).reads}
+    (steps, width), vectors = reads[True][-2:], reads[False][-3]
+    return WeightLayout.of(4 if vectors < steps else 8, hardware, steps * width)
 
 
 def _in_registers(schedule: Any, *loops: Any) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from host.importers.decoders.quantise import GROUP, Quantised, dequantise, quantise
+from host.importers.decoders.quantise import GROUP, Form, Quantised, dequantise, quantise
 from tests.decoders.operations import dequantised
 
 _SHAPES = st.tuples(st.integers(1, 3), st.sampled_from([32, 64, 96]))
@@ -74,12 +74,48 @@ def test_values_that_have_a_number_come_back(bits: int, seed: int) -> None:
 def test_the_layout_is_that_of_the_operations(bits: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     made = quantise(generator.standard_normal((5, 96)).astype(np.float32), bits)
-    other = dequantised(made.weight, made.scales, {"bits": bits, "group": 32})
+    assert made.form == Form(bits)
+    other = dequantised(made.arrays, {"bits": bits, "group": 32})
     assert np.array_equal(dequantise(made), other)
 
 
+FORMS = st.builds(
+    Form,
+    bits=st.sampled_from([4, 8]),
+    group=st.sampled_from([16, 32]),
+    block=st.sampled_from([32, 64, 96]),
+    asymmetry=st.sampled_from(["", "zero", "minimum"]),
+    multiplied=st.booleans(),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(FORMS, st.integers(1, 5), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_every_form_has_the_values_and_bytes_that_it_says(
+    form: Form, rows: int, blocks: int, seed: int
+) -> None:
+    draw, columns = np.random.default_rng(seed), blocks * form.block
+    groups = (rows, columns // form.group)
+    small = draw.integers(-128, 128, (rows, columns), dtype=np.int8)
+    arrays = [small if form.bits == 8 else small[:, ::2].view(np.uint8)]
+    arrays.append(draw.normal(size=(rows, blocks)).astype(np.float16))
+    if form.multiplied:
+        arrays.append(draw.integers(-128, 128, groups, dtype=np.int8))
+    if form.asymmetry == "zero":
+        arrays.append(draw.integers(-128, 128, (rows, blocks), dtype=np.int8))
+    elif form.asymmetry:
+        arrays.append(draw.normal(size=(rows, blocks)).astype(np.float16))
+        arrays += [draw.integers(0, 64, groups, dtype=np.int8)] if form.multiplied else []
+    made = Quantised.of(form, arrays)
+    assert len(made.arrays) == len(arrays)
+    assert all(one is other for one, other in zip(made.arrays, arrays, strict=True))
+    assert form.bytes_of(rows, columns) == sum(one.nbytes for one in arrays)
+    options = {"bits": form.bits, "asymmetry": form.asymmetry, "multiplied": form.multiplied}
+    np.testing.assert_array_equal(dequantise(made), dequantised(arrays, options))
+
+
 def test_the_even_element_is_the_low_nibble() -> None:
-    packed = Quantised(4, np.full((1, 16), 0x9F, np.uint8), np.ones((1, 1), np.float16))
+    packed = Quantised(Form(4), np.full((1, 16), 0x9F, np.uint8), np.ones((1, 1), np.float16))
     assert dequantise(packed)[0, :2].tolist() == [7.0, 1.0]
 
 

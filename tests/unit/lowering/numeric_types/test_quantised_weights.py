@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -26,25 +26,68 @@ from tests.unit.lowering.harness import board as plain_board
 from tests.unit.lowering.harness import flat, imported
 from tests.unit.schedules.cpu import dot_cases as cases
 
-BITS = {4: "uint8", 8: "int8"}
+BITS = (4, 8)
 
 
-def weight_of(rows: int, depth: int, bits: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A quantised weight (N, K) and its scales."""
-    draw = np.random.default_rng([seed, rows, depth, bits])
-    if bits == 4:
+class Kind(NamedTuple):
+    """A form of weights."""
+
+    bits: int
+    block: int = GROUP
+    group: int = GROUP
+    asymmetry: str = ""
+    multiplied: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of an operation."""
+        options: dict[str, Any] = {"bits": self.bits, "group": self.group}
+        options |= {"asymmetry": self.asymmetry} if self.asymmetry else {}
+        return options | ({"multiplied": True} if self.multiplied else {})
+
+
+KINDS = {
+    "int4": Kind(4),
+    "int8": Kind(8),
+    "int4, a scale for 64": Kind(4, 64),
+    "int8, a scale for 64": Kind(8, 64),
+    "int4 with zero points": Kind(4, 64, asymmetry="zero"),
+    "int8 with zero points": Kind(8, asymmetry="zero"),
+    "Q4_1": Kind(4, asymmetry="minimum"),
+    "Q5_1": Kind(8, asymmetry="minimum"),
+    "Q4_K": Kind(4, 64, asymmetry="minimum", multiplied=True),
+    "Q5_K": Kind(8, 64, asymmetry="minimum", multiplied=True),
+    "Q6_K": Kind(8, 64, group=16, multiplied=True),
+}
+
+
+def weight_of(rows: int, depth: int, kind: Kind, seed: int = 0) -> list[np.ndarray]:
+    """A quantised weight (N, K) and what belongs to it, in the order of an operation."""
+    draw = np.random.default_rng([seed, rows, depth, kind.bits])
+    if kind.bits == 4:
         numbers = draw.integers(0, 256, (rows, depth // 2), dtype=np.uint8)
     else:
         numbers = draw.integers(-128, 128, (rows, depth), dtype=np.int8)
-    scales = (draw.random((rows, depth // GROUP)) * 0.01).astype(np.float16)
+    blocks, groups = (rows, depth // kind.block), (rows, depth // kind.group)
+    scales = (draw.random(blocks) * 0.01).astype(np.float16)
     scales[draw.random(scales.shape) < 0.1] = 0.0
-    return numbers, scales
+    made = [numbers, scales]
+    if kind.multiplied:
+        made.append(draw.integers(-128, 128, groups, dtype=np.int8))
+    if kind.asymmetry == "zero":
+        made.append(draw.integers(*((0, 17) if kind.bits == 4 else (-128, 128)), blocks, dtype=np.int8))
+    if kind.asymmetry == "minimum":
+        made.append(draw.normal(scale=0.05, size=blocks).astype(np.float16))
+        made += [draw.integers(0, 64, groups, dtype=np.int8)] if kind.multiplied else []
+    return made
 
 
-def module_of(operation: str, data: tuple[Any, str], result: tuple[int, int], weight: Any, bits: int) -> Any:
+def module_of(
+    operation: str, data: tuple[Any, str], result: tuple[int, int], weight: Sequence[np.ndarray], kind: Kind
+) -> Any:
     builder = relax.BlockBuilder()
     variable = relax.Var("data", relax.TensorType(data[0], data[1]))
-    text = tvm.ir.StringImm(json.dumps({"bits": bits, "group": GROUP}))
+    text = tvm.ir.StringImm(json.dumps(kind.options))
     arguments = relax.Tuple([variable, *(relax.const(one) for one in weight), text])
     with builder.function("main", [variable]):
         with builder.dataflow():
@@ -56,11 +99,11 @@ def module_of(operation: str, data: tuple[Any, str], result: tuple[int, int], we
     return builder.get()
 
 
-def product(rows: int, columns: int, depth: int, bits: int, on: Board) -> tuple[LoweredModel, np.ndarray]:
+def product(rows: int, columns: int, depth: int, kind: Kind, on: Board) -> tuple[LoweredModel, np.ndarray]:
     """A lowered product, and the values of its weight."""
-    weight = weight_of(columns, depth, bits)
-    module = module_of("quantised_dense", ((rows, depth), "float32"), (rows, columns), weight, bits)
-    return lower(imported(module), on), dequantised(*weight, {"bits": bits, "group": GROUP})
+    weight = weight_of(columns, depth, kind)
+    module = module_of("quantised_dense", ((rows, depth), "float32"), (rows, columns), weight, kind)
+    return lower(imported(module), on), dequantised(weight, kind.options)
 
 
 def run(model: LoweredModel, functions: dict[str, Any], *inputs: np.ndarray) -> np.ndarray:
@@ -91,43 +134,48 @@ BOARDS = {
 }
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [(1, 64, 96), (8, 40, 32), (6, 48, 160)], ids=str)
-@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(
+    ("shape", "threads"), [((1, 64, 192), 1), ((8, 40, 64), 2), ((6, 48, 320), 1)], ids=str
+)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 @pytest.mark.parametrize("name", BOARDS)
 def test_random_programs_of_every_instruction_compute_the_product(
-    name: str, bits: int, shape: tuple[int, int, int], threads: int
+    name: str, kind: Kind, shape: tuple[int, int, int], threads: int
 ) -> None:
     on = BOARDS[name](threads)
     if not cases.runs_here(on):
         pytest.skip(f"this processor has no {on.hardware.dot_product}")
-    model, weight = product(*shape, bits, on)
+    model, weight = product(*shape, kind, on)
     data = np.random.default_rng(1).normal(size=(shape[0], shape[2])).astype("float32")
     # Groups of zeros, and of one very large number.
     data[0, :GROUP], data[-1, -1] = 0.0, 1e4
-    generator = random.Random(threads)
+    generator = random.Random(shape[0])
     made = run(model, programs(model, on, threads, lambda space: space.sample(generator)), data)
     wanted = data.astype("float64") @ weight.T.astype("float64")
-    # Rounded to 16 bits, each group by its largest element.
-    largest = np.abs(data).reshape(shape[0], -1, GROUP).max(axis=-1).repeat(GROUP, axis=-1)
-    bound = (largest / 32639) @ np.abs(weight).T * 0.6 + 1e-5 * np.abs(wanted).max()
-    assert (np.abs(made - wanted) <= bound).all()
+    assert (np.abs(made - wanted) <= bound(data, weight, kind)).all()
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_a_processor_without_products_of_bytes_has_vectors(bits: int) -> None:
+def bound(data: np.ndarray, weight: np.ndarray, kind: Kind) -> np.ndarray:
+    """How far a product may be off: rows are rounded to 16 bits, each group by its largest element."""
+    largest = np.abs(data).reshape(len(data), -1, kind.group).max(axis=-1).repeat(kind.group, axis=-1)
+    return (largest / 32639) @ np.abs(weight).T * 0.6 + 1e-5 * np.abs(data @ weight.T).max()
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_a_processor_without_products_of_bytes_has_vectors(kind: Kind) -> None:
     on = plain_board(4)
     on = dataclasses.replace(on, hardware=dataclasses.replace(on.hardware, dot_product=""))
-    model, weight = product(3, 24, 64, bits, on)
+    model, weight = product(3, 24, 64, kind, on)
     data = np.random.default_rng(2).normal(size=(3, 64)).astype("float32")
     made = run(model, programs(model, on, 1, lambda space: space.sample(random.Random(3))), data)
-    np.testing.assert_allclose(made, data @ weight.T, atol=2e-4 * np.abs(weight).sum(axis=1).max())
+    wanted = data.astype("float64") @ weight.T.astype("float64")
+    assert (np.abs(made - wanted) <= bound(data, weight, kind)).all()
 
 
 @pytest.mark.parametrize("bits", BITS)
 def test_the_first_program_keeps_enough_bytes_on_their_way(bits: int) -> None:
     on = cases.vnni_board()
-    model, _ = product(1, 512, 256, bits, on)
+    model, _ = product(1, 512, 256, Kind(bits), on)
     [task] = [one for one in model.tasks if "dense" in one.name]
     space = space_for(task, on.hardware)
     profile = DeviceProfile("device", on, on.hardware, 1)
@@ -139,19 +187,23 @@ def test_the_first_program_keeps_enough_bytes_on_their_way(bits: int) -> None:
     assert best <= min(space.estimate_s(one) for one in draws) * 1.001
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_rows_of_a_packed_weight_and_numbers_that_are_none(bits: int) -> None:
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_rows_of_a_packed_weight_and_numbers_that_are_none(kind: Kind) -> None:
     on = cases.vnni_board()
-    weight = weight_of(37, 64, bits)
+    weight = weight_of(37, 64, kind)
     tokens = np.array([0, 36, 5, -3, 99], np.int32)
-    module = module_of("quantised_rows", ((5,), "int32"), (5, 64), weight, bits)
+    module = module_of("quantised_rows", ((5,), "int32"), (5, 64), weight, kind)
     made = run(lower(imported(module), cases.executable_here(on)), {}, tokens)
-    values = dequantised(*weight, {"bits": bits, "group": GROUP})
-    np.testing.assert_array_equal(made, values[np.clip(tokens, 0, 36)])
+    wanted = dequantised(weight, kind.options)[np.clip(tokens, 0, 36)]
+    if kind.asymmetry == "minimum":
+        # A processor may add the minimum without rounding before.
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-7 * np.abs(wanted).max())
+    else:
+        np.testing.assert_array_equal(made, wanted)
 
 
 def test_a_weight_that_is_read_twice_is_packed_once() -> None:
-    weight = weight_of(32, 64, 4)
+    weight = weight_of(32, 64, Kind(4))
     builder = relax.BlockBuilder()
     data = relax.Var("data", relax.TensorType((2, 64), "float32"))
     tokens = relax.Var("tokens", relax.TensorType((2,), "int32"))
@@ -172,34 +224,39 @@ def test_a_weight_that_is_read_twice_is_packed_once() -> None:
     assert sorted(one.nbytes for one in model.parameters) == [32 * 2 * 2, 32 * 32]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    st.sampled_from([4, 8]),
+    st.sampled_from(list(KINDS.values())),
     st.sampled_from(["u8s8", "s8s8", "u4s8", "s16s16", "plain"]),
     st.sampled_from([4, 8, 16]),
     st.integers(1, 40),
     st.integers(1, 3),
 )
 def test_packing_moves_every_element_to_its_place(
-    bits: int, instruction: str, lanes: int, rows: int, groups: int
+    kind: Kind, instruction: str, lanes: int, rows: int, blocks: int
 ) -> None:
+    bits, group, depth = kind.bits, kind.group, blocks * kind.block
     if bits == 8 and instruction == "u4s8":
         instruction = "s16s16"
     if bits == 4 and instruction == "s16s16":
         instruction = "u4s8"
-    layout = WeightLayout(bits, lanes, instruction)
-    numbers, scales = weight_of(rows, groups * GROUP, bits, seed=lanes)
-    packed, factors = layout.packed(numbers), layout.packed_scales(scales)
-    panels = -(-rows // lanes)
+    layout = WeightLayout(bits, lanes, instruction, group, kind.asymmetry, kind.multiplied)
+    numbers, *others = weight_of(rows, depth, kind, seed=lanes)
+    packed, factors = layout.packed(numbers), [layout.packed_scales(one) for one in others]
+    panels, groups = -(-rows // lanes), depth // group
     assert packed.shape == (panels, groups, layout.vectors, lanes, layout.width)
-    assert packed.dtype.name == layout.stored and factors.shape == (panels, groups, lanes)
-    values = dequantised(numbers, np.ones_like(scales), {"bits": bits, "group": GROUP})
+    assert packed.dtype.name == layout.stored and len(factors) == 1 + len(layout.further)
+    whole = dequantised([numbers, np.ones_like(others[0])], {"bits": bits, "group": group})
+    less = 8 if bits == 4 and kind.asymmetry else 0
     draw = random.Random(rows)
     for _ in range(20):
-        row, column = draw.randrange(rows), draw.randrange(groups * GROUP)
-        group, place = divmod(column, GROUP)
+        row, column = draw.randrange(rows), draw.randrange(depth)
+        number, place = divmod(column, group)
         step, last = divmod(place, layout.width)
-        byte = packed[row // lanes, group, step // 2 if bits == 4 else step, row % lanes, last]
+        byte = packed[row // lanes, number, step // 2 if bits == 4 else step, row % lanes, last]
         stored = (int(byte) >> (step % 2 * 4)) & 15 if bits == 4 else int(byte)
-        assert stored - layout.offset == values[row, column]
-        assert factors[row // lanes, group, row % lanes] == scales[row, group]
+        assert stored - layout.offset == whole[row, column] + less
+        for made, given_ones in zip(factors, others, strict=True):
+            one = column * given_ones.shape[1] // depth
+            assert made.shape == (panels, given_ones.shape[1], lanes) and made.dtype == given_ones.dtype
+            assert made[row // lanes, one, row % lanes] == given_ones[row, one]
