@@ -64,6 +64,7 @@ class LeasedBoards(Closing):
         self._note = note
         self._leases: dict[str, Lease] = {}
         self._devices: dict[str, Device] = {}
+        self._told: set[str] = set()
         self._lock = threading.Lock()
         self._table = self._table_of()
 
@@ -130,7 +131,11 @@ class LeasedBoards(Closing):
         )
         if self._refuses:
             raise DeviceDrifted(line)
-        self._note(f"{line}; its measurements from before are not used")
+        with self._lock:
+            told = device.place in self._told
+            self._told.add(device.place)
+        if not told:
+            self._note(f"{line}; its measurements from before are not used")
 
     def close(self) -> None:
         """Give every board back."""

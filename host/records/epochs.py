@@ -109,6 +109,18 @@ class BoardEpochs(Closing):
         row = self._database.patiently(ask)
         return None if row is None else self._epoch(row)
 
+    def boards(self) -> dict[str, str]:
+        """What every host calls the board of each present epoch, by the epoch's key."""
+        later = EPOCHS.alias()
+        newest = sql.select(sql.func.max(later.c.id)).group_by(later.c.board)
+        query = sql.select(EPOCHS.c.epoch, EPOCHS.c.board).where(EPOCHS.c.id.in_(newest)).limit(_MOST_ROWS)
+
+        def ask() -> dict[str, str]:
+            with self._database.reading() as connection:
+                return {row.epoch: printable(row.board) for row in connection.execute(query)}
+
+        return self._database.patiently(ask)
+
     def begin(self, board: str, name: str, times: ReferenceTimes) -> Epoch:
         """Begin an epoch of a board, in place of the one that it has.
 

@@ -46,6 +46,8 @@ __all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
 _Item = TypeVar("_Item")
 # A store that holds other times already must not have them sorted first.
 _PLAUSIBLE = (LIMITS.records.shortest_s, LIMITS.records.longest_s)
+# Records among which the newest of each board is looked for.
+_NEWEST = 20_000
 _TIMED = RECORDS.c.median_s.between(*_PLAUSIBLE)
 _OF_DRIFTED = RECORDS.c.epoch.in_(sql.select(DRIFTS.c.epoch))
 _MEASURED = sql.and_(_TIMED, sql.not_(_OF_DRIFTED))
@@ -232,6 +234,20 @@ class RecordStore(Closing):
             return count
 
         return self._added(records, add)
+
+    def newest_by_epoch(self) -> dict[str, Record]:
+        """The newest record of each epoch of a board, among the last thousands of records."""
+        last = sql.select(sql.func.max(RECORDS.c.id)).scalar_subquery()
+        newest = (
+            sql.select(sql.func.max(RECORDS.c.id))
+            .where(RECORDS.c.id > last - _NEWEST, RECORDS.c.epoch != "")
+            .group_by(RECORDS.c.epoch)
+            .limit(BATCH)
+        )
+        numbers = self._reader.ask(lambda asked: list(asked.execute(newest).scalars()))
+        query = sql.select(RECORDS.c.id, RECORDS.c.content).where(RECORDS.c.id.in_(numbers))
+        found = [record for _, record in self._records(self._reader.rows(query))] if numbers else []
+        return {one.origin.epoch: one for one in found if one.origin.epoch is not None}
 
     def foreign(self) -> Iterator[ForeignRecord]:
         """Every record of other programs than ours, oldest first, read in batches."""
