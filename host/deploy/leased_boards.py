@@ -95,14 +95,23 @@ class LeasedBoards(Closing):
                 had = device.place in self._leases
             self._lease(self._table, device).check()
             if not had:
-                # It may have drifted while another had it.
-                self._find_epoch(name, device)
+                self._check_again(name, device)
         except BaseException:
             device.close()
             raise
         with self._lock:
             self._devices[device.place] = device
         return device
+
+    def _check_again(self, name: str, device: Device) -> None:
+        """See that a board that was just leased has not drifted while another had it."""
+        try:
+            self._find_epoch(name, device)
+        except DeviceDrifted:
+            with self._lock:
+                lease = self._leases.pop(device.place)
+            self._give_back(lease)
+            raise
 
     def _find_epoch(self, name: str, device: Device) -> None:
         """Find which epoch the records of a device are of, and refuse one that has drifted, or tell it.

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
+import typer
 
 import sdk.management.watch as management
 from host.calibration.drift import Change
 from host.commands.deployed_models import DeployedModel
 from host.commands.watch import Watched, WatchOptions
+from host.devices import DeviceEntry, Registry
 from host.errors import EdgeError
 from host.statistics import Estimate
-from sdk.cli.main import Interrupted, main
+from sdk.cli.main import Interrupted, build_app, main
 from sdk.cli.management import watch as command
 
 SLOWER = Change("stream", Estimate(1.081, 1.072, 1.09, 12))
@@ -119,6 +122,21 @@ def test_what_cannot_be_is_a_mistake_of_the_command(
     assert main(["watch", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_shell_completes_names_and_tags_of_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    Registry().add(DeviceEntry("kitchen", "ssh", "192.0.2.1", tags=("lab",)))
+    root = typer.main.get_command(build_app())
+    watch = root.commands["watch"]  # type: ignore[attr-defined]
+    context = watch.context_class(watch, info_name="watch")
+    [devices] = [one for one in watch.params if one.name == "devices"]
+
+    def completed(begun: str) -> set[str]:
+        return {one.value for one in devices.shell_complete(context, begun)}
+
+    assert completed("ki") == {"kitchen"} and completed("tag:") == {"tag:lab"}
+    assert completed("lo") == {"local"} and completed("x") == set()
 
 
 def test_it_goes_on_after_a_pause_whatever_was_found(
