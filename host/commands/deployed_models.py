@@ -177,7 +177,8 @@ def _inputs(manifest: Manifest) -> list[np.ndarray]:
     for tensor in manifest.signature.inputs:
         sizes = [int(size) for size in tensor.shape]
         width = LIMITS.item_bytes.get(tensor.dtype)
-        if width is None or tensor.dtype == "bfloat16" or min(sizes, default=1) < 0:
+        wrong = min(sizes, default=1) < 0 or len(sizes) > LIMITS.wire.rank
+        if width is None or tensor.dtype == "bfloat16" or wrong:
             raise MeasureError(f"an input of {printable(tensor.dtype, 40)} is not made here")
         total += math.prod(sizes) * width
         if total > _MOST_INPUT_BYTES:

@@ -302,7 +302,9 @@ class RecordStore(Closing):
         read = list(self._unmarked(rows))
         epochs = {record.origin.epoch for _, record in read if record.origin.epoch is not None}
         query = sql.select(DRIFTS.c.epoch).where(DRIFTS.c.epoch.in_(sorted(epochs)))
-        drifted = set(self._reader.ask(lambda asked: asked.execute(query).scalars().all())) if epochs else ()
+        drifted: set[str] = set()
+        if epochs:
+            drifted.update(self._reader.ask(lambda asked: asked.execute(query).scalars().all()))
         for number, record in read:
             yield number, invalidated(record) if record.origin.epoch in drifted else record
 

@@ -89,7 +89,7 @@ def test_top_shows_it_once(shared: str, capsys: pytest.CaptureFixture[str]) -> N
     stock(shared)
     assert main(["fleet", "top", "--once", "--records", shared]) == 0
     lines = capsys.readouterr().out.splitlines()
-    (pi5,) = [line for line in lines if line.startswith("pi5 ")]
+    (pi5,) = [line for line in lines if line.split()[:1] == ["pi5"]]
     assert all(text in pi5 for text in ("anna@desk", "tune net0", "56 C", "10 min ago", "held", " 1 "))
     assert any("orin" in line and "3 h ago" in line and "drifted" in line for line in lines)
     assert main(["fleet", "top", "--records", shared, "-o", "json"]) == 0
