@@ -18,7 +18,6 @@ from host.devices import DeviceEntry, Registry
 from host.errors import EdgeError
 from host.statistics import Estimate
 from sdk.cli.main import Interrupted, build_app, main
-from sdk.cli.management import watch as command
 
 SLOWER = Change("stream", Estimate(1.081, 1.072, 1.09, 12))
 SAME = Change("stream", Estimate(1.004, 0.998, 1.01, 12))
@@ -154,7 +153,7 @@ def test_it_goes_on_after_a_pause_whatever_was_found(
         return one
 
     monkeypatch.setattr(management, "watch", answer)
-    monkeypatch.setattr(command.time, "sleep", pauses.append)
+    monkeypatch.setattr("sdk.cli.management.watch.time.sleep", pauses.append)
     assert main(["watch", "local", "--every", "2h", "--wait", "1m", "--rollback"]) == 130
     said = capsys.readouterr()
     assert "drifted" in said.out and "steady" in said.out
