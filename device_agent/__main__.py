@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import getpass
 import json
 import os
@@ -67,7 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("out", help="archive to write (.tar)")
     record.add_argument("--seconds", type=float, default=5.0, help="how long to follow the readings")
     record.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
-    for command in (serve, ticket, start, stop, status, unit, keys, texts, record):
+    figures = commands.add_parser("metrics", help="serve figures of this board for Prometheus")
+    figures.add_argument("--port", type=int, default=9465, help="port to listen on, 0 for any")
+    figures.add_argument("--listen", default="127.0.0.1", help="address to listen on, by default loopback")
+    figures.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
+    for command in (serve, ticket, start, stop, status, unit, keys, texts, record, figures):
         command.add_argument("--home", default=default_root(), help="the agent's folder (EDGETLM_HOME)")
     for command in (serve, ticket, start, unit):
         command.add_argument("--python", default=sys.executable, help="interpreter of the agent's processes")
@@ -80,6 +85,8 @@ def _run(options: argparse.Namespace) -> int:
         return _serve(options, home)
     if options.command == "record-sensors":
         return _record_sensors(options)
+    if options.command == "metrics":
+        return _metrics(options, home)
     if options.command == "keys":
         return _keys(options, home)
     if options.command == "generate":
@@ -100,6 +107,20 @@ def _run(options: argparse.Namespace) -> int:
         print(_unit(options, home), end="")
     else:
         print("\n".join(control.status_lines(home)))
+    return 0
+
+
+def _metrics(options: argparse.Namespace, home: AgentFolder) -> int:
+    from device_agent.contract.metrics import PAGE, MetricsServer
+    from device_agent.serve.metrics import BoardMetrics
+
+    try:
+        server = MetricsServer(options.listen, options.port, BoardMetrics(home, options.system_root).collect)
+    except (ValueError, OverflowError) as error:
+        raise AgentError("bad_request", "metrics: %s; give an address and a port" % error) from error
+    with server, contextlib.suppress(KeyboardInterrupt):
+        print("http://%s:%d%s" % (options.listen, server.port, PAGE), flush=True)
+        server.serve_forever()
     return 0
 
 

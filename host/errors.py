@@ -13,6 +13,7 @@
     |-- DeviceError              the device or its agent went away or refused
     |   |-- SessionLost          the executor crashed, hung or was cut off
     |   |-- DeviceBusy           another host has the device
+    |   |-- DeviceDrifted        its times are not those of its records any more
     |   `-- DeviceFull           no space left on the device
     |-- MeasureError             a measurement that gave no usable number
     |-- VerifyError              outputs differ from the golden ones
@@ -87,6 +88,10 @@ class SessionLost(DeviceError):
 
 class DeviceBusy(DeviceError):
     """Another host has the device; the message says who."""
+
+
+class DeviceDrifted(DeviceError):
+    """The device is taken out, since its times have drifted; the message says what was found."""
 
 
 class DeviceFull(DeviceError):

@@ -24,6 +24,7 @@ class MachineDescription:
         device_tree_model: board name from the device tree, "" on PCs.
         software: versions by name ("python", "tvm_runtime", "onnxruntime", ...).
         board: name of a board file that the user chose for it, which then decides; "" for what fits best.
+        system: versions of kernel and firmware by name, as far as the machine shows them.
     """
 
     machine: str
@@ -36,6 +37,7 @@ class MachineDescription:
     device_tree_model: str = ""
     software: dict[str, str] = field(default_factory=dict)
     board: str = ""
+    system: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

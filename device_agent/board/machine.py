@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from device_agent.board import jetson, sysfs
+from device_agent.board import firmware, jetson, sysfs
 from device_agent.board.commands import CommandError, Commands
 from device_agent.board.throttle import CORES, Throttle
 
@@ -56,6 +56,7 @@ class Machine:
             "memory_bytes": self._memory_bytes(),
             "device_tree_model": (self._read("proc/device-tree/model") or "").strip("\0 \n"),
             "software": dict(software(), **jetson.software(self._root)),
+            "system": firmware.versions(self._root),
         }
 
     def state(self) -> Dict[str, Any]:

@@ -192,7 +192,10 @@ class BundleStore:
             self._discard(self._folder(name))
 
     def list(self) -> List[Dict[str, Any]]:
-        """All versions of all bundles: `name`, `version`, `active`, `path`, `backend`, `manifest`."""
+        """All versions of all bundles: `name`, `version`, `active`, `path`, `backend`, `manifest`.
+
+        `earlier` is true of the version that a roll-back would make active.
+        """
         with self._locked():
             names = [name for name in sorted(os.listdir(self._bundles)) if is_name(name)]
             return [entry for name in names for entry in self._describe(name)]
@@ -359,7 +362,12 @@ class BundleStore:
         history = self._history(name)
         # The version activated last comes first; versions that were never activated come last.
         versions.sort(key=lambda v: -history.index(v) if v in history else 1)
-        return [self._describe_version(name, version, version == active) for version in versions]
+        reached = self._reached(name)
+        earlier = reached[-2] if active is not None and len(reached) > 1 else None
+        return [
+            dict(self._describe_version(name, version, version == active), earlier=version == earlier)
+            for version in versions
+        ]
 
     def _describe_version(self, name: str, version: str, active: bool) -> Dict[str, Any]:
         path = self._version_path(name, version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import time
@@ -10,10 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from host.calibration.bench import Bench, fast_end
 from host.calibration.model import Calibration, CurvePoint, LevelFigures, machine_hash
 from host.calibration.programs import (
     FUSED_STEPS,
@@ -24,20 +22,14 @@ from host.calibration.programs import (
     programs,
 )
 from host.calibration.store import board_of
-from host.closing import Closing
 from host.errors import MeasureError
-from host.measure.connection import LibraryConnection
-from host.transport.replies import measurement_of
 from targets import Board, HardwareModel, MachineDescription
 
 if TYPE_CHECKING:
-    from host.transport import Device, Session
+    from host.transport import Device
 
-# Other work on the device only ever makes things slower: the rounds are apart in time, and the fast end of
-# all samples is what the processor can do.
+# Apart in time, so that other work on the device is not in all of them.
 _ROUNDS = 3
-_PERCENTILE = 10.0
-_PLAN = {"repeat": 12, "number": 1, "min_repeat_ms": 2.0, "max_s": 2.0}
 _STREAM_S = 1e-3
 _CHASE_STEPS = 1 << 15
 _LINE_BYTES = 64
@@ -46,7 +38,7 @@ _LARGEST_BUFFER = 256 << 20
 # Inner levels have a buffer of their own for latencies: in large mappings of a virtual machine single
 # accesses were seen to take 0.5 us each time, which is nothing among many lines but a lot among a few.
 _SMALL_BUFFER = 1 << 20
-_TIME_LIMIT_S = 60.0
+TIME_LIMIT_S = 60.0
 
 Progress = Callable[[int, int], None]
 
@@ -62,64 +54,12 @@ class _Samples:
 
     def best(self, name: str) -> float:
         """The fast end of all samples."""
-        return float(np.percentile([time for times in self.rounds[name] for time in times], _PERCENTILE))
+        return fast_end([time for times in self.rounds[name] for time in times])
 
     def spread(self, name: str) -> float:
         """How much slower the fast end of a middling round was than that of the fastest."""
-        ends = sorted(float(np.percentile(times, _PERCENTILE)) for times in self.rounds[name])
+        ends = sorted(fast_end(times) for times in self.rounds[name])
         return ends[len(ends) // 2] / ends[0]
-
-
-class _Bench(Closing):
-    """One library of programs in one session; a context manager."""
-
-    def __init__(self, session: Session, library: Path) -> None:
-        self._libraries = LibraryConnection(session)
-        with self._libraries.measuring("the device"):
-            self._module = self._libraries.load(library)
-            self.device = self._libraries.remote.cpu(0)
-
-    def time(self, name: str, *arguments: Any) -> list[float]:
-        """Seconds of one call of a program, a sample each.
-
-        Raises:
-            MeasureError: the device throttled, and again after it had cooled down; or the program cannot be
-                measured.
-            SessionLost: the executor is gone.
-        """
-        what = f"program {name}"
-        with self._libraries.measuring(what):
-            reply = self._libraries.ask(
-                what, "edgetlm.measure", self._module, name, json.dumps(_PLAN), *arguments
-            )
-        measured = measurement_of(reply)
-        if measured.throttled:
-            raise MeasureError(
-                f"the device throttles ({', '.join(measured.throttle_reasons)}), its figures would be wrong;"
-                " cool it or give it a stronger supply, and calibrate again"
-            )
-        return list(measured.times_s)
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function of the loaded module once."""
-        with self._libraries.measuring(f"program {name}"):
-            self._module[name](*arguments)
-
-    def constant(self, count: int, dtype: str, value: float) -> Any:
-        """A tensor of one value on the device."""
-        import tvm
-
-        return tvm.runtime.tensor(np.full((count,), value, dtype), self.device)
-
-    def buffer(self, elements: int) -> Any:
-        """A large tensor on the device; what is in it is not known."""
-        import tvm
-
-        return tvm.runtime.empty((elements,), "int32", self.device)
-
-    def close(self) -> None:
-        """Ends the connection to the device."""
-        self._libraries.close()
 
 
 def calibrate(device: Device, progress: Progress | None = None) -> Calibration:
@@ -150,8 +90,8 @@ def measure(device: Device, progress: Progress | None = None) -> Calibration:
     description = device.describe()
     board = board_of(description, device.name)
     load = float(device.state().get("load_1min", 0.0))
-    chains = _chains(board.hardware)
-    elements = _buffer_bytes(board.hardware, description) // 4
+    chains = chains_of(board.hardware)
+    elements = buffer_bytes(board.hardware, description) // 4
     samples = _Samples()
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         library = Path(folder) / "calibration.so"
@@ -174,20 +114,20 @@ def _round(
     samples: _Samples,
 ) -> None:
     """Everything once, in new processes: memory of their own, at other addresses."""
-    with device.open_session("tvm", 1, _TIME_LIMIT_S) as session, _Bench(session, library) as bench:
+    with device.open_session("tvm", 1, TIME_LIMIT_S) as session, Bench(session, library) as bench:
         _rates(bench, hardware, chains, samples)
         _memory(bench, hardware, elements, samples)
     if cores > 1:
-        with device.open_session("tvm", cores, _TIME_LIMIT_S) as session, _Bench(session, library) as bench:
+        with device.open_session("tvm", cores, TIME_LIMIT_S) as session, Bench(session, library) as bench:
             samples.add("launch", bench.time("launch", bench.buffer(cores * LINE_ELEMENTS)))
 
 
-def _chains(hardware: HardwareModel) -> tuple[int, ...]:
+def chains_of(hardware: HardwareModel) -> tuple[int, ...]:
     """Numbers of chains to try: one, and as many as the registers hold beside two operands."""
     return (1, *(count for count in (4, 8, 12, 16, 24) if count + 2 <= hardware.vector_registers))
 
 
-def _buffer_bytes(hardware: HardwareModel, description: MachineDescription) -> int:
+def buffer_bytes(hardware: HardwareModel, description: MachineDescription) -> int:
     """A buffer that no cache holds, and that leaves the device most of its memory."""
     cached = max((level.size_bytes for level in hardware.levels), default=0)
     wanted = min(max(_SMALLEST_BUFFER, 4 * cached), _LARGEST_BUFFER)
@@ -226,7 +166,7 @@ def _build(board: Board, library: Path, elements: int, chains: tuple[int, ...], 
     build_kernel_library(functions, library, target_for(board), KernelCache())
 
 
-def _rates(bench: _Bench, hardware: HardwareModel, chains: tuple[int, ...], samples: _Samples) -> None:
+def _rates(bench: Bench, hardware: HardwareModel, chains: tuple[int, ...], samples: _Samples) -> None:
     operands, result = bench.constant(2, "int64", 12345), bench.constant(1, "int64", 0)
     samples.add("integer_chain", bench.time("integer_chain", operands, result))
     # x / 2 + 1 stays at 2: no overflow, no denormal numbers.
@@ -238,14 +178,14 @@ def _rates(bench: _Bench, hardware: HardwareModel, chains: tuple[int, ...], samp
         samples.add(f"fused_{count}", bench.time(f"fused_{count}", start, factor, summand, end))
 
 
-def _memory(bench: _Bench, hardware: HardwareModel, elements: int, samples: _Samples) -> None:
+def _memory(bench: Bench, hardware: HardwareModel, elements: int, samples: _Samples) -> None:
     buffer = bench.buffer(elements)
     result = bench.constant(STREAMS * hardware.lanes, "int32", 0)
     # Every page is written once, so that none is the one page of zeros that a system maps unwritten.
     bench.call("chase_fill", buffer, elements // LINE_ELEMENTS)
     sets = working_sets(hardware, 4 * elements)
     for size in sorted({*sets.values(), *curve_sizes(hardware, 4 * elements)}):
-        steps, passes = _stream_work(hardware, size)
+        steps, passes = stream_work(hardware, size)
         times = bench.time("stream", buffer, result, steps, passes)
         samples.add(f"stream_{size}", [value / (_stream_bytes(hardware, steps) * passes) for value in times])
     small = bench.buffer(_SMALL_BUFFER // 4)
@@ -257,7 +197,8 @@ def _memory(bench: _Bench, hardware: HardwareModel, elements: int, samples: _Sam
         samples.add(f"chase_{size}", bench.time("chase", chain, place, _CHASE_STEPS))
 
 
-def _stream_work(hardware: HardwareModel, size: int) -> tuple[int, int]:
+def stream_work(hardware: HardwareModel, size: int) -> tuple[int, int]:
+    """Steps and passes of reading so many bytes over and over: about a millisecond in the first level."""
     steps = max(1, size // (4 * STREAMS * hardware.lanes))
     rate = hardware.levels[0].bandwidth_bytes_per_s
     return steps, max(1, int(_STREAM_S * rate / _stream_bytes(hardware, steps)))

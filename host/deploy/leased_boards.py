@@ -1,4 +1,4 @@
-"""Boards that a command has for itself: connected, and leased where other hosts share the records."""
+"""Boards that a command has for itself: connected, leased where hosts share the records, and not drifted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from host.closing import Closing
 from host.compile.tuning.kernel_tuning import records_of
-from host.errors import EdgeError
+from host.errors import DeviceDrifted, EdgeError
 from host.options import CompileOptions
 from host.records.database import is_shared
+from host.records.epochs import present_epoch
 
 if TYPE_CHECKING:
     from host.leases import Lease, LeaseTable
@@ -29,11 +30,15 @@ class LeasedBoards(Closing):
     A connection comes and goes with the board's sessions and reboots; the lease stays, so that nobody who
     waits is let in between. With records of this machine alone, nothing is leased.
 
+    A board whose times have drifted (`host.records.epochs`) is taken out, wherever the records are: a command
+    that measures kernels is refused, another one is told.
+
     Args:
         options: where the records are, and how long to wait.
         job: what is done, for those who wait: "tune", "deploy".
         note: receives a line on who has a board, and on a lease that is lost.
         reach: how boards are reached.
+        take_drifted: whether boards that have drifted are as any others.
 
     Attributes:
         reach: how boards are reached.
@@ -42,23 +47,33 @@ class LeasedBoards(Closing):
         EdgeError: the shared records cannot be opened.
     """
 
-    def __init__(self, options: CompileOptions, job: str, note: Callable[[str], None], reach: Reach) -> None:
+    def __init__(
+        self,
+        options: CompileOptions,
+        job: str,
+        note: Callable[[str], None],
+        reach: Reach,
+        take_drifted: bool = False,
+    ) -> None:
         self.reach = reach
+        self._refuses = options.tuned
+        self._take_drifted = take_drifted
+        self._records = records_of(options)
         self._job = f"{job} {options.title}".strip()
         self._wait_s = options.wait_s
         self._note = note
         self._leases: dict[str, Lease] = {}
         self._devices: dict[str, Device] = {}
+        self._told: set[str] = set()
         self._lock = threading.Lock()
-        self._table = self._table_of(options)
+        self._table = self._table_of()
 
-    def _table_of(self, options: CompileOptions) -> LeaseTable | None:
-        records = records_of(options)
-        if not is_shared(records):
+    def _table_of(self) -> LeaseTable | None:
+        if not is_shared(self._records):
             return None
         from host.leases import LeaseTable
 
-        return LeaseTable(records, _PATIENCE_S)
+        return LeaseTable(self._records, _PATIENCE_S)
 
     def connect(self, name: str) -> Device:
         """Connect to a device, and lease it unless this command has it already.
@@ -66,20 +81,70 @@ class LeasedBoards(Closing):
         Raises:
             UnknownDeviceError: no device has this name.
             DeviceBusy: another host has it, and had it for as long as this one waits.
+            DeviceDrifted: it is taken out.
             DeviceError: it does not answer.
             EdgeError: the leases cannot be asked for.
         """
         device = self.reach.connect(name, self._wait_s)
-        if self._table is None:
-            return device
         try:
+            # Nobody stands in line for a board that is refused.
+            self._find_epoch(name, device)
+            if self._table is None:
+                return device
+            with self._lock:
+                had = device.place in self._leases
             self._lease(self._table, device).check()
+            if not had:
+                self._check_again(name, device)
         except BaseException:
             device.close()
             raise
         with self._lock:
             self._devices[device.place] = device
         return device
+
+    def _check_again(self, name: str, device: Device) -> None:
+        """See that a board that was just leased has not drifted while another had it."""
+        try:
+            self._find_epoch(name, device)
+        except DeviceDrifted:
+            with self._lock:
+                lease = self._leases.pop(device.place)
+            self._give_back(lease)
+            raise
+
+    def _find_epoch(self, name: str, device: Device) -> None:
+        """Find which epoch the records of a device are of, and refuse one that has drifted, or tell it.
+
+        Raises:
+            DeviceDrifted: it is taken out.
+            EdgeError: the records cannot be read.
+        """
+        if self._take_drifted:
+            return
+        try:
+            epoch = present_epoch(self._records, device.place, _PATIENCE_S)
+        except EdgeError as error:
+            if self._refuses:
+                raise
+            self._note(f"whether {device.name} has drifted is not known: {error}")
+            return
+        if epoch is None:
+            return
+        if epoch.drift is None:
+            self.reach.epochs.update({name: epoch.key, device.name: epoch.key})
+            return
+        line = (
+            f"{device.name} has drifted: {epoch.drift.reason}; measure it again with sdk watch {device.name} "
+            "--once, or begin a new epoch with --accept"
+        )
+        if self._refuses:
+            raise DeviceDrifted(line)
+        with self._lock:
+            told = device.place in self._told
+            self._told.add(device.place)
+        if not told:
+            self._note(f"{line}; its measurements from before are not used")
 
     def close(self) -> None:
         """Give every board back."""

@@ -9,7 +9,7 @@ Every time is of the clock of the database. What a host takes for the time of da
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from device_agent.contract.text import printable
 from host.closing import Closing
 from host.errors import UserError
 from host.records.database import LEASES, QUEUE, RELEASES, Database, database_clock, inserting
+from host.records.epochs import drifted_boards
 
 # A holder that is silent for so long loses its board; a waiting host loses its place.
 LEASE_S = 45.0
@@ -88,7 +89,7 @@ class BoardStatus:
         left_s: seconds until the lease ends unless it is renewed.
         heartbeat_s: seconds since its owner, or its last one, was heard of.
         health: "free"; "held"; "late", where a heartbeat did not come; "lost", where the holder is gone and
-            whoever comes next takes the board.
+            whoever comes next takes the board; "drifted", whoever has it, where it is taken out.
         waiting: those who wait, the next one first.
     """
 
@@ -252,7 +253,11 @@ class LeaseTable(Closing):
                 lines: dict[str, list[Any]] = {}
                 for row in connection.execute(query).all():
                     lines.setdefault(row.board, []).append(row)
-                return tuple(_status(row._mapping, now, lines.get(row.board, ())) for row in boards)
+                drifted = drifted_boards(connection)
+                every_one = (_status(row._mapping, now, lines.get(row.board, ())) for row in boards)
+                return tuple(
+                    replace(one, health="drifted") if one.board in drifted else one for one in every_one
+                )
 
         return self._database.patiently(ask)
 

@@ -38,7 +38,7 @@ from host.model import Candidate, Task
 from host.records.checks import Implausible, check_foreign, is_time
 from host.records.foreign import ForeignRecord
 from host.records.json_lines import Refused, bounded_lines
-from host.records.record import Record, content_of, key_of, record_of
+from host.records.record import Record, content_of, key_of, record_of, why_untrusted
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
@@ -224,7 +224,7 @@ def _commit(database: Any, record: Record, space: Space) -> None:
         ScheduleError: the space cannot make the program.
     """
     if record.measurement.times_s and not record.measurement.trusted:
-        raise ScheduleError("that a throttled device measured")
+        raise ScheduleError(why_untrusted(record))
     if not space.traced:
         raise ScheduleError("of programs for tensor cores, which MetaSchedule's traces do not give")
     schedule = _marked(space, record.candidate, _mark_of(record))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 MODEL = "model"
 # Of `RecordOrigin.pack`.
 _PACK_FIELDS = {"signer", "key", "made_at", "version"}
+# Of `RecordOrigin.epoch`.
+_EPOCH = re.compile(r"[0-9a-f]{32}")
 # No rule's estimate has more parts.
 _MOST_PARTS = 32
 
@@ -42,6 +45,7 @@ class RecordOrigin:
             `DesignSpace.estimated`.
         pack: where it came with a pack of another host: its "signer", their "key", when it was "made_at", and
             its "version", the SHA-256 of its manifest.
+        epoch: names the board's epoch in which it was measured (`host.records.epochs`).
         foreign: everything else, by name.
     """
 
@@ -61,6 +65,7 @@ class RecordOrigin:
     measured_in: str | None = None
     estimate_parts_s: Mapping[str, float] | None = None
     pack: Mapping[str, str] | None = None
+    epoch: str | None = None
     foreign: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -121,4 +126,5 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
         isinstance(value, dict) and len(value) <= _MOST_PARTS and all(map(_is_number, value.values()))
     ),
     "pack": _is_pack,
+    "epoch": lambda value: _is_text(value) and bool(_EPOCH.fullmatch(value)),
 }

@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, cast
 
@@ -27,6 +27,8 @@ SCHEMA = "edgetlm.record/2"
 _SCHEMA_1 = "edgetlm.record/1"
 # A program so close to the best one known is as good: the difference is noise.
 CLOSE = 1.02
+# Why a measurement says nothing any more: its epoch was marked (`host.records.epochs`).
+DRIFTED = "the times of its board have drifted since"
 # Errors of pydantic's about values beyond their bounds; all others are about what is no record at all.
 _BEYOND = {
     "finite_number",
@@ -106,10 +108,25 @@ class Record:
     def median_s(self) -> float | None:
         """Median seconds of one call, where they show what the program can do.
 
-        None where it failed, and where the device throttled: nothing compares with such times or learns.
+        None where it failed, and where the device throttled or has drifted since: nothing compares with such
+        times or learns.
         """
         known = self.measurement.times_s and self.measurement.trusted
         return self.measurement.median_s if known else None
+
+
+def invalidated(record: Record) -> Record:
+    """A record whose times do not count any more, as it is read from the store and written to files."""
+    if not record.measurement.times_s:
+        return record
+    return replace(record, measurement=replace(record.measurement, invalid=DRIFTED))
+
+
+def why_untrusted(record: Record) -> str:
+    """Of a record whose times do not count, which that is, as the end of "records"."""
+    if record.measurement.invalid == DRIFTED:
+        return "of a board that has drifted since"
+    return "that a throttled device measured"
 
 
 def profile_data(profile: DeviceProfile) -> dict[str, Any]:

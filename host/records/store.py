@@ -17,6 +17,7 @@ from host.records.best import best_rows
 from host.records.checks import Implausible, check, check_foreign
 from host.records.database import (
     BATCH,
+    DRIFTS,
     FOREIGN,
     RECORDS,
     WORKLOADS,
@@ -27,8 +28,10 @@ from host.records.database import (
 from host.records.foreign import ForeignRecord
 from host.records.json_lines import Refused, read_lines, write_lines
 from host.records.record import (
+    DRIFTED,
     Record,
     fastest_program,
+    invalidated,
     key_of,
     line_of,
     profile_data,
@@ -43,7 +46,11 @@ __all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
 _Item = TypeVar("_Item")
 # A store that holds other times already must not have them sorted first.
 _PLAUSIBLE = (LIMITS.records.shortest_s, LIMITS.records.longest_s)
-_MEASURED = RECORDS.c.median_s.between(*_PLAUSIBLE)
+# Records among which the newest of each board is looked for.
+_NEWEST = 20_000
+_TIMED = RECORDS.c.median_s.between(*_PLAUSIBLE)
+_OF_DRIFTED = RECORDS.c.epoch.in_(sql.select(DRIFTS.c.epoch))
+_MEASURED = sql.and_(_TIMED, sql.not_(_OF_DRIFTED))
 
 
 class RecordStore(Closing):
@@ -155,7 +162,7 @@ class RecordStore(Closing):
             profile: as `profile_data` gives it; None takes every one.
             versions: of the rules whose programs are wanted, by name; None takes every program.
             failed: take those too that do not build or run, or whose times do not count because the device
-                throttled.
+                throttled, or has drifted since.
         """
         query = sql.select(RECORDS.c.id, RECORDS.c.content)
         if profile is not None:
@@ -178,10 +185,12 @@ class RecordStore(Closing):
         throttled = count(sql.case((RECORDS.c.content.like('%"throttled": true%'), 1)))
         pulled = count(sql.case((RECORDS.c.content.like('%"pack": {"key": "%'), 1)))
         measured_ones = count(sql.case((_MEASURED, 1)))
-        query = sql.select(*keys, count(), measured_ones, throttled, pulled).group_by(*keys)
+        marked = RECORDS.c.content.like(f'%"invalid": "{DRIFTED}"%')
+        drifted = count(sql.case((sql.or_(sql.and_(_TIMED, _OF_DRIFTED), marked), 1)))
+        query = sql.select(*keys, count(), measured_ones, throttled, pulled, drifted).group_by(*keys)
         groups = self._reader.ask(lambda asked: asked.execute(query.order_by(*keys)).all())
         found = []
-        for task, profile, version, total, measured, slowed, others in groups:
+        for task, profile, version, total, measured, slowed, others, outdated in groups:
             ordered = (
                 sql.select(RECORDS.c.id, RECORDS.c.content)
                 .where(*(key == value for key, value in zip(keys, (task, profile, version), strict=True)))
@@ -190,10 +199,10 @@ class RecordStore(Closing):
             )
             # The first agrees with its column, except in a store of another host.
             read = self._read(ordered.limit(1)) or self._read(ordered.limit(BATCH))
-            failed = total - measured - slowed
+            failed = total - measured - slowed - outdated
             if read:
                 _, best = min(read, key=_rank)
-                found.append(Summary(task, version, measured, failed, best, slowed, others))
+                found.append(Summary(task, version, measured, failed, best, slowed, others, outdated))
         return tuple(found)
 
     def export(self, path: Path) -> int:
@@ -225,6 +234,20 @@ class RecordStore(Closing):
             return count
 
         return self._added(records, add)
+
+    def newest_by_epoch(self) -> dict[str, Record]:
+        """The newest record of each epoch of a board, among the last thousands of records."""
+        last = sql.select(sql.func.max(RECORDS.c.id)).scalar_subquery()
+        newest = (
+            sql.select(sql.func.max(RECORDS.c.id))
+            .where(RECORDS.c.id > last - _NEWEST, RECORDS.c.epoch != "")
+            .group_by(RECORDS.c.epoch)
+            .limit(BATCH)
+        )
+        numbers = self._reader.ask(lambda asked: list(asked.execute(newest).scalars()))
+        query = sql.select(RECORDS.c.id, RECORDS.c.content).where(RECORDS.c.id.in_(numbers))
+        found = [record for _, record in self._records(self._reader.rows(query))] if numbers else []
+        return {one.origin.epoch: one for one in found if one.origin.epoch is not None}
 
     def foreign(self) -> Iterator[ForeignRecord]:
         """Every record of other programs than ours, oldest first, read in batches."""
@@ -275,6 +298,17 @@ class RecordStore(Closing):
         return list(self._records(self._reader.rows(query)))
 
     def _records(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
+        """The records of rows; the times of boards that have drifted since are marked as invalid."""
+        read = list(self._unmarked(rows))
+        epochs = {record.origin.epoch for _, record in read if record.origin.epoch is not None}
+        query = sql.select(DRIFTS.c.epoch).where(DRIFTS.c.epoch.in_(sorted(epochs)))
+        drifted: set[str] = set()
+        if epochs:
+            drifted.update(self._reader.ask(lambda asked: asked.execute(query).scalars().all()))
+        for number, record in read:
+            yield number, invalidated(record) if record.origin.epoch in drifted else record
+
+    def _unmarked(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
         """The records of rows; those that say what no measurement says are nobody's."""
         for row in rows:
             with contextlib.suppress(Implausible):
@@ -282,7 +316,7 @@ class RecordStore(Closing):
 
     def _as_its_row_says(self, row: sql.Row[Any] | None) -> Record | None:
         """The record of a row; None where it is none, or the columns of the row say something else."""
-        for _, record in self._records([] if row is None else [row]):
+        for _, record in self._unmarked([] if row is None else [row]):
             if row is not None and {**row._mapping, "id": 0} == {**row_of(record, row.content), "id": 0}:
                 return record
         return None

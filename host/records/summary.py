@@ -19,6 +19,7 @@ class Summary:
         best: the fastest record; the latest one where none has times that count.
         throttled: records whose times do not count, because the device throttled.
         pulled: records, of all these, that came in packs of other hosts.
+        drifted: records whose times do not count, because their board has drifted since.
     """
 
     workload_hash: str
@@ -28,6 +29,7 @@ class Summary:
     best: Record
     throttled: int = 0
     pulled: int = 0
+    drifted: int = 0
 
 
 @dataclass(frozen=True)

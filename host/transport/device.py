@@ -185,7 +185,10 @@ class Device(Closing):
         self.request("bundle.activate", name=name, version=version)
 
     def bundles(self) -> list[dict[str, Any]]:
-        """All installed versions: `name`, `version`, `active`, `path`, `backend` and `manifest`."""
+        """All installed versions: `name`, `version`, `active`, `earlier`, `path`, `backend` and `manifest`.
+
+        `earlier` is true of the version that `rollback` would make active.
+        """
         return [installed_of(one) for one in self._ask("bundle.list").objects("bundles")]
 
     def bundle_path(self, name: str) -> str:

@@ -45,6 +45,8 @@ def machine_of(fields: Fields, board: str) -> MachineDescription:
     """
     caches = {name: int(size) for name, size in fields.number_map("cache_bytes").items()}
     software = fields.text_map("software")
+    # An agent from before this field is in use by somebody, or would have been replaced.
+    system = fields.text_map("system") if fields.has("system") else {}
     return MachineDescription(
         machine=fields.text("machine"),
         cpu_name=shown(fields.text("cpu_name")),
@@ -56,6 +58,7 @@ def machine_of(fields: Fields, board: str) -> MachineDescription:
         device_tree_model=shown(fields.text("device_tree_model", standard="")),
         software={shown(name): shown(version) for name, version in software.items()},
         board=board,
+        system={shown(name): shown(version) for name, version in system.items()},
     )
 
 
@@ -120,6 +123,7 @@ def installed_of(fields: Fields) -> dict[str, Any]:
         "name": shown(fields.text("name")),
         "version": shown(fields.text("version")),
         "active": fields.truth("active"),
+        "earlier": fields.truth("earlier", False),
         "path": shown(fields.text("path")),
         "backend": shown(fields.text("backend", standard="")),
         "manifest": dict(manifest.values),

@@ -274,6 +274,7 @@ class _TuningRun:
     def _record(self, number: int, outcome: Outcome) -> Record:
         """The record of one program, measured or failed."""
         program, measurement = outcome.program, outcome.measurement
+        board = outcome.board or self._options.origin.device
         origin = replace(
             self._options.origin,
             tuning=self._options.tuning,
@@ -282,7 +283,8 @@ class _TuningRun:
             task=program.task.name,
             sentence=program.sentence,
             base=program.base,
-            device=outcome.board or self._options.origin.device,
+            device=board,
+            epoch=self._options.epochs.get(board or ""),
             estimate_parts_s=program.task.space.estimated(values_of(program.candidate)),
             unit_factor=None if outcome.factor == 1.0 else round(outcome.factor, 6),
         )

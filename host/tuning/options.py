@@ -25,6 +25,7 @@ class TuneOptions:
         overlap: whether the next batch begins while boards still measure the one before.
         confirm: whether the last trials measure again what would replace the reference programs of the tasks.
         bases: digest of the language model behind a proposer, by the proposer's name.
+        epochs: in which boards are, by name; looked up for each record, since boards come and go.
     """
 
     tuning: str
@@ -37,6 +38,7 @@ class TuneOptions:
     confirm: bool = False
     origin: RecordOrigin = field(default_factory=RecordOrigin)
     bases: Mapping[str, str] = field(default_factory=dict)
+    epochs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from sdk.cli.console import (
     show_library_messages,
 )
 from sdk.cli.help import new_group, show_help_alone
-from sdk.cli.management import cluster, devices, env, fleet, keys, records, report, tlm
+from sdk.cli.management import cluster, devices, env, fleet, keys, records, report, tlm, watch
 from sdk.cli.options import State
 from targets import BoardFileError
 
@@ -72,7 +72,7 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     running = (deploy, compile_model, profile, explain, run, chat, tune, bundles)
-    for group in (*running, devices, fleet, cluster, keys, env, records, report, tlm):
+    for group in (*running, devices, watch, fleet, cluster, keys, env, records, report, tlm):
         group.register(app)
     return app
 

@@ -49,13 +49,16 @@ def _device_text(entry: DeviceEntry) -> str:
 
 
 def calibrate(
-    name: str, progress: Callable[[int, int], None] | None = None
+    name: str, progress: Callable[[int, int], None] | None = None, records: str = ""
 ) -> tuple[Calibration, HardwareModel, Path]:
     """Measure a device and keep the figures for the programs that are made for it.
+
+    A board that has no epoch (`host.records.epochs`) has its first one from then on.
 
     Args:
         name: of the device.
         progress: receives the rounds.
+        records: URL or path of the records; the user's own if "".
 
     Returns:
         The measured figures, the declared figures, and the file of the measured ones.
@@ -67,11 +70,15 @@ def calibrate(
     """
     from host import calibration
     from host.calibration.procedure import calibrate as run_calibration
+    from host.commands.watch import begin_first_epoch
+    from host.compile.tuning.kernel_tuning import records_of
+    from host.options import CompileOptions
     from host.transport import connect
 
     with connect(name) as device:
         found = run_calibration(device, progress)
         declared = calibration.board_of(device.describe(), name).hardware
+        begin_first_epoch(device, records_of(CompileOptions(Path(), records=records)))
     return found, declared, calibration.save(found)
 
 

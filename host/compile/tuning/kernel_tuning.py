@@ -244,6 +244,7 @@ class KernelTuning:
             confirm=measured_in is not None,
             origin=origin,
             bases=bases,
+            epochs=self._reach().epochs,
         )
 
     def _builders(self, low_priority: bool) -> int:

@@ -5,6 +5,9 @@ from host.records.database.engine import is_shared
 from host.records.database.problems import ServerAway, store_name
 from host.records.database.rows import BATCH, database_clock, insert_new, inserting, row_of, within_memory
 from host.records.database.tables import (
+    DRIFTS,
+    EPOCH_BYTES,
+    EPOCHS,
     FOREIGN,
     LEASES,
     METADATA,
@@ -17,6 +20,9 @@ from host.records.database.tables import (
 
 __all__ = [
     "BATCH",
+    "DRIFTS",
+    "EPOCHS",
+    "EPOCH_BYTES",
     "FOREIGN",
     "LEASES",
     "METADATA",

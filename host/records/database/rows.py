@@ -37,6 +37,7 @@ def row_of(record: Record, content: str) -> dict[str, Any]:
         "content": content,
         "rule": record.candidate.rule,
         "measured_in": record.origin.measured_in or "",
+        "epoch": record.origin.epoch or "",
     }
 
 

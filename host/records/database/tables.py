@@ -1,17 +1,19 @@
-"""The tables of the records and of the leases, as the newest revision in `migrations` leaves them."""
+"""The tables of records, leases and epochs, as the newest revision in `migrations` leaves them."""
 
 from __future__ import annotations
 
 import sqlalchemy as sql
 
 # The revision that makes these tables; a test compares it and them with `migrations`.
-REVISION = "0003"
+REVISION = "0004"
 # Where alembic keeps the revision of a database.
 REVISION_TABLE = "alembic_version"
 
 # SQLite gives numbers to rows by itself where the column is exactly an INTEGER.
 _NUMBER = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
 _KEY = sql.String(64)
+# What an epoch holds, as JSON.
+EPOCH_BYTES = 16384
 # How the holder of a board, its job and the board itself are called.
 _NAME = sql.String(200)
 
@@ -32,11 +34,13 @@ RECORDS = sql.Table(
     # "" where a row of an earlier revision has none.
     sql.Column("rule", sql.String(256), nullable=False, server_default=""),
     sql.Column("measured_in", sql.String(16), nullable=False, server_default=""),
+    # Of the board that measured it; "" where nobody kept that board's reference times.
+    sql.Column("epoch", _KEY, nullable=False, server_default=""),
     # All that `best_of` reads: the database answers out of the index alone.
     sql.Index(
         "records_by_task",
         *("profile_key", "workload_hash", "median_s", "rule", "space_version"),
-        *("measured_in", "candidate_key", "id"),
+        *("measured_in", "candidate_key", "id", "epoch"),
     ),
     sql.Index("records_by_profile", "profile_key", "space_version", "id"),
 )
@@ -95,6 +99,27 @@ RELEASES = sql.Table(
     sql.Column("released_by", _NAME, nullable=False),
     sql.Column("released_at", sql.Float(53), nullable=False),
     sql.Index("lease_releases_by_ticket", "ticket"),
+)
+# What a board was and how long its reference programs took. Its last row is the present epoch.
+EPOCHS = sql.Table(
+    "board_epochs",
+    METADATA,
+    sql.Column("id", _NUMBER, primary_key=True),
+    sql.Column("epoch", _KEY, nullable=False, unique=True),
+    sql.Column("board", _NAME, nullable=False),
+    sql.Column("name", _NAME, nullable=False),
+    sql.Column("began_at", sql.Float(53), nullable=False),
+    sql.Column("content", sql.String(EPOCH_BYTES), nullable=False),
+    sql.Index("board_epochs_by_board", "board", "id"),
+)
+# Epochs that ended because the board's times drifted: their records are left out.
+DRIFTS = sql.Table(
+    "board_drifts",
+    METADATA,
+    sql.Column("epoch", sql.ForeignKey("board_epochs.epoch"), primary_key=True),
+    sql.Column("reason", sql.String(400), nullable=False),
+    sql.Column("found_by", _NAME, nullable=False),
+    sql.Column("found_at", sql.Float(53), nullable=False),
 )
 # Those of earlier revisions too.
 INDEXES = {"by_task"} | {index.name for table in METADATA.tables.values() for index in table.indexes}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from host.errors import TlmError
 from host.model import Candidate
 from host.records import Record
+from host.records.record import why_untrusted
 from host.tlm.language.vocabulary import BOARD, DECIDE, Vocabulary, spell_decisions
 from host.tlm.model.card import Size
 from host.tlm.training.example import Example
@@ -128,7 +129,7 @@ def _program(candidate: Candidate, vocabulary: Vocabulary) -> tuple[int, ...]:
 
 def _seconds(record: Record) -> float:
     if record.measurement.times_s and not record.measurement.trusted:
-        raise _OfNoUse("that a throttled device measured")
+        raise _OfNoUse(why_untrusted(record))
     if record.failure or record.median_s is None:
         raise _OfNoUse("that failed")
     if not math.isfinite(record.median_s) or record.median_s <= 0.0:

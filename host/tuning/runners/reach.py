@@ -28,10 +28,12 @@ class Reach(Closing):
 
     Attributes:
         engine: runs the jobs.
+        epochs: in which boards are (`host.records.epochs`), by name; without those that have none.
     """
 
     def __init__(self, engine: Engine | None = None) -> None:
         self.engine: Engine = engine or LocalEngine()
+        self.epochs: dict[str, str] = {}
 
     def connect(self, name: str, wait_s: float = 0.0) -> Device:
         """Connect to a device; see `host.transport.connect`."""

@@ -9,7 +9,7 @@ import typer
 from sdk.cli import completion
 from sdk.cli.help import add_command, new_group
 from sdk.cli.management.emulate import emulate
-from sdk.cli.options import Verbose
+from sdk.cli.options import Records, Verbose
 from sdk.cli.rows import Form, write_list
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def remove_device(
     print_line(f"{name} is no longer registered")
 
 
-def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
+def calibrate_device(name: _Name, records: Records = "", verbose: Verbose = False) -> None:
     """Measure rates and memory levels of a device, for the programs made for it from now on."""
     from sdk.cli import printing
     from sdk.cli.terminal import ConsoleProgress
@@ -157,7 +157,7 @@ def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
 
     with ConsoleProgress() as progress:
         progress.stage("calibrate")
-        calibration, declared, path = inventory.calibrate(name, progress.advance)
+        calibration, declared, path = inventory.calibrate(name, progress.advance, records)
     printing.print_calibration(calibration, declared, path)
 
 

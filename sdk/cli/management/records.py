@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 _FORMATS = ("jsonl", "metaschedule")
 _COLUMNS = (
     *("task", "function", "board", "threads", "space", "measured", "failed", "best_s", "proposer", "date"),
-    *("pulled", "pack"),
+    *("pulled", "pack", "drifted"),
 )
+# Who shares nothing sees nothing of packs in a table: columns that are there if one of them counts anything.
+_OPTIONAL = {"pulled": "pulled", "pack": "pulled", "drifted": "drifted"}
 # Columns are not cut where no terminal sets a width.
 _WIDTH = 160
 
@@ -212,11 +214,12 @@ def _rows(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> li
                 best.made_at[:10],
                 one.pulled,
                 None if best.origin.pack is None else best.origin.pack["signer"],
+                one.drifted,
             )
         )
     for other in foreign:
         counts = (other.measured, other.failed, other.best_s)
-        rows.append((other.workload_hash, None, None, None, None, *counts, "metaschedule", None, 0, None))
+        rows.append((other.workload_hash, None, None, None, None, *counts, "metaschedule", None, 0, None, 0))
     return rows
 
 
@@ -232,18 +235,17 @@ def _print_table(rows: Sequence[Sequence[object]], device: str) -> None:
         return
     console = table_console(_WIDTH)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    # Who shares nothing sees nothing of packs.
-    pulled = _COLUMNS.index("pulled")
-    columns = _COLUMNS if any(row[pulled] for row in rows) else _COLUMNS[:pulled]
-    for title in columns:
-        numeric = title in ("threads", "space", "measured", "failed", "best_s", "pulled")
+    counts = {title: any(row[_COLUMNS.index(by)] for row in rows) for title, by in _OPTIONAL.items()}
+    places = [place for place, title in enumerate(_COLUMNS) if counts.get(title, True)]
+    for title in (_COLUMNS[place] for place in places):
+        numeric = title in ("threads", "space", "measured", "failed", "best_s", "pulled", "drifted")
         shown = title.removesuffix("_s")
         table.add_column(shown, justify="right" if numeric else "left", no_wrap=title != "function")
     best = _COLUMNS.index("best_s")
     for row in rows:
-        texts = ["" if value is None else value for value in row[: len(columns)]]
+        texts = ["" if value is None else value for value in row]
         texts[best] = _time(row[best])
-        table.add_row(*map(cell, texts))
+        table.add_row(*(cell(texts[place]) for place in places))
     console.print(table)
 
 

@@ -73,6 +73,7 @@ HEADERS: dict[str, tuple[Any, ...]] = {
             "frequency_hz": 1.8e9,
             "memory_bytes": 1 << 32,
             "software": {"python": "3.11"},
+            "system": {"kernel": "6.12.34"},
             **_STATE,
         },
         {

@@ -37,6 +37,7 @@ def test_a_bundle_is_installed_activated_and_rolled_back(device, bundle, other_b
     second = device.install(other_bundle, "small")
     device.activate("small")
     assert active(device) == [second]
+    assert [one["version"] for one in device.bundles() if one["earlier"]] == [first]
     with device.open_session("tvm") as session:
         session.load(device.bundle_path("small"))
         z, _ = session.run([golden["x"], golden["unused"]])
@@ -45,6 +46,7 @@ def test_a_bundle_is_installed_activated_and_rolled_back(device, bundle, other_b
         session.load(device.bundle_path("small"))
         z, _ = session.run([golden["x"], golden["unused"]])
         np.testing.assert_allclose(z, golden["z"], rtol=1e-4, atol=1e-5)
+    assert not any(one["earlier"] for one in device.bundles())
     with pytest.raises(BundleError, match="no earlier version"):
         device.rollback("small")
     device.remove("small")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from host.calibration.procedure import _Bench
+from host.calibration.bench import Bench
 from host.errors import MeasureError
 
 
@@ -44,10 +44,10 @@ def library(tmp_path: Path) -> Path:
     return path
 
 
-def bench(library: Path, **reply: Any) -> _Bench:
+def bench(library: Path, **reply: Any) -> Bench:
     state: dict[str, Any] = {"state_before": {}, "state_after": {}, "threads": 1}
     session: Any = Remote({"times_s": [1e-3, 2e-3], **state, **reply})
-    return _Bench(session, library)
+    return Bench(session, library)
 
 
 def test_times_of_a_throttled_device_are_refused_with_the_reason(library: Path) -> None:

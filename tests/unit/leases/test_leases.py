@@ -15,6 +15,8 @@ import pytest
 from device_agent.contract.text import is_printable
 from host.errors import DeviceBusy, EdgeError, UserError
 from host.leases import LEASE_S, RENEW_S, Lease, LeaseTable, Request, leased
+from host.model.reference_times import ReferenceTimes
+from host.records.epochs import BoardEpochs
 from sdk.cli.main import main
 from tests.servers.postgres import Server
 
@@ -288,3 +290,18 @@ def test_what_a_stranger_wrote_is_shown_as_text(shared: str, capsys: pytest.Capt
         assert main(["fleet", "status", "--records", shared, "-o", form]) == 0
         out = capsys.readouterr().out
         assert "\x1b" not in out and "\u202e" not in out and "[bold red]d" in out
+
+
+def test_a_board_that_has_drifted_shows_it_whoever_has_it(table: LeaseTable, place: str | Path) -> None:
+    times = ReferenceTimes("0" * 64, {}, {"stream": (1e-3, 1e-3)})
+    with BoardEpochs(place) as epochs:
+        epoch = epochs.begin("board", "pi5", times)
+        assert table.take(wanted()) is None and table.take(wanted(board="another", name="pi6")) is None
+        assert [one.health for one in table.status()] == ["held", "held"]
+        epochs.end(epoch.key, "stream takes 8% longer", "anna@desk")
+        assert [(one.name, one.health, one.owner) for one in table.status()] == [
+            ("pi5", "drifted", "anna@desk"),
+            ("pi6", "held", "anna@desk"),
+        ]
+        epochs.begin("board", "pi5", times)
+        assert [one.health for one in table.status()] == ["held", "held"]

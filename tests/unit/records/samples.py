@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
+from alembic import command
+from alembic.config import Config
 
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records import Record, profile_data
@@ -119,6 +121,23 @@ def version_2(place: str | Path, records: Sequence[Record]) -> None:
             connection.exec_driver_sql(statement)
         rows = [row_of(one, line_of(one)) for one in records]
         connection.execute(table.insert(), [{name: row[name] for name in _COLUMNS_2} for row in rows])
+    engine.dispose()
+
+
+def version_3(place: str | Path, records: Sequence[Record]) -> None:
+    """Write a database of revision 3, as its migrations leave it."""
+    url = sql.URL.create("sqlite", database=str(place)) if isinstance(place, Path) else place
+    if isinstance(place, Path):
+        place.parent.mkdir(exist_ok=True)
+    engine = sql.create_engine(url)
+    names = (*_COLUMNS_2, "rule", "measured_in")
+    with engine.begin() as connection:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", "host.records.database:migrations")
+        command.upgrade(config, "0003")
+        rows = [row_of(one, line_of(one)) for one in records]
+        table = sql.table("records", *map(sql.column, names))
+        connection.execute(table.insert(), [{name: row[name] for name in names} for row in rows])
     engine.dispose()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -15,9 +16,10 @@ from alembic.script import ScriptDirectory
 from host.errors import EdgeError
 from host.records import Record, RecordOrigin, RecordStore
 from host.records.database import BATCH, METADATA, REVISION
+from host.records.epochs import BoardEpochs
 from sdk.cli.main import main
 from tests.servers.postgres import Server
-from tests.unit.records.samples import profile, record, same, version_1, version_2
+from tests.unit.records.samples import profile, record, same, version_1, version_2, version_3
 
 
 def test_the_newest_revision_makes_the_tables_of_the_program(place: str | Path) -> None:
@@ -59,7 +61,7 @@ def test_a_store_that_cannot_be_upgraded_is_left_as_it_was(tmp_path: Path) -> No
     connection.commit()
     connection.close()
     before = _dump(path)
-    with pytest.raises(EdgeError, match="version 1 cannot be brought to version 3: row 2 is damaged"):
+    with pytest.raises(EdgeError, match="version 1 cannot be brought to version 4: row 2 is damaged"):
         RecordStore(path)
     assert _dump(path) == before
 
@@ -84,12 +86,30 @@ def test_a_store_of_the_second_version_is_upgraded(place: str | Path, server: Se
         assert store.append([old[0], record(1.0)]) == 1
 
 
+def test_a_store_of_the_third_version_is_upgraded(place: str | Path) -> None:
+    old = _old_records()
+    version_3(place, old)
+    if not isinstance(place, Path):
+        assert main(["records", "upgrade", "--records", place]) == 0
+    with RecordStore(place) as store:
+        assert all(same(a, b) for a, b in zip(store, old, strict=True))
+        assert len(store.best_of({"task": ("matmul", 4)}, profile())) == 1
+        assert store.append([old[0], record(1.0)]) == 1
+    with BoardEpochs(place) as epochs:
+        assert epochs.present("board") is None
+        with epochs._database.reading() as connection:
+            found = {
+                one["name"]: one["column_names"] for one in sql.inspect(connection).get_indexes("records")
+            }
+        assert found["records_by_task"][-1] == "epoch"
+
+
 def test_a_shared_store_is_brought_up_to_date_by_its_owner_alone(
     shared: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version_2(shared, [record(1.0)])
     message = (
-        r"of schema version 2, this program reads version 3: .* sdk records upgrade.*nothing was changed"
+        r"of schema version 2, this program reads version 4: .* sdk records upgrade.*nothing was changed"
     )
     for _ in range(2):
         with pytest.raises(EdgeError, match=message):
@@ -104,7 +124,7 @@ def test_a_shared_store_of_a_newer_program_is_left_as_it_is(shared: str) -> None
     with RecordStore(shared) as store, store._database.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
     with pytest.raises(
-        EdgeError, match="is of schema version 9, this program reads version 3: take the program"
+        EdgeError, match="is of schema version 9, this program reads version 4: take the program"
     ):
         RecordStore(shared)
 
@@ -113,8 +133,8 @@ def test_a_shared_store_of_a_newer_program_is_left_as_it_is(shared: str) -> None
     ("statements", "message"),
     [
         (
-            ["UPDATE alembic_version SET version_num = '0004'"],
-            "is of schema version 4, this program reads version 3: .* --records; nothing was changed",
+            ["UPDATE alembic_version SET version_num = '0005'"],
+            "is of schema version 5, this program reads version 4: .* --records; nothing was changed",
         ),
         (["UPDATE alembic_version SET version_num = 'new'"], "is not a record store"),
         (["UPDATE alembic_version SET version_num = '0000'"], "is not a record store"),

@@ -138,6 +138,7 @@ ODD: list[object] = [None, True, 0, -1, 1 << 62, 0.5, "", "\x1b[31m\n", [], [[]]
 FIELDS = sorted(
     {"keys", "revoked", "trusted", "warning"}
     | {"machine", "cpu_name", "cores", "features", "cache_bytes", "frequency_hz", "memory_bytes", "software"}
+    | {"system"}
     | {"time_s", "clocks_hz", "load_1min", "governors", "temperatures_c", "throttle", "limits_hz", "devfreq"}
     | {"source", "rails", "unavailable", "session", "port", "key", "pid", "bundles", "path", "version"}
     | {"modes", "reason", "tensors", "times_s", "energy", "state_before", "state_after", "threads", "kernels"}
@@ -153,6 +154,7 @@ KNOWN: dict[str, object] = {
     "frequency_hz": 1.0,
     "memory_bytes": 1,
     "software": {"a": "b"},
+    "system": {"kernel": "6"},
     "time_s": 1.0,
     "session": "s1",
     "port": 1,
