@@ -74,6 +74,20 @@ class Parameter(_Part):
     dtype: str
 
 
+class LayerPart(_Part):
+    """An operation of the model file that a kernel computes; see `host.model.Layer`."""
+
+    position: int
+    name: str
+    operator: str
+    source: str = ""
+
+    @property
+    def text(self) -> str:
+        """For people, in one line."""
+        return f"{self.name} ({self.operator}{f', {self.source}' if self.source else ''})"
+
+
 class Kernel(_Part):
     """One kernel of the model and who made it.
 
@@ -85,6 +99,7 @@ class Kernel(_Part):
         decisions: what was decided, by name.
         from_database: the program was found in the record store.
         latency_us: microseconds of one call inside the model; None where not measured.
+        layers: of the model file, which it computes over all its calls.
     """
 
     name: str
@@ -95,6 +110,7 @@ class Kernel(_Part):
     decisions: dict[str, Any] = Field(default_factory=dict)
     from_database: bool = False
     latency_us: float | None = None
+    layers: tuple[LayerPart, ...] = ()
 
 
 class Origin(_Part):

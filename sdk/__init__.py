@@ -36,8 +36,8 @@ from sdk.language_model import LanguageModel
 from sdk.model import Deployment, Model
 
 if TYPE_CHECKING:
-    from host.commands.explain import Explanation
     from host.commands.tune import TunedModel
+    from host.compile.explanation import Explanation
     from host.deploy.result import DeployResult
     from host.manifest import Manifest
     from sdk.report.compare import Comparison
@@ -74,7 +74,7 @@ __all__ = [
 _LATE = {
     "Comparison": "sdk.report.compare",
     "DeployResult": "host.deploy.result",
-    "Explanation": "host.commands.explain",
+    "Explanation": "host.compile.explanation",
     "Manifest": "host.manifest",
     "TunedModel": "host.commands.tune",
 }

@@ -24,9 +24,9 @@ from sdk.settings import CompileSettings, DeploySettings, with_settings
 if TYPE_CHECKING:
     import torch
 
-    from host.commands.explain import Explanation
     from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
+    from host.compile.explanation import Explanation
     from host.deploy import DeployResult
     from host.manifest import Manifest
     from host.options import Size
@@ -346,7 +346,7 @@ def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tupl
         BundleError: the bundle is damaged.
     """
     from host.commands.explain import explain as run_explain
-    from sdk.report.explain import write_explanation
+    from sdk.report.kernels.explain import write_explanation
 
     found = run_explain(Path(bundle), task)
     default = Path("edgetlm-out") / found.manifest.name / f"explain-{found.kernel.name}.html"

@@ -8,6 +8,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _CHROMIUM = (
     "chromium",
@@ -33,14 +34,20 @@ _OUTLINES = {
 }
 
 
-def page_in_browser(report: Path, profile: Path) -> str:
+# As readers set it for all pages; 1 is light.
+_SCHEME = "--blink-settings=preferredColorScheme={}"
+
+
+def page_in_browser(report: Path, profile: Path, dark: bool = False) -> str:
     """The page's elements as a browser reads them.
 
     Args:
         report: the file.
         profile: folder for the browser's own files, new.
+        dark: whether the reader prefers dark pages.
     """
-    command = [*_CHROMIUM, f"--user-data-dir={profile}", "--dump-dom", report.absolute().as_uri()]
+    scheme = _SCHEME.format(0 if dark else 1)
+    command = [*_CHROMIUM, scheme, f"--user-data-dir={profile}", "--dump-dom", report.absolute().as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
@@ -64,7 +71,6 @@ class Layout:
 
 
 _MEASURE = """
-const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
 const seen = [...page.querySelectorAll("figure.chart svg")].filter(svg => svg.clientWidth > 0);
 const texts = seen.flatMap(svg => [...svg.querySelectorAll("text")].map(text => [svg, text]));
 const outside = texts.filter(([svg, text]) => {
@@ -74,28 +80,48 @@ const outside = texts.filter(([svg, text]) => {
 }).map(([svg, text]) => text.firstChild.data);
 const sizes = texts.map(([svg, text]) => parseFloat(page.defaultView.getComputedStyle(text).fontSize) *
   svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
-document.querySelector("pre").textContent = JSON.stringify({
-  width: root.clientWidth, scroll_width: root.scrollWidth, charts: seen.map(svg => svg.parentNode.id),
-  smallest_px: Math.min(...sizes), outside: outside});
+return {width: root.clientWidth, scroll_width: root.scrollWidth, charts: seen.map(svg => svg.parentNode.id),
+  smallest_px: Math.min(...sizes), outside: outside};
 """
 
 
 def layout_in_browser(report: Path, profile: Path, width: int) -> Layout:
     """How a page lies in a window of a width in pixels, which may be less than a browser's own window has."""
-    frame = report.with_suffix(".frame.html")
-    inner = html.escape(report.read_text(encoding="utf-8"), quote=True)
-    frame.write_text(
-        f'<!doctype html><meta charset="utf-8"><pre></pre>'
-        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
-        f"<script>onload = () => {{{_MEASURE}}}</script>",
-        encoding="utf-8",
-    )
-    found = re.search(r"<pre>(.*?)</pre>", page_in_browser(frame, profile), re.S)
-    assert found is not None and found.group(1), "the page was not measured"
-    measured = json.loads(html.unescape(found.group(1)))
+    measured = measured_in_browser(report, profile, width, _MEASURE)
     return Layout(
         **{key: tuple(value) if isinstance(value, list) else value for key, value in measured.items()}
     )
+
+
+def measured_in_browser(
+    report: Path, profile: Path, width: int, script: str, dark: bool = False
+) -> dict[str, Any]:
+    """What a script finds out of a page that lies in a frame.
+
+    Args:
+        report: the page.
+        profile: folder for the browser's own files, new.
+        width: of the frame in pixels.
+        script: body of a function in JavaScript of `page` (the document), `root` (its element) and `view`
+            (its window), which returns an object.
+        dark: whether the reader prefers dark pages.
+    """
+    frame = report.with_suffix(".frame.html")
+    inner = html.escape(report.read_text(encoding="utf-8"), quote=True)
+    style = f"width:{width}px;height:900px;border:0;color-scheme:{'dark' if dark else 'light'}"
+    frame.write_text(
+        '<!doctype html><meta charset="utf-8"><pre></pre>'
+        f'<iframe style="{style}" srcdoc="{inner}"></iframe><script>'
+        f"const measure = (page, root, view) => {{{script}}};"
+        "onload = () => { const page = document.querySelector('iframe').contentDocument;"
+        "const found = measure(page, page.documentElement, page.defaultView);"
+        "document.querySelector('pre').textContent = JSON.stringify(found); }</script>",
+        encoding="utf-8",
+    )
+    found = re.search(r"<pre>(.*?)</pre>", page_in_browser(frame, profile, dark), re.S)
+    assert found is not None and found.group(1), "the page was not measured"
+    measured: dict[str, Any] = json.loads(html.unescape(found.group(1)))
+    return measured
 
 
 def drawn(page: str, chart: str, mark: str) -> int:

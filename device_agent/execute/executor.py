@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from device_agent.board.machine import Machine
@@ -83,6 +84,7 @@ class Commands:
         self._keys = keys
         self._loaded = False
         self._bound = False
+        self._ran = False
         self._turn = threading.Lock()
 
     def dispatch(self, header: Header, blob: bytearray) -> Reply:
@@ -117,12 +119,16 @@ class Commands:
             yield self._engine.machine
 
     def load(self, header: Header, _blob: bytearray) -> Reply:
-        """Loads the bundle in the folder `path` with `trust` in its signer, or the model file `path`."""
+        """Loads the bundle in the folder `path` with `trust` in its signer, or the model file `path`.
+
+        The reply has `load_s`: seconds in which files were read and checked and the engine was made ready.
+        """
+        begin = time.monotonic()
         fields = frames.fields_of(header, "load")
         path, trust = fields.text("path"), fields.text("trust", standard="signed")
         if not os.path.exists(path):
             raise AgentError("bad_request", "%s is not on the device" % printable(path))
-        self._loaded = self._bound = False
+        self._loaded = self._bound = self._ran = False
         warning = None
         if hasattr(self._engine, "load_bundle") or os.path.isfile(os.path.join(path, MANIFEST)):
             opened = open_bundle(path, trust, self._keys)
@@ -131,7 +137,8 @@ class Commands:
         else:
             signature = self._engine.load(path, self._threads)
         self._loaded = True
-        return {"signature": signature, **({"warning": warning} if warning else {})}, []
+        reply: Header = {"signature": signature, "load_s": time.monotonic() - begin}
+        return {**reply, **({"warning": warning} if warning else {})}, []
 
     def _load_bundle(self, opened: OpenedBundle) -> Dict[str, Any]:
         directory, manifest = opened.bundle.directory, opened.bundle.manifest
@@ -152,12 +159,16 @@ class Commands:
         return {}, []
 
     def run(self, header: Header, blob: bytearray) -> Reply:
-        """Runs one inference, on the `tensors` of the request or else on the inputs set before."""
+        """Runs one inference, on the `tensors` of the request or else on the inputs set before.
+
+        The reply to the first one after loading has `first_run_s`, its seconds without the copies.
+        """
         if header.get("tensors") is not None:
             self.inputs(header, blob)
-        self._need_inputs()
+        first, begin = self._need_inputs(), time.monotonic()
         self._engine.invoke()
-        return _tensor_reply({}, self._engine.outputs())
+        spent = {"first_run_s": time.monotonic() - begin} if first else {}
+        return _tensor_reply(spent, self._engine.outputs())
 
     def measure(self, header: Header, _blob: bytearray) -> Reply:
         """Measures times and energy of inferences, by the `plan` of the request."""
@@ -185,10 +196,13 @@ class Commands:
         if not self._loaded:
             raise AgentError("bad_request", "no model is loaded in this session; load one first")
 
-    def _need_inputs(self) -> None:
+    def _need_inputs(self) -> bool:
+        """Whether the model has not run since it was loaded; whoever asks runs it."""
         self._need_model()
         if not self._bound:
             raise AgentError("bad_request", "no inputs are set in this session; send some first")
+        first, self._ran = not self._ran, True
+        return first
 
     def _only_tvm(self, command: str) -> None:
         if not hasattr(self._engine, command):

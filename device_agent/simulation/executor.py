@@ -27,7 +27,7 @@ from device_agent.measure.energy import Readings
 from device_agent.measure.measurement import Meter
 from device_agent.simulation.board import SimulatedBoard
 from device_agent.simulation.scenario import load
-from device_agent.wire.frames import TensorData, error_reply
+from device_agent.wire.frames import Header, TensorData, error_reply
 
 _SAMPLES = 5
 
@@ -207,6 +207,22 @@ def _sampler_of(board: SimulatedBoard) -> Any:
     return SimulatedSampler
 
 
+class SimulatedCommands(executor.Commands):
+    """The commands without the seconds of loading and of the first run, which are this machine's."""
+
+    def load(self, header: Header, blob: bytearray) -> executor.Reply:
+        """See Commands."""
+        fields, blobs = super().load(header, blob)
+        del fields["load_s"]
+        return fields, blobs
+
+    def run(self, header: Header, blob: bytearray) -> executor.Reply:
+        """See Commands."""
+        fields, blobs = super().run(header, blob)
+        fields.pop("first_run_s", None)
+        return fields, blobs
+
+
 class SimulatedExecutor(executor.Executor):
     """An executor whose meter, sensors and clock are the simulation's."""
 
@@ -229,7 +245,7 @@ class SimulatedExecutor(executor.Executor):
         meter = Meter(machine, power_meter.PowerMeter(machine, sensor, self._board.sleep), threads)
         name = str(specification["engine"])
         engine = SimulatedEngine(engines.create(name), name, self._board)
-        self._commands = executor.Commands(name, engine, meter, threads, str(specification["trust_file"]))
+        self._commands = SimulatedCommands(name, engine, meter, threads, str(specification["trust_file"]))
 
     def _register_rpc(self, machine: Machine, threads: int) -> None:
         super()._register_rpc(SimulatedMachine(self._root, self._board), threads)

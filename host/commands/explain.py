@@ -3,104 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from host import bundle
-from host.compile.stored_tasks.file import StoredTask, read_task
-from host.errors import ScheduleError, UserError
+from host.compile.explanation import Explanation, explained
+from host.compile.stored_tasks.file import read_task
+from host.errors import UserError
 from host.manifest import Kernel, Manifest
-from host.model import Candidate
-from host.table import Table, Tabular
-from targets import HardwareModel
-
-if TYPE_CHECKING:
-    from host.gensor.walk import Step
-    from host.schedules import DesignSpace
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """A program under the limits of the processor's arithmetic and memory.
-
-    Attributes:
-        hardware: the processor.
-        threads: cores that the program uses.
-        flops: floating-point operations of one call.
-        bytes_moved: by memory level, bytes read from the level in one call; from the last level, every
-            argument is read at least once.
-        estimate_s: estimated seconds of one call; None on a default schedule.
-        measured_s: seconds of one call inside the running model; None where not measured.
-    """
-
-    hardware: HardwareModel
-    threads: int
-    flops: float
-    bytes_moved: Mapping[str, float]
-    estimate_s: float | None
-    measured_s: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation(Tabular):
-    """Everything that `sdk explain` shows.
-
-    Attributes:
-        manifest: of the bundle.
-        kernel: of the manifest.
-        device: for which the program was made.
-        roofline: of the program.
-        steps: every step of every walk, in order; empty for programs that no walk made.
-        path: the steps that led to the program, its descent included.
-        trail: for each step of the path, bytes read from the second level and estimated seconds; empty if the
-            rule does not estimate bytes. shares: seconds of the estimate by cause, empty if the rule gives
-            none. remark: why there is no walk, or why the walk ends at another program; "" otherwise.
-        program: the scheduled function as TensorIR script; "" on a default schedule.
-    """
-
-    manifest: Manifest
-    kernel: Kernel
-    device: str
-    roofline: Roofline
-    steps: tuple[Step, ...]
-    path: tuple[Step, ...]
-    trail: tuple[tuple[float, float], ...]
-    shares: Mapping[str, float]
-    remark: str
-    program: str
-
-    def tables(self) -> tuple[Table, ...]:
-        """What the kernel is and what limits it; then the steps that led to its program."""
-        kernel, roofline = self.kernel, self.roofline
-        seconds = {"estimate_us": roofline.estimate_s, "measured_us": roofline.measured_s}
-        rows: list[tuple[str, object]] = [
-            *(("kernel", kernel.name), ("made_by", kernel.source), ("rule", kernel.rule or None)),
-            *((f"decision {name}", value) for name, value in kernel.decisions.items()),
-            *((name, None if value is None else value * 1e6) for name, value in seconds.items()),
-            ("flops", roofline.flops),
-            *((f"bytes from {name}", value) for name, value in roofline.bytes_moved.items()),
-            ("remark", self.remark or None),
-        ]
-        steps = [
-            (
-                number,
-                *one.taken,
-                one.cost_s * 1e6,
-                ", ".join(f"{k} {v}" for k, v in one.state.decisions.items()),
-            )
-            for number, one in enumerate(self.path)
-        ]
-        return (
-            Table("kernel", f"{kernel.name} for {self.device}", ("name", "value"), tuple(rows)),
-            Table(
-                "path",
-                "Steps to the program",
-                ("step", "change", "decision", "estimate_us", "decisions"),
-                tuple(steps),
-            ),
-        )
 
 
 def explain(path: Path, task: str) -> Explanation:
@@ -126,7 +35,7 @@ def explain(path: Path, task: str) -> Explanation:
             )
         kernel = _kernel(path, manifest, task)
         stored = read_task(directory, kernel.task)
-    return _explained(manifest, kernel, stored)
+    return explained(manifest, kernel, stored)
 
 
 def _kernel(path: Path, manifest: Manifest, name: str) -> Kernel:
@@ -139,118 +48,3 @@ def _kernel(path: Path, manifest: Manifest, name: str) -> Kernel:
     names = ", ".join(kernel.name for kernel in (fitting or manifest.kernels))
     what = f"several kernels fit --task {name}" if fitting else f"no kernel is called {name!r}"
     raise UserError(f"{path}: {what}: use one of {names}")
-
-
-def _explained(manifest: Manifest, kernel: Kernel, stored: StoredTask) -> Explanation:
-    from host.schedules import scheduled_function, space_for
-
-    values = {name: int(value) for name, value in kernel.decisions.items()}
-    remark, program, space = stored.reason, "", None
-    try:
-        if kernel.source == "default":
-            remark = f"this kernel has a default schedule: {remark or 'its program did not compile'}"
-        else:
-            space = space_for(stored.task, stored.profile.hardware, stored.profile.threads)
-            decisions = tuple(values.items())
-            candidate = Candidate(
-                kernel.task, kernel.rule, decisions, kernel.source, 0.0, stored.space_version
-            )
-            program = scheduled_function(space.apply(candidate)).script()
-    except ScheduleError as error:
-        remark, space = f"the design space of this version does not hold the program: {error}", None
-    steps: tuple[Step, ...] = ()
-    path: tuple[Step, ...] = ()
-    if space is not None:
-        steps, path, remark = _walks(space, stored, values)
-        if remark and kernel.source != "gensor":
-            remark = f"no walk leads to this program: {kernel.source} proposed it"
-    return Explanation(
-        manifest=manifest,
-        kernel=kernel,
-        device=f"{stored.profile.device}: {stored.profile.board.title}",
-        roofline=_roofline(kernel, stored, space, values),
-        steps=steps,
-        path=path,
-        trail=_trail(space, path),
-        shares=_shares(space, values),
-        remark=remark,
-        program=program,
-    )
-
-
-def _walks(
-    space: DesignSpace, stored: StoredTask, values: dict[str, int]
-) -> tuple[tuple[Step, ...], tuple[Step, ...], str]:
-    """The steps of all walks, those that led to the program, and a remark if none did."""
-    from host.gensor import Gensor
-
-    steps: list[Step] = []
-    Gensor().retrace(space, stored.profile, stored.seed, steps.append)
-    path = path_to(steps, values)
-    if path:
-        # A walk goes on after the best program that it meets; the path ends there.
-        return tuple(steps), (*path[:-1], replace(path[-1], taken=("stop", ""))), ""
-    return tuple(steps), (), "no walk leads to this program: it was chosen by measurements on the device"
-
-
-def path_to(steps: list[Step], values: Mapping[str, int]) -> tuple[Step, ...]:
-    """The steps that led to a program: the beginning of a walk, or a walk and the descent from its end."""
-    wanted = dict(values)
-    for index, step in enumerate(steps):
-        if step.state.decisions != wanted:
-            continue
-        begin = index
-        while begin and steps[begin - 1].walk == step.walk and steps[begin - 1].taken[0] != "stop":
-            begin -= 1
-        piece = tuple(steps[begin : index + 1])
-        if step.walk >= 0:
-            return piece
-        before = path_to([s for s in steps if s.walk >= 0], piece[0].state.decisions)
-        return before[:-1] + piece if before else piece
-    return ()
-
-
-def _trail(space: DesignSpace | None, path: tuple[Step, ...]) -> tuple[tuple[float, float], ...]:
-    found = []
-    for step in path:
-        parts = _shares(space, step.state.decisions)
-        if space is not None and parts:
-            source = space.hardware.levels[1]
-            moved = parts[source.name] * source.bandwidth_bytes_per_s
-            found.append((moved or _argument_bytes(space.task.function), step.cost_s))
-    return tuple(found)
-
-
-def _shares(space: DesignSpace | None, values: dict[str, int]) -> Mapping[str, float]:
-    return space.estimate_parts_s(values) if space is not None else {}
-
-
-def _roofline(
-    kernel: Kernel, stored: StoredTask, space: DesignSpace | None, values: dict[str, int]
-) -> Roofline:
-
-    hardware, task = stored.profile.hardware, stored.task
-    estimate = stored.estimate_s
-    if space is not None and estimate is None:
-        estimate = space.estimate_s(values)
-    flops = task.flops or (space.workload.flops if space is not None else 0.0)
-    last = hardware.levels[-1].name
-    moved: dict[str, float] = {last: _argument_bytes(task.function)}
-    for name, seconds in _shares(space, values).items():
-        if name in {level.name for level in hardware.levels}:
-            moved[name] = moved.get(name, 0.0) + seconds * hardware.level(name).bandwidth_bytes_per_s
-    measured = kernel.latency_us * 1e-6 if kernel.latency_us else None
-    return Roofline(
-        hardware, stored.profile.threads, flops, moved, None if space is None else estimate, measured
-    )
-
-
-def _argument_bytes(function: Any) -> float:
-    """Bytes of all arguments."""
-    import numpy as np
-
-    total = 0.0
-    for parameter in function.params:
-        elements = np.prod([int(extent) for extent in parameter.shape], dtype=np.float64)
-        total += float(elements) * np.dtype(str(parameter.dtype)).itemsize
-    return total

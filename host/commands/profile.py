@@ -20,7 +20,7 @@ from host.deploy.result import DeployResult
 from host.errors import ModelFileError, UserError
 from host.language_file import language_format
 from host.manifest import Manifest
-from host.model import Signature
+from host.model import Layer, Signature
 from host.options import DeployOptions, Size
 from host.progress import Progress, Silence, StageClock
 from host.versions import versions
@@ -147,6 +147,7 @@ def _outcomes(manifest: Manifest) -> tuple[TaskOutcome, ...]:
             rule=kernel.rule,
             decisions=kernel.decisions,
             from_database=kernel.from_database,
+            layers=tuple(Layer(**layer.model_dump()) for layer in kernel.layers),
         )
         for kernel in manifest.kernels
     )

@@ -296,7 +296,8 @@ def _open(
         except (EngineError, SessionLost) as error:
             opened[entrant.key] = replace(result, reason=str(error))
             continue
-        opened[entrant.key] = replace(result, verification=verdict)
+        start = session.start if settings.timing.decides else None
+        opened[entrant.key] = replace(result, verification=verdict, start=start)
         if verdict.passed or not entrant.must_verify:
             sessions[entrant.key] = session
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from host.compare.verification import Verification
-from host.model import Energy, Measurement, comparable
+from host.model import Energy, Measurement, Start, comparable
 from host.statistics import Estimate, mean_of, paired_ratio
 
 
@@ -55,6 +55,7 @@ class EntrantResult:
         threads: of the engine.
         mode: name of the power mode, "" if the device has none.
         deployable: whether it may be deployed.
+        start: how long it took to its first output; None where that is not known.
     """
 
     name: str
@@ -66,6 +67,7 @@ class EntrantResult:
     threads: int = 1
     mode: str = ""
     deployable: bool = True
+    start: Start | None = None
 
     @property
     def title(self) -> str:

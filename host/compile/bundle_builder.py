@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from host import bundle
@@ -13,7 +13,7 @@ from host.compile.model_compiler import ModelCompiler
 from host.compile.static_model import Compiled
 from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
-from host.manifest import Kernel, memory_part
+from host.manifest import Kernel, LayerPart, memory_part
 from host.model import DeviceProfile, ImportedModel
 from host.options import Backend
 
@@ -101,6 +101,7 @@ def kernels_part(tasks: Sequence[TaskOutcome]) -> tuple[Kernel, ...]:
             decisions=dict(task.decisions),
             from_database=task.from_database,
             latency_us=task.latency_us,
+            layers=tuple(LayerPart(**asdict(layer)) for layer in task.layers),
         )
         for task in tasks
     )

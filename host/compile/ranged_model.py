@@ -236,6 +236,7 @@ def _lowered(symbolic: SymbolicModel, signature: Signature) -> LoweredModel:
             symbolic.weights[name],
             workload_hash(template.at(symbolic.dimension.high)),
             flops(template.at(shown)),
+            symbolic.layers[name],
         )
         for name, template in symbolic.functions.items()
     )
@@ -254,5 +255,6 @@ def _outcome(task: Task, kernel: Kernel, refused: Mapping[str, str]) -> TaskOutc
         decisions={} if default else dict(kernel.decisions or {}),
         reason=refused.get(task.name, kernel.reason),
         flops=task.flops,
+        layers=task.layers,
         programs=1 if default else kernel.programs,
     )

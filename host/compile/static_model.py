@@ -222,6 +222,7 @@ def _outcomes(
                 from_database=candidate.proposer != "default" and key in plan.from_database,
                 reason=failed.get(key) or plan.reasons.get(key, ""),
                 flops=task.flops,
+                layers=task.layers,
             )
         )
     return tuple(outcomes)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from host.model import Layer
+
 
 @dataclass(frozen=True)
 class TaskOutcome:
@@ -23,6 +25,7 @@ class TaskOutcome:
         flops: floating-point operations of one call.
         latency_us: microseconds of one call inside the running model; None where not measured.
         programs: how many there are to choose from, where the length is open.
+        layers: of the model's file, which it computes over all its calls; empty where they are not known.
     """
 
     name: str
@@ -36,6 +39,7 @@ class TaskOutcome:
     flops: float = 0.0
     latency_us: float | None = None
     programs: int = 1
+    layers: tuple[Layer, ...] = ()
 
 
 def with_times(tasks: Sequence[TaskOutcome], kernel_times_s: Mapping[str, float]) -> tuple[TaskOutcome, ...]:

@@ -23,6 +23,7 @@ from host.compare.text_quality import judge_text
 from host.compare.timing_policy import TimingPolicy, timing_policy
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
+from host.compile.explanation import explained_kernels
 from host.compile.model_compiler import ModelCompiler
 from host.compile.model_file import read_model, without_source
 from host.compile.processor import profile_for_processor
@@ -243,6 +244,8 @@ class _Deployment:
             text=text,
             replaced=self.staging.replaced(),
             date=datetime.now(UTC).date().isoformat(),
+            parameters=model.parameters,
+            explained=explained_kernels(directory, self.clock),
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from host.compare.comparison import LengthFigures
 from host.compare.entrants import EntrantResult
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
-from host.model import Energy, Measurement
+from host.model import Energy, Measurement, Start
 
 if TYPE_CHECKING:
     from host.compare.entrants import EntrantResult
     from host.compare.pareto import ParetoFront
     from host.compare.selection import VariantSelection
+    from host.compile.explanation import Explanation
     from host.deploy.gates import Gate
     from host.model.quantisation import OutputError, Quantisation
     from host.model.text_quality import TextQuality
@@ -95,9 +97,20 @@ def contender(one: EntrantResult) -> dict[str, Any]:
         figures["samples"] = samples(one.rounds_s, one.windows)
     if one.verification is not None:
         figures["verify"] = verify(one.verification)
+    if one.start is not None:
+        figures["start"] = start(one.start)
     if one.reason:
         figures["reason"] = one.reason
     return figures
+
+
+def start(one: Start) -> dict[str, float]:
+    """Seconds to the first output, and of what."""
+    return {
+        "load_s": one.load_s,
+        "first_run_s": one.first_run_s,
+        "first_output_s": one.first_output_s,
+    }
 
 
 def at_length(one: LengthFigures) -> dict[str, Any]:
@@ -125,7 +138,36 @@ def task(outcome: TaskOutcome) -> dict[str, Any]:
         "programs": outcome.programs,
         "reason": outcome.reason,
         "workload_hash": outcome.workload_hash,
+        "layers": [asdict(layer) for layer in outcome.layers],
     }
+
+
+def roofline(explained: Sequence[Explanation]) -> dict[str, Any] | None:
+    """The limits of the processor and the kernels under them; None where no kernel was explained."""
+    if not explained:
+        return None
+    limits = explained[0].roofline
+    return {
+        "source": limits.source,
+        "threads": limits.threads,
+        "peak_flops": limits.peak_flops,
+        "bytes_per_s": limits.bandwidths,
+        "kernels": [
+            {
+                "name": one.kernel.name,
+                "flops": one.roofline.flops,
+                "bytes": dict(one.roofline.bytes_moved),
+                "flops_per_byte": one.roofline.intensity,
+                "estimate_us": _micro(one.roofline.estimate_s),
+                "measured_us": _micro(one.roofline.measured_s),
+            }
+            for one in explained
+        ],
+    }
+
+
+def _micro(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6
 
 
 def gate(one: Gate) -> dict[str, Any]:

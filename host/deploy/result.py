@@ -11,13 +11,14 @@ from host.compare.entrants import EntrantResult
 from host.compare.selection import Choice, VariantSelection
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
-from host.model import Measurement, Signature
+from host.model import Measurement, Signature, Start
 from host.progress import StageSpan
 from host.table import Table, Tabular
 from targets import MachineDescription
 
 if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
+    from host.compile.explanation import Explanation
     from host.deploy.gates import Gate
     from host.deploy.staging import ReplacedBundle
     from host.manifest import MemoryPart
@@ -57,7 +58,9 @@ class DeployResult(Tabular):
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
             stage was under way. text: how well a language model continues the user's text; None without one.
             replaced: the bundle of the deployment before, in whose place this one is put; None for the first.
-            date: on which it was made (UTC, ISO 8601).
+            date: on which it was made (UTC, ISO 8601). parameters: of the model file; None where they were
+            not counted. explained: the kernels under the limits of the processor, those with the most time
+            first, the first few with their walks; empty where the length is open, and for another backend.
     """
 
     name: str
@@ -88,6 +91,8 @@ class DeployResult(Tabular):
     text: TextQuality | None = None
     replaced: ReplacedBundle | None = None
     date: str = ""
+    parameters: int | None = None
+    explained: tuple[Explanation, ...] = ()
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
@@ -150,6 +155,11 @@ class DeployResult(Tabular):
         """Floating-point operations of a run; None without a compiled model, or where the length is open."""
         total = sum(task.weight * task.flops for task in self.tasks)
         return total if total and not self.lengths else None
+
+    @property
+    def start(self) -> Start | None:
+        """How long the installed backend took to its first output; None where that is not known."""
+        return self.contenders[self.choice.backend].start
 
     @property
     def measurement(self) -> Measurement:

@@ -17,7 +17,7 @@ from host.dynamic.source import Source
 from host.dynamic.template import Template, numbers_of, unify
 from host.errors import LoweringError
 from host.lowering import lower
-from host.model import ImportedModel, LoweredModel, Signature
+from host.model import ImportedModel, Layer, LoweredModel, Signature
 from host.tensor_ir.structural import mapped
 from targets import Board
 
@@ -36,7 +36,7 @@ class SymbolicModel:
         dimension: the open one.
         main: the relax function; it takes the inputs and then `parameters`.
         functions: the TensorIR functions by name, in the order of first call.
-        weights: calls of each function in one run.
+        weights: calls of each function in one run. layers: of the model's file that each function computes.
         parameters: folded constants; what depends on the length is as for the longest.
         target: what is compiled for.
     """
@@ -46,6 +46,7 @@ class SymbolicModel:
     main: Template
     functions: Mapping[str, Template]
     weights: Mapping[str, int]
+    layers: Mapping[str, tuple[Layer, ...]]
     parameters: tuple[np.ndarray, ...]
     target: tvm.target.Target
 
@@ -186,7 +187,8 @@ def _unified(
     places: dict[int, int] = {inputs + i: i for i in range(len(longest))}
     main = _fixed(main, main.base.params, places, longest)
     weights = {task.name: task.weight for task in first.tasks}
-    return SymbolicModel(name, dimension, main, functions, weights, longest, first.target)
+    layers = {task.name: task.layers for task in first.tasks}
+    return SymbolicModel(name, dimension, main, functions, weights, layers, longest, first.target)
 
 
 def _with_names(main: relax.Function, names: Mapping[str, tvm.ir.GlobalVar]) -> relax.Function:

@@ -71,6 +71,7 @@ class Source:
         inputs: what it takes.
         output_names: what it gives.
         content_hash: of the model and its shapes.
+        parameters: numbers that the file has for its weights.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Source:
     inputs: tuple[TensorSpec, ...]
     output_names: tuple[str, ...]
     content_hash: str
+    parameters: int
 
 
 def assemble(
@@ -131,6 +133,7 @@ def assemble(
         source.content_hash,
         reason,
         operator,
+        parameters=source.parameters,
     )
 
 

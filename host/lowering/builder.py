@@ -10,6 +10,7 @@ import numpy as np
 
 from host.lowering.graph import Graph, Node, Shape, Value, broadcast_shape, constant, moves_only_units
 from host.lowering.spec import OperatorTable, OpSpec
+from host.model import Layer
 
 # A folded constant may be larger than what it is made from (broadcast, full); above this many
 # elements it is left to the device instead of being stored in the bundle.
@@ -27,11 +28,13 @@ class Builder:
     Attributes:
         operators: as given.
         nodes: what was built, in order.
+        layers: of the nodes that are built next.
     """
 
     def __init__(self, operators: OperatorTable) -> None:
         self.operators = operators
         self.nodes: list[Node] = []
+        self.layers: tuple[Layer, ...] = ()
 
     def graph(
         self, inputs: Sequence[Value], outputs: Any, functions: Mapping[str, Any] | None = None
@@ -53,7 +56,7 @@ class Builder:
             folded = _folded(spec, inputs, attrs, outputs[0])
             if folded is not None and _worth_folding(inputs, folded):
                 return (constant(folded),)
-        node = Node(spec, tuple(inputs), attrs, template=template)
+        node = Node(spec, tuple(inputs), attrs, template=template, layers=self.layers)
         node.outputs = tuple(Value(tuple(shape), dtype, producer=node) for shape, dtype in outputs)
         self.nodes.append(node)
         return node.outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
 from host.lowering.halves import halves
+from host.model import Layer
 
+# Layers of a model's file that each kernel computes.
+KernelLayers = Mapping[str, tuple[Layer, ...]]
 # Calls that the virtual machine's own passes lower.
 _LEFT_TO_THE_MACHINE = frozenset(
     f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "reshape")
@@ -27,8 +31,8 @@ def emit(
     target: tvm.target.Target,
     half: str = "",
     any_length: bool = False,
-) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
-    """The relax module of a fused graph, and the values of the parameters behind the inputs.
+) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], KernelLayers]:
+    """The relax module of a fused graph, the values of its parameters behind the inputs, the kernels' layers.
 
     Reshapes stay relax operators: the virtual machine turns them into views.
 
@@ -50,12 +54,30 @@ def emit(
         steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)
     writer = _Writer(graph, table, parameters)
-    module = writer.write(steps)
+    module = writer.write(steps, [group.layers for group in groups])
     if any(isinstance(step, Group) and not step.is_view for step in steps):
         module = _legalised(module, target)
     stored = [value.data for value in parameters if value.data is not None]
     types = [table.stored_type(value) for value in parameters]
-    return module, tuple(data.astype(dtype, copy=False) for data, dtype in zip(stored, types, strict=True))
+    values = tuple(data.astype(dtype, copy=False) for data, dtype in zip(stored, types, strict=True))
+    return module, values, _kernel_layers(module, writer.layers)
+
+
+def _kernel_layers(module: tvm.IRModule, layers: Mapping[str, tuple[Layer, ...]]) -> KernelLayers:
+    """The layers of each kernel over all its calls, in their order.
+
+    Args:
+        module: with all operators as calls of functions; its variables have kept their names.
+        layers: by the name of a variable.
+    """
+    found: dict[str, set[Layer]] = {}
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and value.args and isinstance(value.args[0], tvm.ir.GlobalVar):
+                own = layers.get(binding.var.name, ())
+                found.setdefault(value.args[0].name_hint, set()).update(own)
+    return {name: tuple(sorted(those)) for name, those in found.items() if those}
 
 
 def _legalised(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
@@ -100,13 +122,18 @@ def _parameters(graph: Graph, steps: list[Any]) -> list[Value]:
 
 
 class _Writer:
-    """Builds the relax module."""
+    """Builds the relax module.
+
+    Attributes:
+        layers: what a variable is computed for, by its name.
+    """
 
     def __init__(self, graph: Graph, table: FunctionTable, parameters: list[Value]) -> None:
         self.graph = graph
         self.table = table
         self.builder = relax.BlockBuilder()
         self.variables: dict[Value, Any] = {}
+        self.layers: dict[str, tuple[Layer, ...]] = {}
         for value in graph.inputs:
             self.variables[value] = relax.Var(value.name, relax.TensorType(value.shape, value.dtype))
         for index, value in enumerate(parameters):
@@ -117,35 +144,33 @@ class _Writer:
             name: self.builder.add_func(function, name) for name, function in table.functions.items()
         }
 
-    def write(self, steps: list[Any]) -> tvm.IRModule:
-        """The relax module of the graph, with the functions that its steps call."""
+    def write(self, steps: list[Any], layers: list[tuple[Layer, ...]]) -> tvm.IRModule:
+        """The relax module of the graph, with the functions that its steps call, each for its layers."""
         parameters = list(self.variables.values())
         with self.builder.function("main", parameters, attrs={"num_input": len(self.graph.inputs)}):
             with self.builder.dataflow():
-                for step in steps:
-                    if isinstance(step, Group):
-                        self.operator(step)
-                    else:
-                        self.call(step)
+                for step, those in zip(steps, layers, strict=True):
+                    variable = self.operator(step) if isinstance(step, Group) else self.call(step)
+                    self.layers[variable.name] = those
                 outputs = map_outputs(self.graph.outputs, lambda value: self.variables[value])
                 result = self.builder.emit_output(_expression(outputs))
             self.builder.emit_func_output(result)
         return self.builder.get()
 
-    def call(self, step: Any) -> None:
+    def call(self, step: Any) -> relax.Var:
         """A call of a fused function."""
         types = [relax.TensorType(value.shape, self.table.stored_type(value)) for value in step.results]
         arguments = [self.variables[value] for value in step.arguments]
         call = relax.call_tir(self.global_vars[step.name], arguments, types if len(types) > 1 else types[0])
-        self.bind(step.results, self.builder.emit(call), len(types) > 1)
+        return self.bind(step.results, self.builder.emit(call), len(types) > 1)
 
-    def operator(self, group: Group) -> None:
+    def operator(self, group: Group) -> relax.Var:
         """An operator that stays one: a view, a function of the importer, or one for TVM to legalise."""
         node = group.nodes[0]
         if node.op == "reshape":
             source = self.variables[node.inputs[0]]
             self.variables[node.output] = self.builder.emit(relax.op.reshape(source, node.output.shape))
-            return
+            return self.variables[node.output]
         call, variables = bound_call(node)
         binding = {v: self.variables[value] for v, value in zip(variables, node.inputs, strict=True)}
         call = _substitute(call, binding)
@@ -155,15 +180,16 @@ class _Writer:
                 self.global_vars[name] = self.builder.add_func(self.graph.functions[name], name)
             call = relax.Call(call.op, [self.global_vars[name], *call.args[1:]], call.attrs, call.ty_args)
         is_tuple = node.attrs["tuple"]
-        self.bind(node.outputs, self.builder.emit(call), is_tuple)
+        return self.bind(node.outputs, self.builder.emit(call), is_tuple)
 
-    def bind(self, results: tuple[Value, ...], variable: Any, is_tuple: bool) -> None:
+    def bind(self, results: tuple[Value, ...], variable: relax.Var, is_tuple: bool) -> relax.Var:
         """Remember which relax variable holds which value."""
         if not is_tuple:
             self.variables[results[0]] = variable
-            return
+            return variable
         for index, value in enumerate(results):
             self.variables[value] = self.builder.emit(relax.TupleGetItem(variable, index))
+        return variable
 
 
 def _substitute(expression: Any, binding: dict[Any, Any]) -> Any:

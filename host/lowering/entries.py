@@ -12,6 +12,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from host.lowering.emit import KernelLayers
+from host.model import Layer
+
 MAIN = "main"
 
 
@@ -23,15 +26,17 @@ class Entry:
         name: in the module that is made of all entries.
         module: relax module; its `main` takes the interface and then the parameters.
         parameters: values of the parameters.
+        layers: of the model's file, by kernel.
     """
 
     name: str
     module: tvm.IRModule
     parameters: tuple[np.ndarray, ...]
+    layers: KernelLayers
 
 
-def merged(entries: Sequence[Entry]) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
-    """All entries in one module, and the values of the parameters that each of them takes.
+def merged(entries: Sequence[Entry]) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], KernelLayers]:
+    """All entries in one module, the values of the parameters that each of them takes, the kernels' layers.
 
     Kernels that are structurally equal become one; others that have the same name are renamed. Parameters of
     the same content are stored once. Every entry takes all parameters, in the same order, so that a runtime
@@ -51,7 +56,11 @@ def merged(entries: Sequence[Entry]) -> tuple[tvm.IRModule, tuple[np.ndarray, ..
         writer = _Writer(builder, {name: variables[new] for name, new in names.items()})
         parameters = _parameters(entry, own, union.arrays)
         module[entry.name] = writer.written(entry.module[MAIN], entry.name, parameters)
-    return module, tuple(union.arrays)
+    layers: dict[str, set[Layer]] = {}
+    for entry, names in zip(entries, renamed, strict=True):
+        for name, those in entry.layers.items():
+            layers.setdefault(names[name], set()).update(those)
+    return module, tuple(union.arrays), {name: tuple(sorted(those)) for name, those in layers.items()}
 
 
 class _Union:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from host.lowering.graph import Graph, Node, Value
+from host.model import Layer
 
 # Copies of one operation that a function may hold. Stages without loops of their own are written into each
 # of their readers, so that a chain whose every step reads its input twice would grow as a power of two.
@@ -35,6 +36,11 @@ class Group:
     def results(self) -> tuple[Value, ...]:
         """The values that the fused function returns: those of its last operation."""
         return self.nodes[-1].outputs
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Layers of the model's file that it computes, in their order."""
+        return tuple(sorted({layer for node in self.nodes for layer in node.layers}))
 
     @property
     def is_view(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 
 from host.lowering.spec import OperatorTable, OpSpec
 from host.lowering.types import numeric_type
+from host.model import Layer
 
 Shape = tuple[int, ...]
 
@@ -54,6 +55,11 @@ class Value:
         """Whether the elements are floating-point numbers."""
         return numeric_type(self.dtype).is_float
 
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Those of its producer."""
+        return self.producer.layers if self.producer is not None else ()
+
     def scalar(self) -> float | None:
         """The number that every element of a constant is, if it is one element."""
         if self.data is None or self.data.size != 1:
@@ -71,6 +77,7 @@ class Node:
         attrs: everything else that it depends on.
         outputs: tensors made.
         template: for "relax.*" and "call_tir", the relax call whose tensor arguments `inputs` replace.
+        layers: of the model's file, which it computes or helps to compute.
     """
 
     spec: OpSpec
@@ -78,6 +85,7 @@ class Node:
     attrs: dict[str, Any]
     outputs: tuple[Value, ...] = ()
     template: Any = None
+    layers: tuple[Layer, ...] = ()
 
     @property
     def op(self) -> str:

@@ -84,14 +84,17 @@ def lower(
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
         made.append(entry(PREFILL, model.decoder.prefill))
-    module, parameters = merged(made) if len(made) > 1 else (made[0].module, made[0].parameters)
+    first = made[0]
+    module, parameters, layers = (
+        merged(made) if len(made) > 1 else (first.module, first.parameters, first.layers)
+    )
     others = tuple(one.name for one in made[1:])
     return LoweredModel(
         name=model.name,
         signature=model.signature,
         module=module,
         parameters=parameters,
-        tasks=make_tasks(module, others),
+        tasks=make_tasks(module, others, layers),
         target=target,
         state=model.state,
         entries=others,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, flatten, map_outputs
 
+# What leaves no work behind where it is gone.
+_MOVES = frozenset({"reshape", "transpose"})
 # Gets a node and its translated inputs; returns the values that replace its outputs.
 Rule = Callable[[Builder, Node, tuple[Value, ...]], Value | tuple[Value, ...]]
 
@@ -17,12 +19,35 @@ def rebuild(graph: Graph, rule: Rule) -> Graph:
     builder = Builder(graph.operators)
     replaced: dict[Value, Value] = {}
     for node in graph.nodes:
+        builder.layers = node.layers
         inputs = tuple(replaced.get(value, value) for value in node.inputs)
         result = rule(builder, node, inputs)
         outputs = (result,) if isinstance(result, Value) else result
         replaced.update(zip(node.outputs, outputs, strict=True))
     outputs = map_outputs(graph.outputs, lambda value: replaced.get(value, value))
-    return remove_dead(builder.graph(graph.inputs, outputs, graph.functions))
+    made = remove_dead(builder.graph(graph.inputs, outputs, graph.functions))
+    _hand_down(graph, made, replaced)
+    return made
+
+
+def _hand_down(old: Graph, new: Graph, replaced: Mapping[Value, Value]) -> None:
+    """Give the layers of nodes that became part of others to these.
+
+    What replaces a node has its layers. Where nothing that is left does, it became a part of what its readers
+    became. Views and transposes that are gone are a part of nothing.
+    """
+    alive, readers = set(new.nodes), old.consumers()
+    heirs: dict[Node, set[Node]] = {}
+    for node in reversed(old.nodes):
+        made = (replaced.get(output, output).producer for output in node.outputs)
+        heirs[node] = {one for one in made if one in alive}
+        if not heirs[node]:
+            behind = (reader for output in node.outputs for reader in readers.get(output, ()))
+            heirs[node] = {heir for reader in behind for heir in heirs[reader]}
+        if node.op not in _MOVES:
+            for heir in heirs[node]:
+                if not set(node.layers) <= set(heir.layers):
+                    heir.layers = tuple(sorted({*heir.layers, *node.layers}))
 
 
 def remove_dead(graph: Graph) -> Graph:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
-from host.model import Task
+from host.model import Layer, Task
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 _FUNCTION_NAMES = "exp log tanh erf sqrt rsqrt pow sin cos tan sigmoid"
@@ -25,20 +25,30 @@ def workload_hash(function: tirx.PrimFunc) -> str:
     return f"{tvm_ffi.structural_hash(function.without_attr('global_symbol')) & (2**64 - 1):016x}"
 
 
-def make_tasks(module: tvm.IRModule, entries: Sequence[str] = ()) -> tuple[Task, ...]:
+def make_tasks(
+    module: tvm.IRModule, entries: Sequence[str] = (), layers: Mapping[str, tuple[Layer, ...]] | None = None
+) -> tuple[Task, ...]:
     """Every function that `main` calls, in the order of first call, and then those that only others call.
 
     Args:
         module: lowered.
         entries: functions beside `main`. A kernel that `main` does not call is weighted by its calls in one
             run of the first of them that calls it.
+        layers: of the model's file, by kernel.
     """
     weights: dict[str, int] = {}
     for entry in ("main", *entries):
         calls = _calls(module[entry])
         weights.update((name, count) for name, count in calls.items() if name not in weights)
     return tuple(
-        Task(name, module[name], weight, workload_hash(module[name]), flops(module[name]))
+        Task(
+            name,
+            module[name],
+            weight,
+            workload_hash(module[name]),
+            flops(module[name]),
+            (layers or {}).get(name, ()),
+        )
         for name, weight in weights.items()
     )
 

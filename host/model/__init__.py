@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from host.model.imported import Decoder, ImportedModel
-from host.model.measurement import Energy, Measurement, comparable
+from host.model.layer import Layer, layer_of
+from host.model.measurement import Energy, Measurement, Start, comparable
 from host.model.signature import HALF_SPREADS, GoldenCase, LengthRange, Signature, TensorSpec
 from host.model.task import Candidate, DeviceProfile, LoweredModel, MemoryUse, Task
 
@@ -15,12 +16,15 @@ __all__ = [
     "Energy",
     "GoldenCase",
     "ImportedModel",
+    "Layer",
     "LengthRange",
     "LoweredModel",
     "Measurement",
     "MemoryUse",
     "Signature",
+    "Start",
     "Task",
     "TensorSpec",
     "comparable",
+    "layer_of",
 ]

@@ -54,6 +54,7 @@ class ImportedModel:
         decoder: of a language model; None of others.
         quantisation: how the file was quantised here; None if it was not.
         text: what transformers makes of a text of the user's; None without one, and of other models.
+        parameters: numbers that the file has for its weights; None where they were not counted.
     """
 
     name: str
@@ -69,3 +70,4 @@ class ImportedModel:
     decoder: Decoder | None = None
     quantisation: Quantisation | None = None
     text: TextReference | None = None
+    parameters: int | None = None

@@ -7,6 +7,25 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Start:
+    """From a file on the device to the first output, once, on the device's clock.
+
+    Attributes:
+        load_s: seconds from the request to a model that is ready: its files are read and checked, the library
+            is linked, the engine has made its plan.
+        first_run_s: seconds of the first run after that, without the copies of inputs and outputs.
+    """
+
+    load_s: float
+    first_run_s: float
+
+    @property
+    def first_output_s(self) -> float:
+        """Both together."""
+        return self.load_s + self.first_run_s
+
+
+@dataclass(frozen=True)
 class Energy:
     """Joules of one run, or why there are none; what is not known is None, never 0.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from host.model.layer import Layer
 from host.model.signature import Signature, TensorSpec
 from targets import Board, HardwareModel
 
@@ -24,6 +25,7 @@ class Task:
             that.
         workload_hash: structural hash, the same for equal functions of any model.
         flops: floating-point operations of one call.
+        layers: of the model's file, which it computes over all its calls; empty where they are not known.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Task:
     weight: int
     workload_hash: str
     flops: float
+    layers: tuple[Layer, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 # An archive of torch.export has one of these; one of torch.save has neither.
 _EXPORTED = ("serialized_exported_program.json", "models/model.json")
 _ZIP = b"PK\x03\x04"
+# Of a pickle that is searched: its classes come early.
+_PICKLE_BYTES = 1 << 20
 _EXPORT = (
     "in Python: import torch; model = YourModel(); {load}model.eval(); "
     "torch.export.save(torch.export.export(model, (torch.zeros(1, 3, 224, 224),)), {target!r}) "
@@ -66,10 +69,26 @@ def _refuse_archive(path: Path) -> None:
             f"export the model's own module, {_steps(path, False)}"
         )
     if _has(names, "data.pkl"):
+        if _names_ultralytics(path, names):
+            raise ModelFileError(
+                f"{path} is a model of Ultralytics, a pickle, which runs code as it is read: pip install "
+                f"ultralytics, type yolo export model={path.name} format=onnx, and give {path.stem}.onnx"
+            )
         raise ModelFileError(
             f"{path} is what torch.save writes (a state dict or a pickled module), not an exported model: "
             f"{_steps(path, True)}"
         )
+
+
+def _names_ultralytics(path: Path, names: Sequence[str]) -> bool:
+    """Whether the pickle of an archive names classes of Ultralytics; it is searched, not read."""
+    entry = next(name for name in names if name.rpartition("/")[2] == "data.pkl")
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
+            return b"ultralytics" in stream.read(_PICKLE_BYTES)
+    # RuntimeError: an entry with a password.
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError):
+        return False
 
 
 def _entry_names(path: Path) -> Sequence[str]:

@@ -15,7 +15,7 @@ from device_agent.contract.text import printable
 from device_agent.contract.verify import TRUST_LEVELS
 from host.closing import Closing
 from host.errors import DeviceError, EngineError, SessionLost, UserError
-from host.model import Measurement
+from host.model import Measurement, Start
 from host.transport.replies import fields_of, measurement_of, shown, signature_of
 from host.transport.wire import Connection, DisconnectedError, pack, unpack
 
@@ -71,6 +71,8 @@ class Session(Closing):
         engine: its name.
         threads: that it may use.
         warning: one line where the loaded bundle's signer is not trusted by the device; else "".
+        start: how long the loaded model took to its first output; None before that, and where the agent does
+            not say.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class Session(Closing):
         self.engine = engine
         self.threads = threads
         self.warning = ""
+        self.start: Start | None = None
+        self._load_s: float | None = None
         self._time_limit_s = time_limit_s
         self._device = device
         self._contact = _contact_of(device.name, contact)
@@ -150,8 +154,10 @@ class Session(Closing):
 
     def _loaded(self, where: str, trust: str) -> dict[str, Any]:
         reply, _ = self._command({"command": "load", "path": where, "trust": trust})
+        fields = self._fields(reply)
         self.warning = printable(reply.get("warning") or "")
-        return signature_of(self._fields(reply))
+        self.start, self._load_s = None, fields.seconds("load_s") if fields.has("load_s") else None
+        return signature_of(fields)
 
     def _place(self, path: Path) -> str:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -183,6 +189,8 @@ class Session(Closing):
         """
         descriptions, blobs = pack(inputs)
         reply, blob = self._command({"command": "run", "tensors": descriptions}, blobs)
+        if self._load_s is not None and reply.get("first_run_s") is not None:
+            self.start = Start(self._load_s, self._fields(reply).seconds("first_run_s"))
         return unpack(reply.get("tensors"), blob)
 
     def measure(self, inputs: Sequence[np.ndarray] | None = None, **plan: float | int | bool) -> Measurement:

@@ -47,7 +47,7 @@ def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
     """The tasks of a graph, lowered as those of a model; in halves where its inputs are."""
     half = _half_of(graph, board)
     graph = optimise(graph, board.hardware, approximate=not half, half=half)
-    module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target), half)
+    module, _, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target), half)
     return make_tasks(module)
 
 

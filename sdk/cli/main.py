@@ -121,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None, state: State) -> int:
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
+        state.words = tuple(words)
         code = build_app()(words, prog_name=_NAME, standalone_mode=False, obj=state)
     except TyperException as error:
         return _fail(error.format_message(), error.exit_code, state, hint=_where_help_is(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +20,21 @@ class State:
     Attributes:
         verbose: show tracebacks.
         for_programs: the output is rows for programs, so that remarks go elsewhere.
+        words: of the command line.
     """
 
     verbose: bool = False
     for_programs: bool = False
+    words: tuple[str, ...] = ()
+
+    def typed(self, flags: Sequence[str]) -> str:
+        """Which flag of an option was typed: the last one of several, the longest where none was."""
+        for word in reversed(self.words):
+            for flag in flags:
+                glued = f"{flag}=" if flag.startswith("--") else flag
+                if word == flag or word.startswith(glued):
+                    return flag
+        return max(flags, key=len)
 
 
 def _remember(context: typer.Context, value: bool) -> bool:

@@ -16,18 +16,22 @@ from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
-    from host.commands.explain import Explanation
     from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
     from host.compare.entrants import EntrantResult
     from host.compare.selection import VariantSelection
+    from host.compile.explanation import Explanation
     from host.deploy import DeployResult
     from host.deploy.gates import Gate
+    from host.manifest import LayerPart
     from host.model import Energy, Measurement
     from host.statistics import Estimate
     from host.tuning.result import TuneResult
     from sdk.model import Deployment
     from targets import HardwareModel
+
+# Layers of a kernel that a terminal lists.
+_SHOWN_LAYERS = 12
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -330,10 +334,19 @@ def print_calibration(calibration: Calibration, declared: HardwareModel, path: P
     print_line(f"{calibration.device} calibrated in {calibration.seconds:.0f} s, kept in {path}")
 
 
+def _print_layers(layers: Sequence[LayerPart]) -> None:
+    """The first layers that a kernel computes, one a line."""
+    for number, layer in enumerate(layers[:_SHOWN_LAYERS]):
+        print_line(f"{'' if number else 'computes':<10}{layer.text}")
+    if len(layers) > _SHOWN_LAYERS:
+        print_line(f"{'':<10}and {len(layers) - _SHOWN_LAYERS} more: --format json names all")
+
+
 def print_explanation(found: Explanation, path: Path) -> None:
     """Print the end of `sdk explain`."""
     kernel, roofline = found.kernel, found.roofline
     print_line(f"{kernel.name}: {kernel.source}{f', rule {kernel.rule}' if kernel.rule else ''}")
+    _print_layers(kernel.layers)
     if kernel.decisions:
         print_line("decided   " + ", ".join(f"{name} {value}" for name, value in kernel.decisions.items()))
     for name, seconds in (("estimate", roofline.estimate_s), ("measured", roofline.measured_s)):

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 FORMS = ("table", "json", "csv", "md")
 
 
-def _known_form(context: typer.Context, form: str) -> str:
+def _known_form(context: typer.Context, option: typer.CallbackParam, form: str) -> str:
     """Refuse an unknown form as the command line is read, before any work."""
-    if form not in FORMS:
-        raise UserError(f"--format {form}: use {', '.join(FORMS)}")
     state = context.find_root().obj
+    if form not in FORMS:
+        flag = state.typed(option.opts) if isinstance(state, State) else option.opts[-1]
+        raise UserError(f"{flag} {form}: use {', '.join(FORMS)}")
     if isinstance(state, State):
         state.for_programs = form != "table"
     return form

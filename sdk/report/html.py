@@ -13,6 +13,8 @@ from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, r
 from sdk.report.compared import headline
 from sdk.report.drawing.share import share_picture
 from sdk.report.figures import deploy_json
+from sdk.report.kernels.layers import computed, embedded, layer_tree, layers_left_out
+from sdk.report.kernels.rooflines import on_roofline, roofline_charts, source_text, walks
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, joules_of, power_context, throttled
 from sdk.report.quantisation.charts import quantisation_charts
@@ -82,6 +84,7 @@ def render(result: DeployResult, picture: str = "") -> str:
         "kernels": kernel_chart(result),
         "stages": stage_chart(result),
         **energy_charts(result),
+        **roofline_charts(result.explained),
     }
     if result.quantisation is not None:
         charts |= quantisation_charts(result.quantisation)
@@ -102,13 +105,31 @@ def render(result: DeployResult, picture: str = "") -> str:
         any_throttled=bool(throttled(result)),
         throttle_reasons=", ".join(throttled(result)),
         uncounted=", ".join(_uncounted(result)),
-        figures=figures,
+        figures=embedded(figures),
+        layer_tree=layer_tree(result.tasks),
+        layers_left_out=layers_left_out(result.tasks),
+        sources=any(layer.source for task in result.tasks for layer in task.layers),
+        computed=computed,
+        **_explained(result),
         since_last=figures["since_last"],
         text_lines=[] if result.text is None else text_lines(result.text),
         stopped=STOPPED,
         **(power_context(result.power) if result.power is not None else {"power": None}),
         shape_text=lambda spec: _shape_text(result, spec),
     )
+
+
+def _explained(result: DeployResult) -> dict[str, Any]:
+    """What the page says of the roofline and of the walks."""
+    explained = result.explained
+    shown = on_roofline(explained)
+    return {
+        "explained": explained,
+        "measured_kernels": any(one.roofline.measured_s is not None for one in shown),
+        "without_arithmetic": sum(not one.roofline.intensity for one in explained),
+        "roofline_source": source_text(explained[0].roofline) if explained else "",
+        "walked": walks(explained),
+    }
 
 
 def _facts(result: DeployResult) -> list[tuple[str, str]]:
@@ -119,6 +140,8 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
     if machine.memory_bytes:
         board.append(f"{machine.memory_bytes / 2**30:.3g} GiB of memory")
     found = [("device", ", ".join(board))]
+    if result.parameters is not None:
+        found.append(("parameters", f"{result.parameters:,}"))
     if result.flops is not None:
         found.append(("arithmetic of a run", f"{result.flops / 1e6:,.4g} MFLOP"))
         if not result.emulated:
@@ -128,6 +151,12 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
         found += [("weights", megabytes(memory.weights_bytes)), ("peak memory", megabytes(memory.peak_bytes))]
     if result.bundle_bytes:
         found.append(("size on the device", f"{result.bundle_bytes / 1e6:.1f} MB"))
+    if result.start is not None:
+        load, run = (
+            f"{seconds * 1e3:,.4g} ms" for seconds in (result.start.load_s, result.start.first_run_s)
+        )
+        total = f"{result.start.first_output_s * 1e3:,.4g} ms"
+        found.append(("from the files to the first output", f"{total}: {load} to load, {run} the first run"))
     joules = "unavailable" if energy is None else f"{energy.value * 1e3:.4g} mJ"
     found.append(("energy of a run", joules))
     return found + ([("made on", result.date)] if result.date else [])

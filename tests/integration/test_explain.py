@@ -42,6 +42,8 @@ def test_a_kernel_is_explained_from_its_bundle_alone(
     assert drawn(page, "roofline", "line") == 1 + len(levels) + 1, "the peak, the levels and the path"
     assert drawn(page, "shares", "bar") == len(found.shares)
     assert "T.prim_func" in page
+    assert kernel.layers and all(f"<code>{layer.name}</code>" in page for layer in kernel.layers)
+    assert f"computes  {kernel.layers[0].text}" in printed
     assert "Raspberry Pi 4" in page
 
 

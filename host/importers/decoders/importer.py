@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def import_decoder(
         state=state,
         decoder=Decoder(context, chunk, description.vocabulary, ends, prefill, read.tokenizer),
         text=judged,
+        parameters=sum(map(math.prod, dict(weights.tensors()).values())),
     )
 
 

@@ -22,6 +22,7 @@ from host.importers.decoders.description import (
     Rotary,
 )
 from host.importers.decoders.quantise import Form
+from host.importers.layers import LayerNames
 from host.model import TensorSpec
 
 # What the compiler reads the operations by.
@@ -89,6 +90,7 @@ class _Builder:
         self._model, self._weights = description, weights
         self._constants, self._context = constants, context
         self._builder = relax.BlockBuilder()
+        self._layers = LayerNames()
         # Rows of the tables of each rotation, for the positions of the tokens.
         self._rotations: dict[Rotary, tuple[Any, Any]] = {}
 
@@ -110,7 +112,7 @@ class _Builder:
                     value = self._emit(relax.op.take(value, row, axis=0, mode="clip"))
                 output = self._builder.emit_output(self._logits(value))
             self._builder.emit_func_output(output)
-        return self._builder.finalize()
+        return self._layers.written(self._builder.finalize())
 
     def _body(self, rows: int, tokens: Any, position: Any, state: Sequence[Any]) -> Any:
         """The rows after the last layer."""
@@ -170,6 +172,7 @@ class _Builder:
         window = kind.window if kind.window < self._context else 0
         options = {"scale": kind.attention_scale, "window": window, "cap": kind.attention_cap}
         made = self._call(ATTENTION, [query, key, own, places[0], *caches], options, (rows, heads, size))
+        self._layers.record(made, _parent(weights.output), "attention")
         return self._emit(relax.op.reshape(made, (rows, heads * size)))
 
     def _rotated(self, heads: Any, rotary: Rotary, places: Any) -> Any:
@@ -195,13 +198,18 @@ class _Builder:
         activation = _ACTIVATIONS[self._model.activation]
         made = self._product(value, weights.up)
         if not self._model.gated:
-            return self._product(self._emit(activation(made)), weights.down)
+            return self._product(self._activated(activation(made), weights), weights.down)
         inner = self._model.intermediate
         gate, up = (
             self._emit(relax.op.strided_slice(made, [1], [begin], [begin + inner])) for begin in (0, inner)
         )
         gate = self._emit(activation(gate))
-        return self._product(self._emit(relax.op.multiply(gate, up)), weights.down)
+        return self._product(self._activated(relax.op.multiply(gate, up), weights), weights.down)
+
+    def _activated(self, expression: Any, weights: LayerWeights) -> Any:
+        value = self._emit(expression)
+        self._layers.record(value, _parent(weights.down), self._model.activation)
+        return value
 
     def _embedding(self, rows: int, tokens: Any) -> Any:
         (table,) = self._constants.product(self._weights.embedding).weights
@@ -210,6 +218,7 @@ class _Builder:
         else:
             shape = (rows, self._model.hidden)
             value = self._call(ROWS, [tokens, *table.arrays], _options(table.form), shape)
+        self._layers.record(value, _name(self._weights.embedding), "embedding")
         if self._model.embedding_scale == 1.0:
             return value
         return self._emit(relax.op.multiply(value, relax.const(self._model.embedding_scale, "float32")))
@@ -229,15 +238,20 @@ class _Builder:
         if bias is None:
             axes = list(range(-len(shape), 0)) or [-1]
             weight = self._shaped(weight, shape or _sizes(weight))
-            return self._emit(relax.op.nn.rms_norm(value, weight, axes=axes, epsilon=kind.epsilon))
-        return self._emit(relax.op.nn.layer_norm(value, weight, bias, axes=[-1], epsilon=kind.epsilon))
+            made = self._emit(relax.op.nn.rms_norm(value, weight, axes=axes, epsilon=kind.epsilon))
+        else:
+            made = self._emit(relax.op.nn.layer_norm(value, weight, bias, axes=[-1], epsilon=kind.epsilon))
+        self._layers.record(made, weights.weight.name.removesuffix(".weight"), "normalisation")
+        return made
 
     def _product(self, value: Any, product: Product) -> Any:
         """Rows (T, K) by the weight: (T, N)."""
         made = self._constants.product(product)
         results = [self._weighed(value, one) for one in made.weights]
         result = results[0] if len(results) == 1 else self._emit(relax.op.concat(results, axis=1))
-        return result if made.bias is None else self._emit(relax.op.add(result, made.bias))
+        result = result if made.bias is None else self._emit(relax.op.add(result, made.bias))
+        self._layers.record((*results, result), _name(product), "product")
+        return result
 
     def _weighed(self, value: Any, weight: WeightConstants) -> Any:
         """Rows (T, K) by the weight of one form."""
@@ -258,6 +272,17 @@ class _Builder:
 
     def _emit(self, expression: Any) -> Any:
         return self._builder.emit(expression)
+
+
+def _name(product: Product) -> str:
+    """The modules of a product's weights: the path of the first, and the last parts of the others' paths."""
+    first, *others = (part.name.removesuffix(".weight") for part in product.parts)
+    return ", ".join([first, *(name.rpartition(".")[2] for name in others)])
+
+
+def _parent(product: Product) -> str:
+    """The module that a product's module is in."""
+    return _name(product).rpartition(".")[0]
 
 
 def _sizes(value: Any) -> tuple[int, ...]:

@@ -13,8 +13,9 @@ from tvm import relax
 
 from device_agent.contract.limits import LIMITS
 from host.errors import ImportFailed
+from host.importers.layers import LayerNames
 from host.importers.onnx.evaluate import evaluate, static_shape, value_types
-from host.importers.onnx.names import Names
+from host.importers.onnx.names import Names, layer_of_node
 from host.importers.onnx.operators import Context, constant, constant_value, converter_for
 
 
@@ -57,7 +58,7 @@ def convert_graph(model: onnx.ModelProto, weights: dict[str, np.ndarray]) -> tvm
         raise failure
     module = builder.get()
     module["main"] = module["main"].with_attr("num_input", len(parameters))
-    return module
+    return conversion.layers.written(module)
 
 
 class _Conversion:
@@ -66,10 +67,14 @@ class _Conversion:
     Args:
         model: the graph, for its versions and types.
         values: inputs and constants by name; results are added.
+
+    Attributes:
+        layers: what made each result.
     """
 
     def __init__(self, model: onnx.ModelProto, values: dict[str, Any]) -> None:
         self.builder = relax.BlockBuilder()
+        self.layers = LayerNames()
         self.values = values
         self._types = value_types(model.graph)
         self._opsets = {entry.domain: entry.version for entry in model.opset_import}
@@ -97,6 +102,7 @@ class _Conversion:
         if len(results) < len(node.output) and any(node.output[len(results) :]):
             raise ImportFailed(f"operator {operator}: not all of its outputs can be converted", operator)
         self.values.update({name: value for name, value in zip(node.output, results, strict=False) if name})
+        self.layers.record(results, *layer_of_node(node))
 
     def output(self, name: str) -> Any:
         """The value of an output of the graph.

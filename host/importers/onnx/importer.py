@@ -36,7 +36,7 @@ def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: Golden
     simple = simplify(file, pinned, supported_operators())
     ranges = input_ranges(simple, file.weights, specs)
     names = tuple(value.name for value in file.model.graph.output)
-    source = Source(path.stem, "onnx", runnable, specs, names, digest)
+    source = Source(path.stem, "onnx", runnable, specs, names, digest, file.parameters)
     quantised = any(_quantises(node) for node in simple.graph.node)
     apart = options.reference is run_reference
     if apart and not quantised:

@@ -21,6 +21,7 @@ from device_agent.contract.text import printable
 from host.errors import ImportFailed, ModelFileError
 from host.importers.bounds import check_model
 from host.importers.onnx.mapped_weights import SplitFile, split_file
+from host.importers.parameters import is_parameter
 from host.importers.pins import DeclaredInput
 
 # Weights above this many elements leave the graph. Shapes, axes and the like stay, because passes read them.
@@ -50,6 +51,22 @@ class OnnxFile:
     inputs: tuple[DeclaredInput, ...]
     external: bool
     files: tuple[Path, ...] = field(default=())
+
+    @property
+    def parameters(self) -> int:
+        """Elements of its weights; they are counted before the large ones go to the module."""
+        shapes = [(array.shape, array.dtype.name) for array in self.weights.values()]
+        tensors = [*self.model.graph.initializer]
+        for node in self.model.graph.node:
+            tensors += [
+                entry.t for entry in node.attribute if node.op_type == "Constant" and entry.name == "value"
+            ]
+        shapes += [
+            (tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type).name)
+            for tensor in tensors
+            if tensor.data_type != TensorProto.STRING
+        ]
+        return sum(math.prod(shape) for shape, dtype in shapes if is_parameter(shape, dtype))
 
     @property
     def opset(self) -> int:

@@ -1,8 +1,39 @@
-"""Names of a model's values as names that generated code can carry."""
+"""Names of a model's values for generated code, and those of its nodes that its author knows."""
 
 from __future__ import annotations
 
+import ast
 import re
+
+from onnx import NodeProto
+
+from host.importers.layers import source_line
+
+# What torch.onnx writes beside a node.
+_SCOPES, _TRACE = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace"
+_LONGEST_SCOPES = 10_000
+
+
+def layer_of_node(node: NodeProto) -> tuple[str, str, str]:
+    """Name, operator and source line of a node.
+
+    The name is the path of the module where torch.onnx has written it beside the node, else the node's own or
+    that of its first output.
+    """
+    written = {entry.key: entry.value for entry in node.metadata_props if entry.key in (_SCOPES, _TRACE)}
+    name = _module_path(written.get(_SCOPES, "")) or node.name or next(iter(node.output), "")
+    return name, node.op_type, source_line(written.get(_TRACE, ""))
+
+
+def _module_path(scopes: str) -> str:
+    """The innermost module of a list of names: that of the model, of its modules, and of the node."""
+    try:
+        names = ast.literal_eval(scopes) if len(scopes) <= _LONGEST_SCOPES else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return ""
+    return next((name for name in reversed(names[:-1]) if name), "")
 
 
 class Names:

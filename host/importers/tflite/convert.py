@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import tvm
@@ -12,14 +13,16 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from host.errors import ImportFailed
+from host.importers.layers import LayerNames
 from host.importers.native_output import converted
 
 
 class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
     """TVM's converter, with results bound once, the operator named in errors, and mistakes corrected."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, layers: LayerNames, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._layers = layers
         self.convert_map: dict[str, Any] = {
             name: self._named(name, method) for name, method in self.convert_map.items()
         }
@@ -66,7 +69,9 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
             try:
                 result = method(op=op)
                 # Bound here: TVM repeats an expression at each of its uses.
-                return self._fit(op, self.bb.emit(result)) if _unbound(result) else result
+                bound = self._fit(op, self.bb.emit(result)) if _unbound(result) else result
+                self._layers.record(bound, self._output_name(op), name)
+                return bound
             except ImportFailed:
                 raise
             except Exception as error:  # the frontend asserts, raises and forwards C++ errors
@@ -74,6 +79,9 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
                 raise ImportFailed(f"operator {name} cannot be converted: {reason}", name) from error
 
         return convert
+
+    def _output_name(self, op: Any) -> str:
+        return next((str(one.tensor.Name().decode("utf-8")) for one in self.get_output_tensors(op)), "")
 
     def _fit(self, op: Any, value: relax.Var) -> relax.Expr:
         """The value in the declared shape, where the converter has only the axes of size 1 wrong."""
@@ -100,12 +108,13 @@ def convert_model(model: Any) -> tvm.IRModule:
     Raises:
         ImportFailed: an operator that relax cannot express.
     """
+    layers = LayerNames()
     with _ignore_warnings():
-        module = converted(lambda: from_tflite(model, op_converter=_Converter), "graph")
+        module = converted(lambda: from_tflite(model, op_converter=partial(_Converter, layers)), "graph")
     function = module["main"]
     if function.attrs is not None and "params" in function.attrs:
         module["main"] = function.without_attr("params")
-    return module
+    return layers.written(module)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: Gold
     digest = content_hash([path], pinned)
     specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
     ranges = [_range(spec, file.tables[spec.name]) for spec in specs]
-    source = Source(path.stem, "tflite", path.resolve(), specs, file.output_names, digest)
+    source = Source(path.stem, "tflite", path.resolve(), specs, file.output_names, digest, file.parameters)
     return assemble(source, ranges, lambda: convert_model(file.model), options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import tflite
 
 from host.errors import ModelFileError
+from host.importers.parameters import is_parameter
 from host.importers.pins import DeclaredInput
 
 _DTYPES = {
@@ -51,6 +53,7 @@ class TfliteFile:
         default_shapes: shape by input name that the file's own tensors have.
         output_names: in order.
         tables: for an integer input, sizes of the tables that it indexes, by name.
+        parameters: elements of its weights.
     """
 
     model: Any
@@ -58,6 +61,7 @@ class TfliteFile:
     default_shapes: dict[str, tuple[int, ...]]
     output_names: tuple[str, ...]
     tables: dict[str, list[int]]
+    parameters: int
 
 
 def read_tflite(path: Path) -> TfliteFile:
@@ -84,6 +88,7 @@ def read_tflite(path: Path) -> TfliteFile:
                 _name(graph.Tensors(int(index))): _tables(model, graph, int(index))
                 for index in graph.InputsAsNumpy()
             },
+            _parameters(model, graph),
         )
     except ModelFileError:
         raise
@@ -122,6 +127,19 @@ def _check_weights(path: Path, model: Any, graph: Any) -> None:
             )
     for index in range(graph.OperatorsLength()):
         graph.Operators(index).InputsAsNumpy()
+
+
+def _parameters(model: Any, graph: Any) -> int:
+    """Elements of the weights; tensors that share a buffer are counted once."""
+    found: dict[int, int] = {}
+    for index in range(graph.TensorsLength()):
+        tensor = graph.Tensors(index)
+        buffer = model.Buffers(tensor.Buffer())
+        shape = _shape(tensor)
+        if buffer is not None and not buffer.DataIsNone():
+            counted = is_parameter(shape, _DTYPES.get(tensor.Type(), "str"))
+            found[tensor.Buffer()] = math.prod(shape) if counted else 0
+    return sum(found.values())
 
 
 def operator_name(model: Any, operator: Any) -> str:

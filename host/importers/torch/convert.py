@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from host.errors import ImportFailed
+from host.importers.layers import LayerNames, source_line
 from host.importers.native_output import converted
 from host.importers.torch import recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
@@ -25,6 +26,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
 
     def __init__(self, constants: list[torch.Tensor]) -> None:
         self.constants = constants
+        self.layers = LayerNames()
         super().__init__()
 
     def create_convert_map(self) -> dict[str, _Convert]:
@@ -42,7 +44,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
     def _named(self, name: str, method: _Convert) -> _Convert:
         def convert(node: fx.Node) -> Any:
             try:
-                return method(node)
+                result = method(node)
+                self.layers.record(result, *_layer_of(node))
+                return result
             except ImportFailed:
                 raise
             except Exception as error:  # the frontend asserts, raises and forwards C++ errors
@@ -80,5 +84,13 @@ def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
         kept = recurrent.kept_whole()
         table = torch.export.default_decompositions()
         program = program.run_decompositions({k: v for k, v in table.items() if k not in kept})
-    constants = fold_constants(program)
-    return _Importer(constants).from_exported_program(program, False, True, False, None)
+    importer = _Importer(fold_constants(program))
+    return importer.layers.written(importer.from_exported_program(program, False, True, False, None))
+
+
+def _layer_of(node: fx.Node) -> tuple[str, str, str]:
+    """The path of a node's module, or its own name; its operator; the line of the user's program."""
+    modules = node.meta.get("nn_module_stack") or {}
+    path = str(next(reversed(modules.values()))[0]) if modules else ""
+    operator = str(getattr(node.target, "__name__", node.target)).removesuffix(".default")
+    return path or node.name, operator, source_line(node.meta.get("stack_trace") or "")

@@ -45,7 +45,8 @@ def import_pt2(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenO
     ranges: list[InputRange] = input_ranges(program, specs)
     outputs = map(str, program.graph_signature.user_outputs)
     names = tuple(name or f"output_{index}" for index, name in enumerate(outputs))
-    source = Source(path.stem, "pt2", runnable, specs, names, digest)
+    parameters = sum(tensor.numel() for tensor in program.parameters())
+    source = Source(path.stem, "pt2", runnable, specs, names, digest, parameters)
     return assemble(source, ranges, lambda: convert_program(program), options)
 
 

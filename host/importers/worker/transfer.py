@@ -44,6 +44,7 @@ def pack(model: ImportedModel, folder: Path) -> dict[str, Any]:
         "content_hash": model.content_hash,
         "reason": model.reason,
         "operator": model.operator,
+        "parameters": model.parameters,
     }
 
 
@@ -76,6 +77,7 @@ def unpack(answer: Any, folder: Path, original: Path) -> ImportedModel:
             content_hash=digest,
             reason=str(answer["reason"]),
             operator=None if answer["operator"] is None else str(answer["operator"]),
+            parameters=_count(answer["parameters"]),
         )
         if module is not None:
             check_interface(module, model.signature)
@@ -173,6 +175,12 @@ class _Lifting(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             self.variables.append(self._known[key])
             self.constants.append(constant)
         return self._known[key]
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError
+    return value
 
 
 def _pack_spec(spec: TensorSpec) -> list[Any]:

@@ -64,6 +64,7 @@ class ReshapeWalk:
 
     def visit(self, node: Node) -> None:
         """Translate one node."""
+        self.builder.layers = node.layers
         rule = node.spec.sink_reshape or _RULES.get(node.spec.kind)
         moved = rule(self, node) if rule else None
         if moved is not None:

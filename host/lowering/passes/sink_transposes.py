@@ -38,7 +38,7 @@ def sink_transposes(graph: Graph) -> Graph:
     walk = TransposeWalk(Builder(graph.operators))
     for node in graph.nodes:
         walk.visit(node)
-    outputs = map_outputs(graph.outputs, walk.written_out)
+    outputs = map_outputs(graph.outputs, walk.output)
     return remove_dead(walk.builder.graph(graph.inputs, outputs, graph.functions))
 
 
@@ -69,6 +69,11 @@ class TransposeWalk:
             self.written[value] = self.builder.transpose(ordered.tensor, ordered.order)
         return self.written[value]
 
+    def output(self, value: Value) -> Value:
+        """The new tensor of an output of the graph."""
+        self.builder.layers = value.layers
+        return self.written_out(value)
+
     def in_order(self, value: Value, order: Order) -> Value:
         """The new tensor of `value`, laid out such that `order` is still to be applied to it."""
         ordered = self.get(value)
@@ -78,6 +83,7 @@ class TransposeWalk:
 
     def visit(self, node: Node) -> None:
         """Translate one node."""
+        self.builder.layers = node.layers
         rule = node.spec.sink_transpose or _RULES.get(node.spec.kind)
         ordered = rule(self, node) if rule else None
         if ordered is None:

@@ -16,6 +16,7 @@ from host.lowering.reader import functions
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OperatorTable
 from host.lowering.types import numeric_type
+from host.model import Layer, layer_of
 
 # Operators that relax has no name for are calls of functions with names that start so.
 OWN_OPERATORS = "edgetlm."
@@ -44,11 +45,26 @@ def read(module: tvm.IRModule, operators: OperatorTable) -> Graph:
     if not isinstance(body, relax.SeqExpr):
         outputs = reading.argument(body)
         return reading.builder.graph(inputs, outputs)
-    for block in body.blocks:
-        for binding in block.bindings:
-            reading.bind(binding)
+    bindings = [binding for block in body.blocks for binding in block.bindings]
+    for binding, layers in zip(bindings, _layers(bindings), strict=True):
+        reading.builder.layers = layers
+        reading.bind(binding)
     outputs = reading.argument(body.body)
     return reading.builder.graph(inputs, outputs, reading.functions)
+
+
+def _layers(bindings: Sequence[Any]) -> list[tuple[Layer, ...]]:
+    """The layer of each binding, as names of variables say.
+
+    One without is a step on the way to the next that has one, or behind the last one.
+    """
+    known = [layer_of(binding.var.name) for binding in bindings]
+    following = next((layer for layer in reversed(known) if layer is not None), None)
+    found: list[tuple[Layer, ...]] = []
+    for layer in reversed(known):
+        following = layer or following
+        found.append(() if following is None else (following,))
+    return found[::-1]
 
 
 def _has_private(module: tvm.IRModule) -> bool:

@@ -27,8 +27,9 @@ Trace = Mapping[str, Any]
 _FILLED = 0.76
 # A distance over which points of a box are spread: the fraction of the golden ratio repeats last of all.
 _SPREAD = 0.6180339887
-# Above this brightness (of 255) a bar has dark letters.
-_BRIGHT = 140
+# Above this relative luminance L black letters have the greater contrast, below it white ones: WCAG 2.2 has
+# (L + 0.05) / 0.05 and 1.05 / (L + 0.05), which are equal here, 4.58.
+_BRIGHT = 0.179
 _CAP_PX = 4.0
 
 
@@ -116,8 +117,14 @@ def _label(plot: Plot, content: str, ends: tuple[float, float, float], y: float,
 
 
 def _ink_on(colour: str) -> str:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > _BRIGHT else "#ffffff"
+    """Black or white, whichever is read better on a colour."""
+
+    def linear(at: int) -> float:
+        value = int(colour[at : at + 2], 16) / 255
+        return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)
+
+    luminance = 0.2126 * linear(1) + 0.7152 * linear(3) + 0.0722 * linear(5)
+    return "#000000" if luminance > _BRIGHT else "#ffffff"
 
 
 def draw_columns(plot: Plot, traces: Sequence[tuple[Trace, str]]) -> None:

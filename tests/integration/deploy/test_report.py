@@ -10,6 +10,12 @@ from sdk.report.figures import deploy_json
 from tests.browser import LARGEST_PAGE_BYTES, drawn, page_in_browser
 from tests.integration import small_models
 
+_SAID_OF = {
+    "calibrated": "sdk devices calibrate",
+    "detected": "which was detected",
+    "declared": "declares them",
+}
+
 
 def test_the_report_of_a_real_deployment_draws_its_charts(tmp_path: Path) -> None:
     model = small_models.convnet(tmp_path / "net.onnx")
@@ -23,6 +29,27 @@ def test_the_report_of_a_real_deployment_draws_its_charts(tmp_path: Path) -> Non
     assert drawn(page, "stages", "bar") >= 6
     for task in result.tasks:
         assert f"<code>{task.name}</code>" in page
+        assert task.layers and all(layer.name in page for layer in task.layers)
+    assert result.parameters == 16 * 3 * 9 + 4 * 16 + 16 * 10 + 10
+    assert result.start is not None and result.start.load_s > 0 and result.start.first_run_s > 0
+    # The ceilings, and every kernel that does arithmetic.
+    levels = len(result.explained[0].roofline.bandwidths)
+    assert drawn(page, "roofline", "line") == 1 + levels
+    assert drawn(page, "roofline", "point") == sum(task.flops > 0 for task in result.tasks) > 0
+    assert [one.kernel.name for one in result.explained] == [
+        task.name for task in sorted(result.tasks, key=lambda one: -one.weight * (one.latency_us or 0))
+    ]
+    walked = [one for one in result.explained if one.path]
+    assert walked
+    for number, one in enumerate(walked, start=1):
+        numbers = {step.walk for step in one.steps if step.walk >= 0}
+        assert drawn(page, f"walk-{number}", "line") == len(numbers) + 1, "every walk, and the path"
+    under = deploy_json(result)["roofline"]
+    assert under["source"] in ("calibrated", "detected", "declared") and under["source"] in _SAID_OF
+    assert _SAID_OF[under["source"]] in page
+    assert {one["name"]: one["measured_us"] for one in under["kernels"]} == {
+        task.name: pytest.approx(task.latency_us) for task in result.tasks
+    }
     # The page is passed on: where the bundle lies is said from the working folder.
     assert str(deployment.bundle.relative_to(Path.cwd())) in page
     assert str(tmp_path) not in deployment.report.read_text()

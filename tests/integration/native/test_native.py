@@ -76,6 +76,13 @@ def test_it_is_small(executable, executor, bundle, golden):
     assert resident_mb(executor.pid) <= 10
 
 
+def test_loading_and_the_first_run_after_it_are_timed(executor, bundle, golden):
+    for _ in range(2):
+        assert executor.ask("load", path=str(bundle))[0]["load_s"] > 0
+        assert executor.ask("run", inputs_of(golden))[0]["first_run_s"] > 0
+        assert "first_run_s" not in executor.ask("run")[0]
+
+
 @pytest.mark.parametrize(
     ("specification", "kind", "message"),
     [

@@ -9,7 +9,7 @@ import numpy as np
 
 from host.compare.entrants import EntrantResult
 from host.errors import DeviceError
-from host.model import Energy, Measurement
+from host.model import Energy, Measurement, Start
 
 NO_SENSOR = Energy("unavailable", None, None, "no sensor")
 
@@ -121,6 +121,7 @@ class Session:
     idle_w: float = 0.0
     asked: list[tuple[str, bool]] = field(default_factory=list)
     warning: str = ""
+    start: Start | None = None
 
     def set_inputs(self, inputs: Any) -> None:
         pass

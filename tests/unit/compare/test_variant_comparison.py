@@ -15,7 +15,7 @@ from host.compare.entrants import Entrant
 from host.compare.selection import require_sensor
 from host.compare.timing_policy import TimingPolicy
 from host.errors import EngineError, MeasureError, UserError
-from host.model import GoldenCase, Signature, TensorSpec
+from host.model import GoldenCase, Signature, Start, TensorSpec
 from host.progress import Silence, StageClock
 from tests.unit.compare.power_samples import Board, Session
 
@@ -33,6 +33,7 @@ class Opened(Session):
             raise EngineError("it does not load")
         self.name = path.name
         self.seconds, self.watts = VARIANTS[path.name]
+        self.start = Start(self.seconds, 2 * self.seconds)
 
     def close(self) -> None:
         self.closed = True
@@ -94,6 +95,14 @@ def test_less_energy_is_taken_where_it_was_asked_for() -> None:
     assert result.taken.name == "slow"
     assert held(board(), ("fast", "slow"))[0].taken.name == "fast"
     assert held(board(), ("fast", "slow"), power_cap_w=5.0)[0].taken.name == "slow"
+
+
+def test_each_variant_says_how_long_it_took_to_its_first_output() -> None:
+    result, _ = held(board(), ("fast", "slow"))
+    assert {point.name: point.start for point in result.points} == {
+        "fast": Start(0.010, 0.020),
+        "slow": Start(0.0102, 0.0204),
+    }
 
 
 def test_a_gpu_is_taken_where_it_is_faster_and_below_the_cap() -> None:

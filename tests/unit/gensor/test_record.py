@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from host.commands.explain import path_to
+from host.compile.explanation import path_to
 from host.gensor import Gensor
 from host.gensor.walk import Step
 from host.model import DeviceProfile

@@ -33,11 +33,22 @@ def _script(path: Path) -> None:
             archive.writestr(name, "")
 
 
+def _yolo(path: Path) -> None:
+    # The pickle names the class of the model, as those of Ultralytics do, and would run code.
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(
+            "yolo11n/data.pkl",
+            b"\x80\x02}q\x00(X\x05\x00\x00\x00modelcultralytics.nn.tasks\nDetectionModel\n.",
+        )
+        archive.writestr("yolo11n/version", "3")
+
+
 @pytest.mark.parametrize(
     ("name", "write", "words"),
     [
         ("net.pt", _state, ("torch.save", "load_state_dict", "torch.export.save", "'net.pt2'")),
         ("net.pth", _old, ("old torch.save", "torch.export.save", "'net.pt2'")),
+        ("yolo11n.pt", _yolo, ("Ultralytics", "pip install ultralytics", "yolo export", "give yolo11n.onnx")),
         ("net.pt", _script, ("TorchScript", "torch.export.save", "'net.pt2'")),
         ("net.onnx", _pointer, ("Git LFS", "git lfs pull")),
         ("net.pt2", _pointer, ("Git LFS", "git lfs pull")),

@@ -51,6 +51,7 @@ def test_a_model_read_apart_is_the_model_read_here(external: bool, tmp_path: Pat
     assert apart.module is not None and here.module is not None
     assert tvm_ffi.structural_equal(apart.module, here.module, map_free_vars=True)
     assert (apart.signature, apart.content_hash, apart.name) == (here.signature, here.content_hash, here.name)
+    assert apart.parameters == here.parameters == 64 * 64
     assert apart.path == here.path and apart.path.is_relative_to(cache_root()) and apart.path.is_file()
     for first, second in zip(apart.golden, here.golden, strict=True):
         for a, b in zip((*first.inputs, *first.outputs), (*second.inputs, *second.outputs), strict=True):

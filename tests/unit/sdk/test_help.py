@@ -156,8 +156,24 @@ def test_a_list_is_written_for_programs(capsys: pytest.CaptureFixture[str]) -> N
     assert [row["power"] for row in rows] == [one["power"] or "" for one in listed]
     assert main(["targets", "-o", "md"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(listed) + 2
-    assert main(["targets", "-o", "xml"]) == 2
-    assert "--format xml: use table, json, csv, md" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["targets", "-o", "xml"], "-o"),
+        (["targets", "-oxml"], "-o"),
+        (["targets", "--format", "xml"], "--format"),
+        (["targets", "-o", "csv", "--format=xml"], "--format"),
+        (["bundles", "-o", "xml"], "-o"),
+        (["explain", "bundle", "--task", "t", "-o", "page.html", "--format", "xml"], "--format"),
+    ],
+)
+def test_an_unknown_form_is_refused_under_the_flag_that_was_typed(
+    words: list[str], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert f" {flag} xml: use table, json, csv, md" in capsys.readouterr().err
 
 
 def test_what_a_board_says_writes_no_column_and_no_escape(capsys: pytest.CaptureFixture[str]) -> None:

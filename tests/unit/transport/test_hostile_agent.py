@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from host.compare.power_modes import list_modes
 from host.errors import DeviceError, EdgeError
 from host.keys import HostKey
+from host.model import Start
 from host.transport.agent import OnThisMachine
 from host.transport.device import Device
 from host.transport.session import Session
@@ -136,7 +137,7 @@ SESSION: dict[str, Callable[[Session], object]] = {
 }
 ODD: list[object] = [None, True, 0, -1, 1 << 62, 0.5, "", "\x1b[31m\n", [], [[]], [None], {}, {"a": {}}]
 FIELDS = sorted(
-    {"keys", "revoked", "trusted", "warning"}
+    {"keys", "revoked", "trusted", "warning", "load_s", "first_run_s"}
     | {"machine", "cpu_name", "cores", "features", "cache_bytes", "frequency_hz", "memory_bytes", "software"}
     | {"system"}
     | {"time_s", "clocks_hz", "load_1min", "governors", "temperatures_c", "throttle", "limits_hz", "devfreq"}
@@ -172,6 +173,8 @@ KNOWN: dict[str, object] = {
     "calls": [{"index": 0}],
     "complete": False,
     "has": True,
+    "load_s": 0.5,
+    "first_run_s": 0.25,
     "signature": {"inputs": [{"shape": [1]}]},
     "energy": {"trace": [[0, 1, None]]},
 }
@@ -182,6 +185,23 @@ def test_a_wrong_type_in_any_field_is_an_error_of_the_host(agent: HostileAgent, 
     for field in FIELDS:
         for value in ODD:
             _ask(agent, name, frame({**KNOWN, field: value}))
+
+
+def test_the_time_to_the_first_output_is_known_once_a_loaded_model_has_run(agent: HostileAgent) -> None:
+    tensors = {"tensors": [{"shape": [1], "dtype": "uint8"}], "blob_bytes": 1}
+    connection = Connection(agent.port, "secret", "board")
+    session = session_on(Device("board", connection, True, agent))
+    try:
+        for asked, found in ((dict(KNOWN), Start(0.5, 0.25)), ({"ok": True, "signature": None}, None)):
+            for name, answer in (("load", frame(asked)), ("run", frame({**asked, **tensors}, b"x"))):
+                # The agent answers once on a connection.
+                agent.answer, session._connection = answer, Connection(agent.port, "k", "board (tvm)")
+                SESSION[name](session)
+                session._disconnect()
+                assert session.start == (found if name == "run" else None)
+    finally:
+        session._disconnect()
+        connection.close()
 
 
 def _ask(agent: HostileAgent, name: str, answer: bytes) -> EdgeError | None:

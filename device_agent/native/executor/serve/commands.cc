@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 
+#include "executor/clock.h"
 #include "executor/errors.h"
 #include "executor/measure/variants.h"
 #include "executor/wire/fields.h"
@@ -72,14 +73,16 @@ Reply Commands::dispatch(const std::string& command, const JsonObject& header, c
 }
 
 Reply Commands::load(const JsonObject& header) {
+  const double begin = seconds_now();
   const Fields asked(header, "load");
   const std::string path = asked.text("path");
   if (access(path.c_str(), F_OK) != 0) throw AgentError("bad_request", path + " is not on the device");
   const std::string trust = asked.text_or("trust", "signed", limits::wire::name_characters);
-  loaded_ = bound_ = false;
+  loaded_ = bound_ = ran_ = false;
   const OpenedBundle opened = opened_bundle(path, trust_file_, trust);
   JsonObject fields{{ffi::String("signature"), engine_.load(opened.bundle, threads_)}};
   loaded_ = true;
+  fields.Set(ffi::String("load_s"), seconds_now() - begin);
   if (!opened.warning.empty()) {
     fprintf(stderr, "warning: %s\n", opened.warning.c_str());
     fields.Set(ffi::String("warning"), ffi::String(opened.warning));
@@ -96,9 +99,13 @@ Reply Commands::inputs(const JsonObject& header, const Buffer& blob) {
 
 Reply Commands::run(const JsonObject& header, const Buffer& blob) {
   if (find(header, "tensors") != nullptr) inputs(header, blob);
-  need_inputs();
+  const bool first = need_inputs();
+  const double begin = seconds_now();
   engine_.invoke();
-  return engine_.outputs();
+  const double seconds = seconds_now() - begin;
+  Reply reply = engine_.outputs();
+  if (first) reply.fields.Set(ffi::String("first_run_s"), seconds);
+  return reply;
 }
 
 Reply Commands::measure(const JsonObject& header) {
@@ -126,9 +133,12 @@ void Commands::need_model() const {
   if (!loaded_) throw AgentError("bad_request", "no model is loaded in this session; load one first");
 }
 
-void Commands::need_inputs() const {
+bool Commands::need_inputs() {
   need_model();
   if (!bound_) throw AgentError("bad_request", "no inputs are set in this session; send some first");
+  const bool first = !ran_;
+  ran_ = true;
+  return first;
 }
 
 }  // namespace edgetlm

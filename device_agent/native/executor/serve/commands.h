@@ -33,7 +33,8 @@ class Commands {
   Reply profile(const JsonObject& header);
   Reply intermediates(const JsonObject& header);
   void need_model() const;
-  void need_inputs() const;
+  // Whether the model has not run since it was loaded; whoever asks runs it.
+  bool need_inputs();
 
   Meter* meter_;
   const int threads_;
@@ -43,6 +44,8 @@ class Commands {
   Engine engine_;
   bool loaded_ = false;
   bool bound_ = false;
+  // Whether the loaded model has run: only its first run is told apart.
+  bool ran_ = false;
 };
 
 }  // namespace edgetlm

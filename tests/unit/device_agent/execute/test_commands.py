@@ -73,6 +73,17 @@ def test_a_model_is_loaded_bound_and_run(commands, engine, tmp_path):
     )
 
 
+def test_loading_and_the_first_run_after_it_are_timed(commands, tmp_path):
+    for _ in range(2):
+        assert ask(commands, "load", path=str(tmp_path))[0]["load_s"] > 0
+        assert ask(commands, "run", b"ab", tensors=SPEC)[0]["first_run_s"] > 0
+        assert "first_run_s" not in ask(commands, "run", b"ab", tensors=SPEC)[0]
+    ask(commands, "load", path=str(tmp_path))
+    ask(commands, "inputs", b"ab", tensors=SPEC)
+    ask(commands, "measure", plan={"min_time_s": 0, "min_repeats": 2, "warmup_s": 0})
+    assert "first_run_s" not in ask(commands, "run")[0], "it had run before"
+
+
 def test_order_matters(commands, tmp_path):
     refused(commands, "bad_request", "no model is loaded", "run", tensors=SPEC)
     ask(commands, "load", path=str(tmp_path))

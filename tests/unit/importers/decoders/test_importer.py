@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from tvm import relax
 from tvm.ir import GenericConst
 
@@ -17,9 +18,11 @@ import host
 from host.errors import EngineError
 from host.importers.decoders.importer import import_decoder
 from host.importers.decoders.reference import Answers, reference_logits
+from host.lowering import lower
 from host.model import ImportedModel
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import llama, llama_weights, write
+from tests.unit.lowering.harness import board
 
 FIELDS = {"eos_token_id": [2, 3, 999], "tie_word_embeddings": False}
 
@@ -63,6 +66,8 @@ def test_the_model_says_what_it_is(folder: Path, model: ImportedModel) -> None:
     assert decoder is not None and (decoder.context, decoder.chunk, decoder.vocabulary) == (32, 8, 128)
     # A token beyond the vocabulary never comes.
     assert decoder.end_tokens == (2, 3) and decoder.tokenizer == folder / "tokenizer.json"
+    with safe_open(folder / "model.safetensors", "np") as file:
+        assert model.parameters == sum(file.get_tensor(name).size for name in file.keys())  # noqa: SIM118
     assert [parameter.name for parameter in decoder.prefill["main"].params] == [
         "tokens",
         "position",
@@ -131,3 +136,15 @@ def test_a_model_that_transformers_refuses_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="transformers cannot run it: ") as error:
         reference_logits(tmp_path, np.zeros(1, np.int32), ())
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_kernels_of_a_language_model_have_the_names_of_its_weights(model: ImportedModel) -> None:
+    tasks = lower(model, board()).tasks
+    names = {layer.name: layer.operator for task in tasks for layer in task.layers}
+    assert names["model.layers.1.self_attn.q_proj, k_proj, v_proj"] == "product"
+    assert names["model.layers.0.self_attn"] == "attention"
+    assert names["model.layers.1.mlp"] == "silu" and names["model.norm"] == "normalisation"
+    assert {"model.embed_tokens", "lm_head"} <= names.keys()
+    # Both entries are of the same layers.
+    positions = [layer.position for task in tasks for layer in task.layers]
+    assert len(set(positions)) == len(names)

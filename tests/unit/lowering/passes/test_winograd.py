@@ -124,7 +124,7 @@ def _operations(graph: Graph) -> list[str]:
 
 
 def _run(graph: Graph, inputs: list[np.ndarray]) -> np.ndarray:
-    module, parameters = emit(graph, fuse(graph), tvm.target.Target("llvm"))
+    module, parameters, _ = emit(graph, fuse(graph), tvm.target.Target("llvm"))
     [found] = run(module, [*inputs, *parameters])
     return found
 

@@ -45,7 +45,7 @@ def convolution(
     graph = optimise(graph, board.hardware, approximate=False)
     if outputs is not None:
         graph = use_winograd(graph, board.hardware, outputs)
-    module, parameters = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
+    module, parameters, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
     (task,) = make_tasks(module)
     return task, parameters
 

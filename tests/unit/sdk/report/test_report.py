@@ -13,7 +13,7 @@ import pytest
 
 from host.errors import UserError
 from host.manifest import MemoryPart
-from host.model import Energy
+from host.model import Energy, Start
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer
 from host.model.text_quality import TextQuality
 from sdk.cli.printing import print_deployment
@@ -25,6 +25,7 @@ from sdk.text import without_host_paths
 from tests.browser import LARGEST_PAGE_BYTES, drawn, layout_in_browser, page_in_browser
 from tests.unit.compare.samples import result, task
 from tests.unit.sdk.report.power_result import deployment, sweep
+from tests.unit.sdk.report.test_kernels import LAYERS, explanation
 
 RAPL = Energy("measured", 0.25, 0.125, "rapl package-0", "package")
 
@@ -48,9 +49,18 @@ def test_the_file_refers_to_nothing_outside_and_runs_nothing() -> None:
 
 
 def test_a_page_with_every_part_stays_small() -> None:
-    tasks = tuple(task(f"fused_conv2d_add_clip_{i}", "gensor", 1, float(i + 1)) for i in range(120))
-    whole = replace(deployment(sweep(cap_w=7.0)), quantisation=quantisation(), tasks=tasks)
-    assert len(render(whole).encode()) < LARGEST_PAGE_BYTES
+    tasks = tuple(
+        replace(task(f"fused_conv2d_add_clip_{i}", "gensor", 1, float(i + 1)), layers=LAYERS)
+        for i in range(120)
+    )
+    whole = replace(
+        deployment(sweep(cap_w=7.0)),
+        quantisation=quantisation(),
+        tasks=tasks,
+        explained=(*(explanation(f"dense_{i}", walks=True) for i in range(3)), *[explanation("dense")] * 120),
+    )
+    page = render(whole)
+    assert 'id="chart-walk-3"' in page and len(page.encode()) < LARGEST_PAGE_BYTES
 
 
 @pytest.mark.parametrize("width", [400, 800, 1280])
@@ -63,6 +73,22 @@ def test_a_page_fits_windows_of_three_widths(tmp_path: Path, width: int) -> None
     assert len(found.charts) == len(set(found.charts)) == report.read_text().count("<figure")
     assert found.smallest_px >= 8.5
     assert found.outside == ()
+
+
+def test_the_card_has_parameters_and_the_time_to_the_first_output() -> None:
+    ours = result().contenders
+    started = {**ours, "tvm": replace(ours["tvm"], start=Start(0.25, 0.03125))}
+    one = replace(result(), contenders=started, parameters=3_504_872)
+    card = render(one).split("</dl>")[0]
+    assert "<dt>parameters</dt><dd>3,504,872</dd>" in card
+    assert "<dd>281.2 ms: 250 ms to load, 31.25 ms the first run</dd>" in card
+    data = deploy_json(one)
+    assert data["parameters"] == 3_504_872
+    assert data["start"] == {"load_s": 0.25, "first_run_s": 0.03125, "first_output_s": 0.28125}
+    assert data["peers"]["litert"].get("start") is None
+    unknown = render(result()).split("</dl>")[0]
+    assert "first output" not in unknown and "parameters" not in unknown
+    assert deploy_json(result())["start"] is None and deploy_json(result())["parameters"] is None
 
 
 def test_what_a_model_names_cannot_break_the_page() -> None:

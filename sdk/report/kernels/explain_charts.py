@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdk.report.charts import COLOURS, INK, Chart, make_chart
 
 if TYPE_CHECKING:
-    from host.commands.explain import Explanation
+    from host.compile.explanation import Explanation, Roofline
     from host.gensor.walk import Step
 
 # A kernel has more decisions than the palette has colours; Okabe and Ito's yellow and two greys follow.
@@ -16,14 +17,18 @@ _FAINT = "#a8a8a8"
 _PATH, _CHOSEN, _MEASURED = "#0072b2", "#d55e00", "#009e73"
 
 
-def walk_chart(found: Explanation) -> Chart | None:
-    """Estimated time of every state by step, one line for each walk; the path to the program in colour."""
+def walk_chart(found: Explanation, brief: bool = False) -> Chart | None:
+    """Estimated time of every state by step, one line for each walk; the path to the program in colour.
+
+    With `brief`, only the path has points and texts.
+    """
     if not found.steps:
         return None
     traces = []
     for number in sorted({step.walk for step in found.steps if step.walk >= 0}):
         mine = [step for step in found.steps if step.walk == number]
-        traces.append(_line(f"walk {number + 1}", mine, 0, _FAINT, 1.0, legend=False))
+        line = _line(f"walk {number + 1}", mine, 0, _FAINT, 1.0, legend=False)
+        traces.append({**line, "mode": "lines"} if brief else line)
     if found.path:
         traces.append(_line("the path taken", found.path, 0, _PATH, 2.5, legend=True))
         last = found.path[-1]
@@ -99,18 +104,9 @@ def roofline_chart(found: Explanation) -> Chart | None:
     roofline = found.roofline
     if not roofline.flops:
         return None
-    peak = roofline.hardware.peak_flops * roofline.threads / 1e9
     intensities = [roofline.flops / moved for moved in roofline.bytes_moved.values() if moved]
     intensities += [roofline.flops / moved for moved, _ in found.trail if moved]
-    low, high = min([0.05, *intensities]) / 2, max([100.0, *intensities]) * 2
-    traces: list[dict[str, Any]] = [_limit("peak", [low, high], [peak, peak], INK)]
-    for index, level in enumerate(roofline.hardware.levels):
-        # The last level is shared by all cores; caches come with each core, or feed several of them.
-        share = 1 if level is roofline.hardware.levels[-1] else roofline.threads
-        rate = level.bandwidth_bytes_per_s * share / 1e9
-        ridge = peak / rate
-        name = f"{level.name}, {rate:.0f} GB/s"
-        traces.append(_limit(name, [low, ridge], [low * rate, peak], COLOURS[index % len(COLOURS)]))
+    traces = limits(roofline, intensities)
     if found.trail:
         steps = [(roofline.flops / moved, roofline.flops / cost / 1e9) for moved, cost in found.trail]
         second = roofline.hardware.levels[1].name
@@ -136,6 +132,18 @@ def roofline_chart(found: Explanation) -> Chart | None:
     chart["layout"]["xaxis"] |= {"type": "log", "rangemode": "normal"}
     chart["layout"]["yaxis"] |= {"type": "log"}
     return chart
+
+
+def limits(roofline: Roofline, intensities: Sequence[float]) -> list[dict[str, Any]]:
+    """Lines of the peak and of each memory level, over all intensities (FLOP per byte)."""
+    low, high = min([0.05, *intensities]) / 2, max([100.0, *intensities]) * 2
+    peak = roofline.peak_flops / 1e9
+    traces = [_limit(f"peak, {peak:.0f} GFLOP/s", [low, high], [peak, peak], INK)]
+    for index, (name, bandwidth) in enumerate(roofline.bandwidths.items()):
+        rate = bandwidth / 1e9
+        line = [low, peak / rate], [low * rate, peak]
+        traces.append(_limit(f"{name}, {rate:.0f} GB/s", *line, COLOURS[index % len(COLOURS)]))
+    return traces
 
 
 def shares_chart(found: Explanation) -> Chart | None:

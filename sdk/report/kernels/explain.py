@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdk.report.charts import Chart
-from sdk.report.explain_charts import benefit_chart, roofline_chart, shares_chart, walk_chart
+from sdk.report.kernels.explain_charts import benefit_chart, roofline_chart, shares_chart, walk_chart
 from sdk.report.page import StagedPage, render_page
 
 if TYPE_CHECKING:
-    from host.commands.explain import Explanation
+    from host.compile.explanation import Explanation
 
 
 def write_explanation(found: Explanation, path: Path) -> None:

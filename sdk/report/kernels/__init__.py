@@ -1,0 +1,1 @@
+"""Kernels in reports: what they compute, what limits them, and how they were constructed."""
