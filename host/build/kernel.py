@@ -14,6 +14,7 @@ import tvm_ffi
 
 from host.build.cache import KernelCache
 from host.build.half_precision import has_half_conversions, without_half_conversions
+from host.build.maxima import keeping_nan
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.periodic_loads import has_periodic_loads, split_at_periods
 from host.build.target import architecture_of
@@ -22,7 +23,7 @@ from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 6
+BUILD_VERSION = 7
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -97,7 +98,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with seven changes.
+    """What TVM's own build does before code generation, with eight changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -108,10 +109,12 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
+    - Maxima and minima with a number keep NaN: see `host.build.maxima`.
     - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.tensor_ir.bfloat16`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
+    architecture = architecture_of(target)
     named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)
@@ -124,7 +127,9 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
         variable: body.with_body(
-            _sums_on_the_stack(_natural_alignment(_halves(body.body, own_halves, bfloat16)))
+            _sums_on_the_stack(
+                _natural_alignment(_halves(keeping_nan(body.body, architecture), own_halves, bfloat16))
+            )
         )
         .without_attr("tirx.is_entry_func")
         .with_attr("target", target.with_host(target))

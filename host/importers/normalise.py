@@ -32,6 +32,10 @@ _MOVES = frozenset({"relax.astype", "relax.broadcast_to", "relax.reshape"})
 _INDEXED = frozenset(
     {"relax.gather_elements", "relax.gather_nd", "relax.scatter_elements", "relax.scatter_nd"}
 )
+# Operators whose second argument is a tensor of indices for each of the first axes of the first.
+_INDEXED_BY_AXIS = frozenset({"relax.index_tensor", "relax.index_put"})
+# Operators whose second argument has regions (R, 5), each with the number of its image first.
+_OF_REGIONS = frozenset({"relax.vision.roi_align", "relax.vision.roi_pool"})
 
 
 @mutator
@@ -43,6 +47,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return relax.op.take(call.args[0], call.args[1], call.attrs.axis, mode="clip")
         if name in _INDEXED:
             call = self._within(call, name)
+        if name in _INDEXED_BY_AXIS:
+            call = self._within_axes(call)
+        if name in _OF_REGIONS:
+            call = self._within_images(call)
         if name == "relax.scatter_elements":
             return self._scattered(call)
         if name in _MOVES and self._same_type(call):
@@ -83,6 +91,49 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             above = self.builder_.emit(relax.op.maximum(indices, relax.const(least, dtype)))
             kept = self.builder_.emit(relax.op.minimum(above, relax.const(most, dtype)))
         return relax.Call(call.op, [data, kept, *others], call.attrs, call.ty_args)
+
+    def _within_axes(self, call: relax.Call) -> relax.Call:
+        """The call with every tensor of indices kept within its axis; negative ones count from the end."""
+        data, indices, *others = call.args
+        shape, count = _sizes(data), len(indices.ty.fields)
+        if shape is None:
+            return call
+        is_tuple = isinstance(indices, relax.Tuple)
+        fields = [indices.fields[i] if is_tuple else relax.TupleGetItem(indices, i) for i in range(count)]
+        kept = [self._within_axis(field, size) for field, size in zip(fields, shape, strict=False)]
+        return relax.Call(call.op, [data, relax.Tuple(kept), *others], call.attrs, call.ty_args)
+
+    def _within_axis(self, indices: relax.Expr, size: int) -> relax.Expr:
+        if isinstance(indices, tvm.ir.GenericConst):
+            values = indices.value.numpy()
+            inside = np.clip(np.where(values < 0, values + size, values), 0, size - 1).astype(values.dtype)
+            return indices if (inside == values).all() else relax.const(inside, str(values.dtype))
+        indices = self.builder_.emit(indices)
+        dtype = str(indices.ty.dtype)
+        if dtype == "bool":
+            return indices
+        least, most, whole = (relax.const(value, dtype) for value in (0, size - 1, size))
+        if not dtype.startswith("uint"):
+            behind = self.builder_.emit(relax.op.add(indices, whole))
+            indices = self.builder_.emit(relax.op.where(relax.op.less(indices, least), behind, indices))
+        above = self.builder_.emit(relax.op.maximum(indices, least))
+        return self.builder_.emit(relax.op.minimum(above, most))
+
+    def _within_images(self, call: relax.Call) -> relax.Call:
+        """The call with the numbers of images, which are floats, kept within the batch; NaN becomes 0."""
+        data, regions = call.args
+        shape, sizes = _sizes(data), _sizes(regions)
+        if shape is None or sizes is None:
+            return call
+        dtype = str(regions.ty.dtype)
+        zero, last = (relax.const(float(value), dtype) for value in (0, shape[0] - 1))
+        emit = self.builder_.emit
+        number = emit(relax.op.strided_slice(regions, [1], [0], [1]))
+        number = emit(relax.op.where(emit(relax.op.greater(number, zero)), number, zero))
+        number = emit(relax.op.where(emit(relax.op.less(number, last)), number, last))
+        corners = emit(relax.op.strided_slice(regions, [1], [1], [sizes[1]]))
+        kept = emit(relax.op.concat([number, corners], axis=1))
+        return relax.Call(call.op, [data, kept], call.attrs, call.ty_args)
 
     def _scattered(self, call: relax.Call) -> relax.Expr:
         """A scatter whose indices cover a part of the other axes, as one of that part.

@@ -42,8 +42,11 @@ def elementwise(
 
     def write(stage: Stage, node: Node) -> None:
         def element(indices: Indices) -> Expression:
-            args = [stage.broadcast_element(value, node.output.shape, indices) for value in node.inputs]
-            return expression(args, node.attrs, node.output.dtype)
+            # A value that is read twice is one expression, which tells x - x from x - y.
+            args = {
+                value: stage.broadcast_element(value, node.output.shape, indices) for value in node.inputs
+            }
+            return expression([args[value] for value in node.inputs], node.attrs, node.output.dtype)
 
         stage.define(node.output, element)
 

@@ -93,3 +93,24 @@ def test_scatters_of_a_part_leave_the_rest(shape: tuple[int, ...], axis: int) ->
         return relax.op.scatter_elements(data, indices, relax.const(updates), axis=axis)
 
     np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], wanted)
+
+
+def test_indices_of_several_axes_are_kept_within_them() -> None:
+    def places(builder, x):
+        """Whole numbers from -6 to 6, for axes of three and four elements."""
+        return builder.emit(relax.op.astype(builder.emit(relax.op.multiply(x, relax.const(3.0))), "int64"))
+
+    def taken(builder, x):
+        at = places(builder, x)
+        return relax.op.index_tensor(x, relax.Tuple([at, at]))
+
+    def put(builder, x):
+        at = builder.emit(relax.op.reshape(places(builder, x), (12,)))
+        return relax.op.index_put(x, relax.Tuple([at, at]), relax.const(np.full(12, 7, np.float32)))
+
+    at = (X * 3).astype(np.int64)
+    rows, columns = (np.clip(np.where(at < 0, at + size, at), 0, size - 1) for size in X.shape)
+    np.testing.assert_array_equal(execute(normalise(module(taken)), [X])[0], X[rows, columns])
+    written = X.copy()
+    written[rows, columns] = 7
+    np.testing.assert_array_equal(execute(normalise(module(put)), [X])[0], written)

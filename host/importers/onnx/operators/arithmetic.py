@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,25 @@ def _det(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     return context.compute(compute, inputs[0])
 
 
+def _of_all(function: Callable[[Any, Any], Any]) -> Converter:
+    """Maxima or minima of any number of tensors, one after the other."""
+
+    def convert(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+        result = inputs[0]
+        for other in inputs[1:]:
+            result = context.emit(function(result, other))
+        return result
+
+    return convert
+
+
+def _thresholded_relu(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """A choice: TVM's product with a truth value makes NaN of what is infinite."""
+    value, dtype = inputs[0], dtype_of(inputs[0])
+    above = context.emit(relax.op.greater(value, scalar(attributes.get("alpha", 1.0), dtype)))
+    return relax.op.where(above, value, scalar(0, dtype))
+
+
 CONVERTERS: dict[str, Converter] = {
     "BitCast": _bit_cast,
     "CumProd": _cumulative(product=True),
@@ -139,5 +159,8 @@ CONVERTERS: dict[str, Converter] = {
     "Det": _det,
     "Dropout": _dropout,
     "IsInf": _is_inf,
+    "Max": _of_all(relax.op.maximum),
+    "Min": _of_all(relax.op.minimum),
     "Pow": _pow,
+    "ThresholdedRelu": _thresholded_relu,
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from host.errors import ImportFailed
@@ -64,6 +64,15 @@ class Context:
 Attributes = Mapping[str, Any]
 Inputs = Sequence[Any]  # relax expressions, None for inputs left out
 Converter = Callable[[Context, Inputs, Attributes], Any]
+
+
+def bounded(value: Any) -> Any:
+    """A whole number of an input, to count places by, within 2^31, which no tensor has.
+
+    Sums with it and products with an index do not overflow: LLVM may leave out any bound behind what does.
+    """
+    limit = tirx.IntImm("int64", 1 << 31)
+    return tirx.max(tirx.min(tirx.Cast("int64", value), limit), -limit)
 
 
 def get(inputs: Inputs, index: int) -> Any:

@@ -12,12 +12,14 @@ from host.importers.onnx.operators.context import (
     Context,
     Converter,
     Inputs,
+    bounded,
     constant_value,
     dtype_of,
     get,
     scalar,
     shape_of,
 )
+from host.tensor_ir.opaque import opaque
 
 _RELAX_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
@@ -100,12 +102,12 @@ def _pad_by_values(context: Context, inputs: Inputs, value: Any, mode: str) -> A
     def compute(data: te.Tensor, widths: te.Tensor, fill: te.Tensor, *rest: te.Tensor) -> te.Tensor:
         def before(dimension: int) -> Any:
             if not rest:
-                return tirx.Cast("int64", widths[dimension])
+                return bounded(widths[dimension])
             width: Any = tirx.IntImm("int64", 0)
             for k in range(count):
                 axis = tirx.Cast("int64", rest[0][k])
                 here = tirx.any(axis == dimension, axis == dimension - len(shape))
-                width = tirx.if_then_else(here, tirx.Cast("int64", widths[k]), width)
+                width = tirx.if_then_else(here, bounded(widths[k]), width)
             return width
 
         def element(*at: Any) -> Any:
@@ -114,7 +116,7 @@ def _pad_by_values(context: Context, inputs: Inputs, value: Any, mode: str) -> A
             if mode != "constant":
                 return source
             inside = tirx.all(*[tirx.all(i >= 0, i < size) for i, size in zip(moved, shape, strict=True)])
-            return tirx.Select(inside, source, fill(*[0] * len(fill.shape)))
+            return tirx.Select(opaque(inside), source, fill(*[0] * len(fill.shape)))
 
         return te.compute(out, element, name="pad")
 

@@ -117,12 +117,21 @@ def _of_nothing(context: Context, value: Any) -> Any:
     return relax.op.broadcast_to(constant(fill), context.output_shape())
 
 
-def _extreme(reduce: _Reduce, combine: Callable[[Any, Any], Any], identity: float) -> Converter:
+def _extreme(reduce: _Reduce, leads: Callable[[Any, Any], Any], identity: float) -> Converter:
     """Largest or smallest.
 
-    TVM starts from the smallest finite number, which an infinite result never leaves: floating-point values
+    TVM starts from the smallest finite number, which an infinite result never leaves, and loses NaN: floats
     get a reduction of their own. Truth values are compared as numbers.
+
+    Args:
+        reduce: TVM's reduction.
+        leads: whether the first of two numbers is the result.
+        identity: what a reduction begins with.
     """
+
+    def combine(a: Any, b: Any) -> Any:
+        return tirx.Select(tirx.Or(leads(a, b), tirx.isnan(a)), a, b)
+
     reducer = te.comm_reducer(combine, lambda dtype: tirx.const(identity, dtype), name="extreme")
 
     def with_infinity(value: Any, axes: list[int], keep: bool) -> Any:
@@ -172,8 +181,9 @@ def _mean(value: Any, axes: list[int], keep: bool) -> Any:
 
 
 def _log_sum_exp(value: Any, axes: list[int], keep: bool) -> Any:
-    lowest = scalar(float(np.finfo(dtype_of(value)).min), dtype_of(value))
-    largest = relax.op.maximum(relax.op.max(value, axes, True), lowest)
+    # Differences from an infinite maximum would be no numbers.
+    bound = float(np.finfo(dtype_of(value)).max)
+    largest = relax.op.clip(relax.op.max(value, axes, True), -bound, bound)
     total = relax.op.sum(relax.op.exp(relax.op.subtract(value, largest)), axes, True)
     result = relax.op.add(relax.op.log(total), largest)
     return result if keep else relax.op.squeeze(result, axes)
@@ -188,9 +198,9 @@ CONVERTERS: dict[str, Converter] = {
     "ReduceL2": _reduction(relax.op.sum, before=_square, after=relax.op.sqrt),
     "ReduceLogSum": _reduction(relax.op.sum, after=relax.op.log),
     "ReduceLogSumExp": _reduction(_log_sum_exp),
-    "ReduceMax": _extreme(relax.op.max, lambda a, b: tirx.max(a, b), -np.inf),
+    "ReduceMax": _extreme(relax.op.max, lambda a, b: a > b, -np.inf),
     "ReduceMean": _reduction(_mean),
-    "ReduceMin": _extreme(relax.op.min, lambda a, b: tirx.min(a, b), np.inf),
+    "ReduceMin": _extreme(relax.op.min, lambda a, b: a < b, np.inf),
     "ReduceProd": _reduction(relax.op.prod),
     "ReduceSum": _reduction(relax.op.sum),
     "ReduceSumSquare": _reduction(relax.op.sum, before=_square),

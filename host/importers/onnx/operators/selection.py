@@ -12,13 +12,16 @@ from host.importers.onnx.operators.context import (
     Context,
     Converter,
     Inputs,
+    bounded,
     constant,
     constant_value,
+    convert_with_tvm,
     dtype_of,
     get,
     scalar,
     shape_of,
 )
+from host.tensor_ir.opaque import opaque
 
 # Of one model: a place is found by comparing it with every element.
 _MOST_COMPARISONS = 1 << 30
@@ -127,16 +130,26 @@ def _tensor_scatter(context: Context, inputs: Inputs, attributes: Attributes) ->
 
     def compute(past: te.Tensor, fresh: te.Tensor, begin: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
-            offset = tirx.Cast("int64", at[axis]) - tirx.Cast("int64", begin(at[0]))
+            offset = tirx.Cast("int64", at[axis]) - bounded(begin(at[0]))
             if circular:
                 offset = tirx.floormod(offset, tirx.IntImm("int64", shape[axis]))
             written = tirx.all(offset >= 0, offset < new[axis])
             inside = tirx.max(tirx.min(offset, new[axis] - 1), 0)
-            return tirx.Select(written, fresh(*at[:axis], inside, *at[axis + 1 :]), past(*at))
+            return tirx.Select(opaque(written), fresh(*at[:axis], inside, *at[axis + 1 :]), past(*at))
 
         return te.compute(shape, element, name="scatter")
 
     return context.compute(compute, cache, update, start)
+
+
+def _one_hot(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """The depth is a number, which may come as a tensor of one."""
+    depth = constant_value(inputs[1])
+    if depth is not None:
+        inputs = [inputs[0], constant(depth.reshape(())), *inputs[2:]]
+    made = context.emit(convert_with_tvm(context, inputs, attributes))
+    # TVM makes float64 of numbers of any other type.
+    return relax.op.astype(made, dtype_of(inputs[2]))
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -144,6 +157,7 @@ CONVERTERS: dict[str, Converter] = {
     "Compress": _compress,
     "Gather": _gather,
     "NonZero": _non_zero,
+    "OneHot": _one_hot,
     "ReverseSequence": _reverse_sequence,
     "TensorScatter": _tensor_scatter,
     "TopK": _topk,

@@ -16,6 +16,7 @@ from host.importers.onnx.operators.context import (
     Context,
     Converter,
     Inputs,
+    bounded,
     constant,
     constant_value,
     dtype_of,
@@ -192,8 +193,8 @@ def _slice_by_values(context: Context, inputs: Inputs, shape: tuple[int, ...]) -
             size = tirx.IntImm("int64", shape[dimension])
             result = tirx.Cast("int64", index)
             for k in range(count):
-                step = tirx.Cast("int64", steps[k]) if steps is not None else tirx.IntImm("int64", 1)
-                start = tirx.Cast("int64", starts[k])
+                step = bounded(steps[k]) if steps is not None else tirx.IntImm("int64", 1)
+                start = bounded(starts[k])
                 start = tirx.if_then_else(start < 0, start + size, start)
                 highest = tirx.if_then_else(step < 0, size - 1, size)
                 start = tirx.max(tirx.min(start, highest), tirx.IntImm("int64", 0))

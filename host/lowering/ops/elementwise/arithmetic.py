@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import copysign, inf
 from typing import Any
 
 import numpy as np
-from tvm import topi
+from tvm import tirx, topi
 
 from host.lowering.builder import Builder
+from host.lowering.expressions.math import bind
+from host.lowering.expressions.stage import Expression
+from host.lowering.expressions.truth import compared
 from host.lowering.graph import Node, Value, constant
-from host.lowering.ops.forms import elementwise, integer, number
+from host.lowering.ops.forms import ElementExpression, elementwise, integer, number
 from host.lowering.spec import OpSpec, Recogniser, Simplification
+from host.lowering.types import numeric_type
 
 
 def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
@@ -98,16 +103,83 @@ def _unless_by_zero(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda left, right: function(left, right) if np.all(right) else None
 
 
+def _product(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+    """Zero times NaN or infinity is NaN; TVM takes it for zero."""
+    left, right = args
+    for value, other in ((left, right), (right, left)):
+        if _is_zero(value):
+            return _times_zero(other, dtype)
+    return topi.multiply(left, right)
+
+
+def _difference(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+    """The difference of equal numbers, which TVM takes for zero, is NaN where they are not finite."""
+    left, right = args
+    if numeric_type(dtype).is_float and left.same_as(right):
+        return _times_zero(left, dtype)
+    return topi.subtract(left, right)
+
+
+def _quotient(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+    """A quotient by a literal zero, which TVM refuses, is a product with infinity."""
+    left, right = args
+    if not _is_zero(right):
+        return _by_any("divide")(args, attrs, dtype)
+    return left * tirx.const(copysign(inf, float(right.value)), dtype)
+
+
+def _is_zero(value: Expression) -> bool:
+    return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
+
+
+def _times_zero(value: Expression, dtype: str) -> Expression:
+    """A product with minus zero, which TVM does not know for one, turned around."""
+    bits = numeric_type(dtype).bytes * 8
+    return -(value * tirx.reinterpret(dtype, tirx.const(-(1 << (bits - 1)), f"int{bits}")))
+
+
+def _by_any(name: str) -> ElementExpression:
+    """A quotient or remainder of integers by any number: processors differ in what they do with zero.
+
+    x86 raises a signal, also where the smallest number is divided by -1, whose quotient it cannot hold. Here
+    the quotient by zero is zero, as Arm has it, and the remainder too; the smallest number stays itself.
+    """
+    function = getattr(topi, name)
+
+    def expression(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+        left, right = args
+        if not numeric_type(dtype).is_integer:
+            return function(left, right)
+        zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+        if isinstance(right, tirx.IntImm):
+            return function(left, right) if int(right.value) else zero
+        signed = dtype.startswith("int")
+
+        def guarded(a: Expression, b: Expression) -> Expression:
+            none = compared("equal", b, zero)
+            minus = compared("equal", b, tirx.const(-1, dtype)) if signed else none
+            found = function(a, tirx.Select(tirx.Or(none, minus), one, b))
+            if name in ("floor_mod", "mod"):
+                return found
+            found = tirx.Select(minus, zero - a, found) if signed else found
+            return tirx.Select(none, zero, found)
+
+        return bind(left, lambda a: bind(right, lambda b: guarded(a, b)))
+
+    return expression
+
+
 def _binary(
     name: str,
     fold: Callable[..., Any] | None = None,
     simplify: Simplification | None = None,
     recognise: tuple[Recogniser, ...] = (),
+    expression: ElementExpression | None = None,
 ) -> OpSpec:
     function = getattr(topi, name)
     return elementwise(
         name,
-        lambda args, attrs, dtype: function(args[0], args[1]),
+        expression or (lambda args, attrs, dtype: function(args[0], args[1])),
         fold=fold,
         simplify=simplify,
         recognise=recognise,
@@ -116,12 +188,12 @@ def _binary(
 
 SPECS: tuple[OpSpec, ...] = (
     _binary("add", np.add, _neutral),
-    _binary("subtract", np.subtract, _subtract),
-    _binary("multiply", np.multiply, _scale),
-    _binary("divide", _divided, _scale),
-    _binary("floor_divide", _unless_by_zero(np.floor_divide)),
-    _binary("floor_mod", _unless_by_zero(np.mod)),
-    _binary("mod"),
+    _binary("subtract", np.subtract, _subtract, expression=_difference),
+    _binary("multiply", np.multiply, _scale, expression=_product),
+    _binary("divide", _divided, _scale, expression=_quotient),
+    _binary("floor_divide", _unless_by_zero(np.floor_divide), expression=_by_any("floor_divide")),
+    _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any("floor_mod")),
+    _binary("mod", expression=_by_any("mod")),
     _binary("power", np.power, recognise=(_small_power,)),
     elementwise(
         "reciprocal",

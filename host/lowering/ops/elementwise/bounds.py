@@ -10,11 +10,14 @@ import numpy as np
 from tvm import tirx, topi
 
 from host.lowering.builder import Builder
+from host.lowering.expressions import math
 from host.lowering.expressions.stage import Expression
 from host.lowering.graph import Node, Value
-from host.lowering.ops.forms import elementwise, number, read_as
+from host.lowering.ops.forms import ElementExpression, elementwise, number, read_as
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec
+from host.lowering.types import numeric_type
+from host.tensor_ir.opaque import opaque
 
 _INFINITY = float("inf")
 
@@ -60,16 +63,29 @@ def _clip(args: Sequence[Expression], attrs: Mapping[str, Any], dtype: str) -> E
     return value
 
 
+def _of_two(name: str) -> ElementExpression:
+    """The larger or smaller of two numbers, NaN if either is; TVM's own is that for the second one alone."""
+    function = getattr(topi, name)
+
+    def expression(args: Sequence[Expression], attrs: Mapping[str, Any], dtype: str) -> Expression:
+        first, second = args
+        if not numeric_type(dtype).is_float:
+            return function(first, second)
+        return math.bind(first, lambda v: tirx.Select(opaque(tirx.isnan(v)), v, function(v, second)))
+
+    return expression
+
+
 SPECS: tuple[OpSpec, ...] = (
     elementwise(
         "maximum",
-        lambda args, attrs, dtype: topi.maximum(args[0], args[1]),
+        _of_two("maximum"),
         fold=np.maximum,
         simplify=_one_clip,
     ),
     elementwise(
         "minimum",
-        lambda args, attrs, dtype: topi.minimum(args[0], args[1]),
+        _of_two("minimum"),
         fold=np.minimum,
         simplify=_one_clip,
     ),

@@ -9,8 +9,9 @@ from tvm import tirx
 
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, dtype_of
+from host.lowering.expressions.truth import nonzero
 from host.lowering.graph import Value
-from host.lowering.ops.forms import elementwise, number
+from host.lowering.ops.forms import elementwise
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec
 
@@ -25,7 +26,7 @@ def _cast(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     if source == dtype:
         return value
     if dtype == "bool":
-        return value != number(0, source)
+        return nonzero(value)
     return tirx.Cast(dtype, value)
 
 

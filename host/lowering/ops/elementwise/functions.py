@@ -36,12 +36,26 @@ _INTRINSICS: dict[str, Callable[..., Any] | None] = {
     "tan": None,
     "trunc": None,
 }
+_LEAST_NORMAL, _SCALE = 2.0**-126, 2.0**23
 _PREDICATES = {"isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan}
 
 
 def _sign(value: Expression, dtype: str) -> Expression:
+    """NaN is its own sign, and so are the zeros."""
     zero, one, minus = number(0, dtype), number(1, dtype), number(-1, dtype)
-    return math.bind(value, lambda v: tirx.Select(v > zero, one, tirx.Select(v < zero, minus, v * zero)))
+    return math.bind(value, lambda v: tirx.Select(v > zero, one, tirx.Select(v < zero, minus, v)))
+
+
+def _log(value: Expression) -> Expression:
+    """The logarithm of any number: one below the normal ones is multiplied first."""
+    zero, least = number(0, "float32"), number(_LEAST_NORMAL, "float32")
+
+    def of(v: Expression) -> Expression:
+        scaled = tirx.Select(v < least, v * number(_SCALE, "float32"), v)
+        offset = tirx.Select(v < least, number(-scalar.log(_SCALE), "float32"), zero)
+        return math.log(scaled) + offset
+
+    return math.bind(value, of)
 
 
 SPECS: tuple[OpSpec, ...] = (
@@ -53,7 +67,7 @@ SPECS: tuple[OpSpec, ...] = (
         fold=np.vectorize(scalar.erf, otypes=[np.float64]),
     ),
     elementwise("exp", single_or(math.exp, of_one(tirx.exp)), fold=np.exp),
-    elementwise("log", single_or(math.log, of_one(tirx.log)), fold=np.log),
+    elementwise("log", single_or(_log, of_one(tirx.log)), fold=np.log),
     elementwise("tanh", single_or(math.tanh, of_one(tirx.tanh)), fold=np.tanh),
     elementwise("negative", of_one(lambda x: -x), fold=np.negative),
     elementwise("sign", lambda args, attrs, dtype: _sign(args[0], dtype), fold=np.sign),
