@@ -71,6 +71,8 @@ def programs_of_arms(
     try:
         written = [values_of(one) for one in model.propose(space, profile, (), DRAWN, seed=seed)]
     except EdgeError:
+        written = []
+    if not written:
         return found
     found["tlm_likelihood"] = written
     found["tlm32_t"] = ordered(None, space, written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 
@@ -51,10 +52,10 @@ class Judge:
         self._known: dict[tuple[object, ...], float] = {}
 
     def seconds(self, space: DesignSpace, chosen: Mapping[str, Program]) -> dict[str, float]:
-        """Seconds of the program of each arm; an arm whose program does not run is left out."""
+        """Seconds of the program of each arm, timed if need be; an arm whose program fails is left out."""
         self.time(space, chosen.values())
         found = {arm: self._known.get(self._key(space, values)) for arm, values in chosen.items()}
-        return {arm: seconds for arm, seconds in found.items() if seconds is not None}
+        return {arm: seconds for arm, seconds in found.items() if seconds is not None and seconds < math.inf}
 
     def time(self, space: DesignSpace, programs: Iterable[Program]) -> None:
         """Times those programs of a task that were not timed yet, in interleaved rounds."""
@@ -70,7 +71,8 @@ class Judge:
         if names:
             made = {name: functions[key] for name, key in names.items()}
             times = self._timer.times(space, made, self._note)
-            # Other work on the machine only adds time.
+            # Other work on the machine only adds time. A program that failed is not tried again.
+            self._known.update(dict.fromkeys(functions, math.inf))
             whole = {name: rounds for name, rounds in times.items() if len(rounds) == self._timer.rounds}
             self._known.update({names[name]: min(rounds) for name, rounds in whole.items()})
 

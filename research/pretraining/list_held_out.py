@@ -26,18 +26,6 @@ NETWORKS = {
     "GPT-2": "gpt2",
     "DCGAN": "dcgan",
     "ResNeXt-50": "resnext50",
-    "MobileNetV3": "mobilenetv3-large",
-    "EfficientNet-B0": "efficientnet-b0",
-    "DenseNet": "densenet-small",
-    "YOLO-nano": "yolo-nano",
-    "ConvNeXt-tiny": "convnext-tiny",
-    "MobileViT-XS": "mobilevit-xs",
-    "PVTv2-B0": "pvtv2-b0",
-    "ViT-tiny": "vit-tiny",
-    "DeiT-small": "deit-small",
-    "BERT-tiny": "bert-tiny",
-    "wav2vec2-small": "wav2vec2-small",
-    "LLaMA-60M": "llama-60m",
 }
 BOARDS = ("x86_64-v4", "x86_64-v3", "x86_64-v2", "jetson_orin_nano", "raspberry_pi_4", "spacemit_k1")
 
