@@ -30,33 +30,16 @@ from benchmarks.first_programs.figures import figures_of, geometric_means
 from benchmarks.learned_estimate.withheld import observations_of
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.device_profile import profile_of
-from host.errors import UserError
 from host.options import DeployOptions
-from host.schedules.families import rule_versions
 from host.transport import connect
 from research.collection.constructed_model import ConstructedModel
-from research.collection.dataset import MeasuredProgram, read_programs
+from research.collection.dataset import current_programs
 
 SCHEMA = "edgetlm.first_programs/2"
 _MODELS = (
     *("mobilenetv2", "vit-tiny", "efficientnet-b0", "swin-tiny"),
     *("bert-tiny", "resnet50", "convnext-tiny", "aspp"),
 )
-
-
-def current_programs(data: Path) -> list[MeasuredProgram]:
-    """The programs of a file that their rules still make as they did.
-
-    Raises:
-        UserError: there is none.
-    """
-    versions = rule_versions()
-    found = [one for one in read_programs(data) if one.version == versions.get(one.rule)]
-    if not found:
-        raise UserError(
-            f"{data} has programs of older rules only: collect again (research.collection.in_model)"
-        )
-    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,28 +22,20 @@ Nothing of this machine is timed: the figures are the same on any.
 from __future__ import annotations
 
 import argparse
-import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.learned_estimate.withheld import observations_of
-from benchmarks.modelled_boards.choices import (
-    DRAWN,
-    BoardEstimates,
-    Program,
-    chosen_programs,
-    of_board,
-    random_programs,
-)
-from benchmarks.modelled_boards.figures import Judged, ratios, shares
+from benchmarks.modelled_boards.choices import BoardEstimates, chosen_programs, of_board
+from benchmarks.modelled_boards.figures import RATIOS, Judged, ratios, shares
+from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.errors import ScheduleError, UserError
+from host.errors import UserError
 from host.learned_estimate.observation import Observation
-from host.schedules import DesignSpace, scheduled_function
 from host.tlm.model.checkpoints import SHIPPED
 from host.tlm.proposer import Tlm
-from research.collection.collect import CollectedTask, tasks_in
+from research.collection.collect import tasks_in
 from research.collection.dataset import read_programs
 from research.modelled_boards.boards import modelled_board, modelled_board_names
 from research.modelled_boards.timer import ModelledTimer, profile_of_modelled
@@ -66,65 +58,6 @@ def read_data(folder: Path) -> dict[str, list[Observation]]:
     if len(found) < 2:
         raise UserError(f"{folder} has programs of {len(found)} boards: collect from two at least")
     return found
-
-
-def judged_tasks(
-    every: Mapping[str, CollectedTask], taught: set[str], count: int, most_flop: float
-) -> list[CollectedTask]:
-    """Tasks that taught nothing, in an order that has nothing to do with what they are.
-
-    Args:
-        every: of the networks, by workload hash.
-        taught: workload hashes of the data.
-        count: how many at most.
-        most_flop: of a task.
-    """
-    keys = [
-        key
-        for key, one in every.items()
-        if one.space.task.flops <= most_flop and key not in taught and _leaves_a_choice(one.space)
-    ]
-    keys.sort()
-    random.Random(0).shuffle(keys)
-    return [every[key] for key in keys[:count]]
-
-
-def _leaves_a_choice(space: DesignSpace) -> bool:
-    """Whether random programs of a task are mostly different ones."""
-    return 2 * len({tuple(values.items()) for values in random_programs(space, 0)}) > DRAWN
-
-
-class Judge:
-    """The seconds of chosen programs on one board; each program is timed once.
-
-    Args:
-        timer: of the board.
-    """
-
-    def __init__(self, timer: ModelledTimer) -> None:
-        self._timer = timer
-        self._known: dict[tuple[object, ...], float] = {}
-
-    def seconds(self, space: DesignSpace, chosen: Mapping[str, Program]) -> dict[str, float]:
-        """Seconds of the program of each arm; an arm whose program does not run is left out."""
-        functions = {}
-        for values in chosen.values():
-            key = self._key(space, values)
-            if key not in self._known and key not in functions:
-                try:
-                    functions[key] = scheduled_function(space.apply(space.candidate(values, "judged")))
-                except ScheduleError:
-                    continue
-        names = {f"kernel_{number}": key for number, key in enumerate(functions)}
-        if names:
-            made = {name: functions[key] for name, key in names.items()}
-            times = self._timer.times(space, made, print)
-            self._known.update({names[name]: time[0] for name, time in times.items()})
-        found = {arm: self._known.get(self._key(space, values)) for arm, values in chosen.items()}
-        return {arm: seconds for arm, seconds in found.items() if seconds is not None}
-
-    def _key(self, space: DesignSpace, values: Program) -> tuple[object, ...]:
-        return (space.task.workload_hash, *sorted(values.items()))
 
 
 def judge_board(
@@ -188,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "seeds": options.seeds,
                 "records": {board: len(known) for board, known in sorted(data.items())},
                 "tasks": len({(one.board, one.task) for one in judged}),
-                "ratios": ratios(judged),
+                "ratios": ratios(judged, RATIOS),
                 "share_of_best": shares(judged),
             }
             write_result(options.json, about | figures)

@@ -51,11 +51,18 @@ class Judged:
     seconds: Mapping[str, float]
 
 
-def ratios(judged: Sequence[Judged]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Each ratio by board, and over all: geometric means over tasks with 95% intervals, and medians."""
+def ratios(
+    judged: Sequence[Judged], pairs: Sequence[tuple[str, str]]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Each ratio by board, and over all: geometric means over tasks with 95% intervals, and medians.
+
+    Args:
+        judged: tasks on boards.
+        pairs: of arms, the time of the second over that of the first.
+    """
     boards = sorted({one.board for one in judged})
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for faster, slower in RATIOS:
+    for faster, slower in pairs:
         by_board = {
             board: logs
             for board in boards

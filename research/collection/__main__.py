@@ -13,7 +13,7 @@ from pathlib import Path
 from host.compile.device_profile import profile_of
 from host.transport import connect
 from research.collection.collect import BenchTimer, Collector, tasks_in
-from research.evaluation.bench import MeasurePlan, open_bench
+from research.evaluation.bench import MeasurePlan, open_bench, restricted
 
 
 def main() -> None:
@@ -23,12 +23,13 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--device", default="local")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--restrict", default="", help="avx2: leave the newer instructions unused")
     parser.add_argument("--sweeps", type=int, default=4, help="of 24 programs a task")
     parser.add_argument("--minutes", type=float, default=60.0)
     options = parser.parse_args()
     until = time.monotonic() + 60.0 * options.minutes
     with connect(options.device) as device, tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
-        profile = profile_of(device, options.threads)
+        profile = restricted(profile_of(device, options.threads), device.describe(), options.restrict)
         tasks = tasks_in(options.models, profile)
         print(f"{len(tasks)} tasks")
         with open_bench(device, profile, Path(folder), MeasurePlan()) as bench:

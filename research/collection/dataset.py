@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from host.errors import UserError
+from host.schedules.families import rule_versions
+
 
 @dataclass(frozen=True)
 class MeasuredProgram:
@@ -64,6 +67,22 @@ def read_programs(path: Path) -> Iterator[MeasuredProgram]:
                 return
             content = json.loads(line)
             yield MeasuredProgram(**{**content, "times_s": tuple(content["times_s"])})
+
+
+def current_programs(data: Path) -> list[MeasuredProgram]:
+    """The programs of a file that their rules still make as they did.
+
+    Raises:
+        UserError: there is none.
+    """
+    versions = rule_versions()
+    found = [one for one in read_programs(data) if one.version == versions.get(one.rule)]
+    if not found:
+        raise UserError(
+            f"{data} has programs of older rules only: collect again with research.collection or "
+            "research.modelled_boards"
+        )
+    return found
 
 
 def is_compressed(path: Path) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from benchmarks.first_programs import figures
-from benchmarks.first_programs.__main__ import current_programs
 from benchmarks.first_programs.figures import figures_of, geometric_means
 from benchmarks.result_file import read_result, write_result
 from benchmarks.tables import models as tables
@@ -23,7 +22,7 @@ from host.learned_estimate.observation import values_of
 from host.schedules import DesignSpace, space_for
 from host.schedules.families import rule_versions
 from research.collection.constructed_model import ConstructedModel
-from research.collection.dataset import MeasuredProgram, append_programs
+from research.collection.dataset import MeasuredProgram, append_programs, current_programs
 from tests.unit.benchmarks.tables.test_result_file import CONTENT
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.schedules import functions

@@ -19,7 +19,7 @@ from benchmarks.modelled_boards.choices import (
     of_board,
     random_programs,
 )
-from benchmarks.modelled_boards.figures import ALL, Judged, ratios, shares
+from benchmarks.modelled_boards.figures import ALL, RATIOS, Judged, ratios, shares
 from benchmarks.modelled_boards.published import PUBLISHED, compared
 from benchmarks.result_file import Result
 from benchmarks.tables import modelled
@@ -45,12 +45,12 @@ def test_ratios_are_means_over_seeds_and_then_over_tasks() -> None:
         # An arm that gave nothing is left out with its task.
         _judged("b", "three", random32_t=1.0),
     ]
-    found = ratios(judged)["tlm32_that/random32_t"]
+    found = ratios(judged, RATIOS)["tlm32_that/random32_t"]
     assert found["a"]["geomean"] == pytest.approx(2.0) and found["a"]["tasks"] == 2
     assert found["b"]["geomean"] == pytest.approx(0.5) and found["b"]["tasks"] == 1
     assert found[ALL]["geomean"] == pytest.approx(math.exp(math.log(4.0 * 1.0 * 0.5) / 3.0))
     assert found["a"]["median"] == pytest.approx(2.0) and found["a"]["least"] == pytest.approx(1.0)
-    assert "tlm32_t/random32_t" not in ratios(judged)
+    assert "tlm32_t/random32_t" not in ratios(judged, RATIOS)
 
 
 def test_shares_are_of_the_best_of_all_arms_and_seeds() -> None:
@@ -84,6 +84,8 @@ def test_arms_that_learned_choose_what_the_board_prefers() -> None:
 
 class _Timer:
     """Takes as long as the board of `tall_is_slow`, by the order of the calls."""
+
+    rounds = 1
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -123,7 +125,7 @@ def test_data_of_one_board_are_refused(tmp_path: Path) -> None:
 
 def test_tables_show_every_ratio() -> None:
     judged = [_judged(board, task, gensor_t=1.0, random_first=2.0) for board in "ab" for task in "xyz"]
-    figures = {"ratios": ratios(judged), "share_of_best": shares(judged)}
+    figures = {"ratios": ratios(judged, RATIOS), "share_of_best": shares(judged)}
     result = argparse.Namespace(figures=figures)
     lines = modelled.first_programs(result)  # type: ignore[arg-type]
     assert lines[0] == "| ratio | a | b | all, 95%; median |"

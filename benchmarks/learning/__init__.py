@@ -1,0 +1,1 @@
+"""What learning adds on this machine, beside its own absence and beside chance."""

@@ -1,0 +1,160 @@
+"""What learning adds on this machine, beside its absence and beside chance: `python -m benchmarks.learning`.
+
+    python -m benchmarks.learning --data FILE [--models NAME...] [--tasks N] [--restrict avx2] [--json F]
+
+The tasks are of networks that are held out of the language model's training, less those that FILE has too.
+FILE has measured programs of this machine (`python -m research.collection`), which teach the learned
+estimate T_hat. For each task and seed, every arm orders its programs without measuring (`arms.py`). What a
+program takes is measured with the programs of all arms in interleaved rounds, weights out of the caches.
+
+`ratios` has, for each pair of arms and each number of measurements a task, the time of the second arm over
+that of the first: above 1, the first is faster. With 0 measurements it is that of the first program, with 10
+that of the fastest of the first ten. `large` has the same for the spaces with more than 100,000 legal
+programs (by the legal share of random values). `share_of_best` is the time of the fastest program that any
+arm found over that of each arm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learned_estimate.withheld import observations_of
+from benchmarks.learning.arms import programs_of_arms
+from benchmarks.modelled_boards.choices import Program
+from benchmarks.modelled_boards.figures import Judged, ratios, shares
+from benchmarks.modelled_boards.judging import Judge, judged_tasks
+from benchmarks.result_file import add_json_option, heading, write_result
+from host.compile.device_profile import profile_of
+from host.learned_estimate.estimate import LearnedEstimate
+from host.schedules import DesignSpace
+from host.tlm.model.checkpoints import SHIPPED
+from host.tlm.proposer import Tlm
+from host.transport import connect
+from research.collection.collect import BenchTimer, tasks_in
+from research.collection.dataset import current_programs
+from research.evaluation.bench import MeasurePlan, open_bench, restricted
+
+SCHEMA = "edgetlm.learning/1"
+# Held out of the language model's training (research/pretraining/held_out.json).
+_MODELS = ("mobilenetv2", "resnet50", "bert-base", "gpt2", "dcgan", "resnext50")
+PAIRS = (
+    ("gensor_that", "gensor_t"),
+    ("search_that", "gensor_t"),
+    ("random", "gensor_t"),
+    ("random32_t", "gensor_t"),
+    ("random32_that", "random32_t"),
+    ("tlm_likelihood", "gensor_t"),
+    ("tlm32_t", "gensor_t"),
+    ("tlm32_t", "random32_t"),
+    ("tlm32_that", "random32_t"),
+    ("tlm32_that", "random32_that"),
+)
+# Measurements a task; with 0, the first program is taken.
+BUDGETS = (0, 10)
+_LARGE, _DRAWS = 100_000, 2000
+
+
+def programs_in(space: DesignSpace) -> float:
+    """About how many legal programs a space has: its values, times the legal share of random ones."""
+    values = math.prod(len(decision.choices) for decision in space.decisions)
+    generator = random.Random(space.task.workload_hash)
+    drawn = ({d.name: generator.choice(d.choices) for d in space.decisions} for _ in range(_DRAWS))
+    return values * sum(space.rule.legal(space.workload, space.hardware, one) for one in drawn) / _DRAWS
+
+
+def judged_arms(
+    judge: Judge, space: DesignSpace, arms: Mapping[str, Sequence[Program]], budgets: Sequence[int]
+) -> dict[int, dict[str, float]]:
+    """Seconds of what each arm ends with, by the number of measurements; an arm that fails is left out."""
+    most = max(1, *budgets)
+    judge.time(space, (program for programs in arms.values() for program in programs[:most]))
+    found: dict[int, dict[str, float]] = {}
+    for budget in budgets:
+        found[budget] = {}
+        for arm, programs in arms.items():
+            chosen = {str(number): one for number, one in enumerate(programs[: max(1, budget)])}
+            seconds = judge.seconds(space, chosen)
+            if seconds:
+                found[budget][arm] = min(seconds.values())
+    return found
+
+
+def figures_of(judged: Mapping[int, Sequence[Judged]], sizes: Mapping[str, float]) -> dict[str, Any]:
+    """The figures by number of measurements, over all tasks and over those of large spaces."""
+    large = {task for task, size in sizes.items() if size > _LARGE}
+    found: dict[str, Any] = {"tasks": len(sizes), "large_spaces": len(large)}
+    for name, kept in (("", set(sizes)), ("large", large)):
+        part = {budget: [one for one in many if one.task in kept] for budget, many in judged.items()}
+        figures = {
+            "ratios": {str(budget): ratios(many, PAIRS) for budget, many in part.items() if many},
+            "share_of_best": {str(budget): shares(many) for budget, many in part.items() if many},
+        }
+        found |= {name: figures} if name else figures
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures every arm on every task and prints the ratios."""
+    parser = argparse.ArgumentParser(prog="benchmarks.learning", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", default=list(_MODELS), help="names of the zoo")
+    parser.add_argument("--tasks", type=int, default=60)
+    parser.add_argument("--most-mflop", type=float, default=200.0, help="leave larger tasks out")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--restrict", default="", help="avx2: leave the newer instructions unused")
+    parser.add_argument("--model", type=Path, default=SHIPPED, help="folder of the language model")
+    add_json_option(parser)
+    options = parser.parse_args(arguments)
+    from tests.models.export import main as export
+
+    about = heading("benchmarks.learning", SCHEMA, arguments)
+    with connect("local") as device, tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        folder = Path(name)
+        export([*options.models, "-o", str(folder), "--format", "onnx"])
+        profile = restricted(profile_of(device, options.threads), device.describe(), options.restrict)
+        board = f"{profile.board.name} {options.restrict}".strip()
+        known = observations_of(current_programs(options.data))
+        every = tasks_in([folder / f"{model}.onnx" for model in options.models], profile)
+        tasks = judged_tasks(
+            every, {one.program.task for one in known}, options.tasks, 1e6 * options.most_mflop
+        )
+        learned, model = LearnedEstimate(known), Tlm(options.model)
+        judged: dict[int, list[Judged]] = {budget: [] for budget in BUDGETS}
+        sizes: dict[str, float] = {}
+        with open_bench(device, profile, folder, MeasurePlan()) as bench:
+            judge = Judge(BenchTimer(bench))
+            for task in tasks:
+                space = task.space
+                key = space.task.workload_hash
+                sizes[key] = programs_in(space)
+                for seed in range(options.seeds):
+                    arms = programs_of_arms(space, profile, learned, model, seed)
+                    # Ten programs of each arm are measured for one seed: their spread is that over tasks.
+                    budgets = BUDGETS[: 1 if seed else None]
+                    for budget, seconds in judged_arms(judge, space, arms, budgets).items():
+                        judged[budget].append(Judged(board, task.model, key, space.rule.name, seconds))
+                print(task.model, space.task.name, space.rule.name, f"{sizes[key]:.3g} programs", flush=True)
+                figures = {
+                    "models": options.models,
+                    "seeds": options.seeds,
+                    "records": len(known),
+                    "board": board,
+                    **figures_of(judged, sizes),
+                }
+                write_result(options.json, about | figures)
+    for budget, by_pair in figures["ratios"].items():
+        for pair, by_board in by_pair.items():
+            one = by_board["all"]
+            bounds = f"({one['low']:.3f} to {one['high']:.3f})" if one["low"] is not None else ""
+            print(f"{budget:>2s} {pair:30s} {one['geomean']:.3f} {bounds} {one['median']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
