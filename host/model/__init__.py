@@ -6,9 +6,13 @@ from host.model.imported import Decoder, ImportedModel
 from host.model.measurement import Energy, Measurement, comparable
 from host.model.signature import HALF_SPREADS, GoldenCase, LengthRange, Signature, TensorSpec
 from host.model.task import Candidate, DeviceProfile, LoweredModel, MemoryUse, Task
+from host.model.timing import BOARD, EMULATOR, SIMULATION, TimingPolicy
 
 __all__ = [
+    "BOARD",
+    "EMULATOR",
     "HALF_SPREADS",
+    "SIMULATION",
     "Candidate",
     "Decoder",
     "DeviceProfile",
@@ -22,5 +26,6 @@ __all__ = [
     "Signature",
     "Task",
     "TensorSpec",
+    "TimingPolicy",
     "comparable",
 ]

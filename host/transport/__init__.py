@@ -51,7 +51,7 @@ def connect_entry(entry: DeviceEntry) -> Device:
         DeviceError: it does not answer.
     """
     device = _connected(entry)
-    device.emulated = entry.emulated
+    device.timing = entry.timing
     return device
 
 

@@ -14,6 +14,7 @@ from device_agent.contract.trust import TrustedKeys, trusted_keys
 from host.closing import Closing
 from host.errors import BundleError, DeviceBusy, DeviceError
 from host.keys import HostKey, host_key
+from host.model import BOARD
 from host.transport.agent import Agent, AgentConnection
 from host.transport.replies import fields_of, installed_of, machine_of, sensor_of, state_of
 from host.transport.session import Session
@@ -42,6 +43,7 @@ class Device(Closing):
         place: what every host knows it by, whatever its users call it; "" until it is known.
         broken: whether the agent went away.
         forwards: whether `forward` gives a port; else kernels are timed where the device is reached from.
+        timing: what its times are worth.
     """
 
     def __init__(
@@ -61,8 +63,7 @@ class Device(Closing):
         self.forwards = True
         self._held = False
         self.board = board
-        # An emulator runs it: how long anything takes says nothing of a board.
-        self.emulated = False
+        self.timing = BOARD
         self._lock = threading.Lock()
         self._sessions: list[Session] = []
         self._installed: dict[str, str] = {}

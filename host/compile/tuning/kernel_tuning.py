@@ -148,9 +148,9 @@ class KernelTuning:
     ) -> KernelsInModel | None:
         """Measures kernels inside of the model; None where each is measured by itself.
 
-        That is on a GPU, and on an emulated board, whose measurements count instructions of one kernel.
+        That is on a GPU, and where the device's policy of timing has it so.
         """
-        if self.profile.hardware.gpu is not None or self.device.emulated:
+        if self.profile.hardware.gpu is not None or not self.device.timing.in_model:
             return None
         from host.compile.tuning.reference_model import kernels_in_model
 
