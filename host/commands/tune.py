@@ -16,13 +16,12 @@ from host.compile.device_profile import profile_of
 from host.compile.model_compiler import ModelCompiler, PlannedModel
 from host.compile.model_file import read_model
 from host.compile.processor import profile_for_processor
-from host.compile.static_model import one_line
 from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import variants_of
 from host.deploy.board_group import Boards, device_names
 from host.deploy.comparison_settings import comparison_settings
 from host.deploy.leased_boards import LeasedBoards
-from host.errors import BuildError, EngineError, MeasureError
+from host.errors import BuildError, EngineError, MeasureError, one_line
 from host.model import BOARD, ImportedModel, TimingPolicy
 from host.model_file import check_file
 from host.options import DeployOptions

@@ -18,11 +18,11 @@ from host.compare.entrants import Entrant
 from host.compile import static_model
 from host.compile.memory_cap import require_within
 from host.compile.processor import gpu_profile, why_no_gpu
-from host.compile.static_model import Compiled, Plan, one_line
+from host.compile.static_model import Compiled, Plan
 from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
 from host.compile.tuning.kernel_tuning import recall, records_of
-from host.errors import BuildError, ImportFailed, LoweringError
+from host.errors import BuildError, ImportFailed, LoweringError, one_line
 from host.manifest import memory_part
 from host.model import DeviceProfile, ImportedModel, TimingPolicy
 from host.options import SINGLE_PRECISION

@@ -25,7 +25,7 @@ from host.compile.device_profile import profile_of, target_profile
 from host.compile.model_compiler import ModelCompiler
 from host.compile.model_file import read_model, without_source
 from host.compile.processor import profile_for_processor
-from host.compile.static_model import Compiled, one_line
+from host.compile.static_model import Compiled
 from host.compile.task_outcome import TaskOutcome, with_times
 from host.compile.variants import (
     FASTEST,
@@ -48,7 +48,7 @@ from host.deploy.staging import Staging
 from host.deploy.wrong_kernel import first_wrong_kernel
 from host.engines import engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
-from host.errors import EngineError, UserError
+from host.errors import EngineError, UserError, one_line
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel, TimingPolicy
 from host.model.text_quality import TextQuality

@@ -35,16 +35,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     Raises:
         DeviceFull: no space left.
     """
-    from host.bundle import writing
+    from host.files import write_whole, writing
 
-    partial = path.with_name(f".{path.name}.part")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(json.dumps(content, indent=1) + "\n")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def print_deployment(deployment: Deployment) -> None:
