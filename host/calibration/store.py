@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 from urllib.parse import quote
@@ -14,8 +13,6 @@ from host.errors import UserError
 from host.files import write_whole, writing
 from host.places import data_root
 from targets import Board, HardwareModel, MachineDescription, board_for, board_names
-
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 def calibration_path(device: str) -> Path:
