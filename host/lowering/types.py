@@ -96,12 +96,16 @@ class DotProduct:
         group: pairs whose products go to one lane; they lie side by side in both operands.
         weights: type in which the second operand, constant weights, lies in memory.
         sums: type of the lanes.
+        single: type of the weights of products of which each has a lane to itself, as in depthwise
+            convolutions. AArch64 multiplies and adds numbers of 16 bits into lanes of 32. x86 adds pairs of
+            them, so that products in single precision take fewer instructions.
     """
 
     activations: str
     group: int
     weights: str = "int8"
     sums: str = "int32"
+    single: str = "float32"
 
 
 BFLOAT16 = "bf16bf16"
@@ -109,7 +113,7 @@ BFLOAT16 = "bf16bf16"
 # operands are widened.
 _DOT_PRODUCTS = {
     "u8s8": DotProduct("uint8", 4),
-    "s8s8": DotProduct("int8", 4),
+    "s8s8": DotProduct("int8", 4, single="int16"),
     "s16s16": DotProduct("int16", 2),
     BFLOAT16: DotProduct("bfloat16", 2, "bfloat16", "float32"),
 }
@@ -118,6 +122,15 @@ _DOT_PRODUCTS = {
 def dot_product(kind: str) -> DotProduct:
     """The operands of a dot product that `HardwareModel.dot_product` names, or of `BFLOAT16`."""
     return _DOT_PRODUCTS[kind]
+
+
+def single_products(kind: str) -> str:
+    """Type of the weights of products of bytes with a lane each, see `DotProduct.single`.
+
+    Args:
+        kind: `HardwareModel.dot_product`, "" for a processor without one.
+    """
+    return dot_product(kind).single if kind else "int16"
 
 
 def quantised_types() -> tuple[str, ...]:

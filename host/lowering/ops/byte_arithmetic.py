@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from host.lowering.expressions.stage import Expression
-from host.lowering.ops.elementwise.quantization import rounded
+from host.lowering.ops.elementwise.quantization import float_difference, rounded
 from host.lowering.ops.forms import elementwise
 from host.lowering.passes.integers.join_bytes import SIGN, join_bytes
 from host.lowering.spec import GraphPass, OpSpec, Phase
@@ -22,8 +22,9 @@ from host.lowering.spec import GraphPass, OpSpec, Phase
 def _add(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     """A * ratio_a + (b * ratio_b + offset), with the zero points in the offset."""
     first, second, ratio_first, ratio_second, offset = args
-    last = _unsigned(second, dtype).astype("float32") * ratio_second + offset
-    return _signed_as(rounded(_unsigned(first, dtype).astype("float32") * ratio_first + last, "uint8"), dtype)
+    sign = tirx.const(-SIGN if dtype == "int8" else 0, "int32")
+    last = float_difference(second, sign) * ratio_second + offset
+    return _signed_as(rounded(float_difference(first, sign) * ratio_first + last, "uint8"), dtype)
 
 
 def _multiply(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:

@@ -13,8 +13,9 @@ from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.expressions.windows import padded_input, window
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
+from host.lowering.passes.integers.pool_bytes import pool_bytes
 from host.lowering.reader.call import OperatorCall
-from host.lowering.spec import Fusion, OpSpec, Reader
+from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase, Reader
 from host.lowering.types import numeric_type
 
 
@@ -123,6 +124,7 @@ SPECS: tuple[OpSpec, ...] = (
             **{f"nn.avg_pool{n}d": _read_as("average") for n in (1, 2, 3)},
         },
         write=_write,
+        passes=(GraphPass(Phase.SIMPLIFIED, lambda graph, hardware: pool_bytes(graph)),),
         fusion=Fusion(anchor=True),
     ),
     OpSpec("adaptive_average", read={f"nn.adaptive_avg_pool{n}d": _adaptive_average for n in (1, 2, 3)}),

@@ -79,12 +79,12 @@ def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarra
     if lanes >= _WARP and out_channels // groups % width:
         # Threads need no whole vectors: nothing has to be filled up and cut off again.
         width = out_channels // groups
+    return "grouped_conv", lambda data: blocks_of_groups(data, groups, width)
 
-    def per_group(data: np.ndarray) -> np.ndarray:
-        parts = np.split(data, groups, axis=-1)
-        return np.stack([blocks(part, width) for part in parts])
 
-    return "grouped_conv", per_group
+def blocks_of_groups(data: np.ndarray, groups: int, width: int) -> np.ndarray:
+    """Weights [..., N] of a grouped convolution as [groups, N / groups / width, ..., width]."""
+    return np.stack([blocks(part, width) for part in np.split(data, groups, axis=-1)])
 
 
 def block_count(channels: int, width: int) -> int:

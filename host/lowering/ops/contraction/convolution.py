@@ -94,39 +94,55 @@ def _packed(stage: Stage, node: Node) -> None:
 def _grouped(stage: Stage, node: Node) -> None:
     """Grouped convolution; weight [G, Og' / L, *K, Cg, L]; block "grouped_conv2d"."""
     groups, blocks, *kernel, channels, lanes = node.inputs[1].shape
-    data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
+    data, weight = padded_input(stage, node, node.attrs.get("fill", 0)), stage.argument(node.inputs[1])
     axes, taps = taps_of(node, kernel)
     ic = te.reduce_axis((0, channels), "ic")
-    made, kept = blocks * lanes, node.output.shape[-1] // groups
+    made = blocks * lanes
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices
         group, inner = oc // made, oc % made
         x = data(n, *window(node, spatial, axes), group * channels + ic)
-        return te.sum(x * weight(group, inner // lanes, *taps, ic, inner % lanes), axis=[*axes, ic])
+        w = weight(group, inner // lanes, *taps, ic, inner % lanes)
+        return te.sum(product(x, w, node.output.dtype), axis=[*axes, ic])
 
     shape = (*node.output.shape[:-1], groups * made)
-    result = stage.compute(shape, element, f"grouped_conv{len(kernel)}d")
+    finish_groups(stage, node.output, stage.compute(shape, element, f"grouped_conv{len(kernel)}d"), groups)
+
+
+def finish_groups(stage: Stage, value: Value, tensor: te.Tensor, groups: int) -> None:
+    """Padded columns of each group are left out wherever the result is read."""
+    made, kept = int(tensor.shape[-1]) // groups, value.shape[-1] // groups
     if made == kept:
-        stage.define_tensor(node.output, result)
+        stage.define_tensor(value, tensor)
     else:
-        stage.define(node.output, lambda i: load(result, [*i[:-1], (i[-1] // kept) * made + i[-1] % kept]))
+        stage.define(value, lambda i: load(tensor, [*i[:-1], (i[-1] // kept) * made + i[-1] % kept]))
 
 
 def _depthwise(stage: Stage, node: Node) -> None:
-    """Each channel by itself; weight [*K, O]; block "depthwise_conv2d"."""
+    """Each channel by itself; weight [*K, O]; block "depthwise_conv2d".
+
+    Sums of bytes are computed in float32 where the weight is of that type, else in int32; both are exact (see
+    `use_integers`), and the result is int32.
+    """
     *kernel, out_channels = node.inputs[1].shape
     multiplier = out_channels // node.inputs[0].shape[-1]
-    data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
+    data, weight = padded_input(stage, node, node.attrs.get("fill", 0)), stage.argument(node.inputs[1])
+    sums = "float32" if node.inputs[1].is_float else node.output.dtype
     axes, taps = taps_of(node, kernel)
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices
         channel = oc if multiplier == 1 else oc // multiplier
-        return te.sum(data(n, *window(node, spatial, axes), channel) * weight(*taps, oc), axis=axes)
+        return te.sum(
+            product(data(n, *window(node, spatial, axes), channel), weight(*taps, oc), sums), axis=axes
+        )
 
     result = stage.compute(node.output.shape, element, f"depthwise_conv{len(kernel)}d")
-    stage.define_tensor(node.output, result)
+    if sums == node.output.dtype:
+        stage.define_tensor(node.output, result)
+    else:
+        stage.define(node.output, lambda indices: load(result, indices).astype(node.output.dtype))
 
 
 SPECS: tuple[OpSpec, ...] = (

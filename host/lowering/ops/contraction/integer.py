@@ -12,7 +12,7 @@ from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.windows import finish, padded_input, product, window
 from host.lowering.graph import Node
 from host.lowering.ops.contraction import PADDED
-from host.lowering.ops.contraction.convolution import taps_of
+from host.lowering.ops.contraction.convolution import finish_groups, taps_of
 from host.lowering.passes.integers.arrange_dots import arrange_dots
 from host.lowering.passes.integers.fold_scales import fold_scales
 from host.lowering.passes.integers.use_integers import use_integers
@@ -59,10 +59,32 @@ def _dot_conv(stage: Stage, node: Node) -> None:
     finish(stage, node.output, stage.compute(shape, element, f"dot_conv{len(kernel)}d"))
 
 
+def _dot_grouped_conv(stage: Stage, node: Node) -> None:
+    """Grouped convolution; weight [groups, Og' / L, *K, Cg / G, L, G]; block "dot_grouped_conv2d"."""
+    groups, blocks, *kernel, depth, lanes, group = node.inputs[1].shape
+    data = padded_input(stage, node, node.attrs["fill"], _factor_type(node))
+    weight = stage.argument(node.inputs[1])
+    axes, taps = taps_of(node, kernel)
+    k, q = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, group), "q")
+    made = blocks * lanes
+
+    def element(indices: Indices) -> Expression:
+        n, *spatial, oc = indices
+        of, inner = oc // made, oc % made
+        x = data(n, *window(node, spatial, axes), of * depth * group + k * group + q)
+        w = weight(of, inner // lanes, *taps, k, inner % lanes, q)
+        return te.sum(product(x, w, node.output.dtype), axis=[*axes, k, q])
+
+    tensor = stage.compute(
+        (*node.output.shape[:-1], groups * made), element, f"dot_grouped_conv{len(kernel)}d"
+    )
+    finish_groups(stage, node.output, tensor, groups)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "integer_dense",
-        passes=(GraphPass(Phase.READ, lambda graph, hardware: use_integers(graph)),),
+        passes=(GraphPass(Phase.READ, use_integers),),
         fusion=Fusion(anchor=True),
     ),
     OpSpec("integer_conv", fusion=Fusion(anchor=True)),
@@ -76,4 +98,6 @@ SPECS: tuple[OpSpec, ...] = (
         fusion=Fusion(anchor=True),
     ),
     OpSpec("dot_conv", write=_dot_conv, fusion=PADDED),
+    OpSpec("integer_grouped_conv", fusion=Fusion(anchor=True)),
+    OpSpec("dot_grouped_conv", write=_dot_grouped_conv, fusion=PADDED),
 )

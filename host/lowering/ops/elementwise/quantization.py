@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
+from tvm.ir import Call
 
 from host.lowering.builder import Builder
-from host.lowering.expressions.stage import Expression
+from host.lowering.expressions.stage import Expression, dtype_of
 from host.lowering.graph import Value, normalise_axis
 from host.lowering.ops.forms import elementwise
 from host.lowering.reader.call import OperatorCall
@@ -25,6 +26,7 @@ _INTEGERS = {"quantize": quantised_types(), "dequantize": (*quantised_types(), "
 # lack the instruction, and a conversion of the result is saved.
 _ROUNDER = 1.5 * 2.0**23
 _ROUNDER_BITS = int(np.float32(_ROUNDER).view(np.int32))
+_REINTERPRET = tirx.reinterpret("int32", tirx.const(0.0, "float32")).op
 
 
 def _per_axis(builder: Builder, value: Value, call: OperatorCall) -> Value:
@@ -48,7 +50,7 @@ def _along_axis(name: str) -> Reader:
     return read
 
 
-def _quantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+def quantized(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     """Results of up to 16 bits. The bounds are whole numbers, so that they may come before the rounding."""
     value, scale, zero = args
     quotient = value if _is_one(scale) else value / scale
@@ -62,8 +64,33 @@ def _quantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
 def _dequantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     """The difference in int32."""
     value, scale, zero = args
-    difference = (value.astype("int32") - zero.astype("int32")).astype(dtype)
+    difference = float_difference(value, zero.astype("int32"), dtype)
     return difference if _is_one(scale) else difference * scale
+
+
+def float_difference(value: Expression, zero: Expression, dtype: str = "float32") -> Expression:
+    """`value` - `zero` as a float, exactly, for a whole `value` of up to 16 bits.
+
+    A number that is quantised in the same function is not narrowed for that and widened again. In fp32 it
+    would take one operation less, (x + rounder) - rounder, which compilers take for x.
+
+    Args:
+        value: of a quantised type.
+        zero: of int32.
+        dtype: of the result.
+    """
+    wide = value.value if _is_quantised_here(value) else value.astype("int32")
+    return (wide - zero).astype(dtype)
+
+
+def _is_quantised_here(value: Expression) -> bool:
+    """Whether an expression is what `quantized` or `rounded` made: the narrowed low bits of a bounded sum."""
+    if not isinstance(value, tirx.Cast) or not isinstance(value.value, (tirx.Add, tirx.Sub)):
+        return False
+    bits = value.value.a
+    if not isinstance(bits, Call) or not bits.op.same_as(_REINTERPRET):
+        return False
+    return isinstance(value.value.b, tirx.IntImm) and dtype_of(bits.args[0]) == "float32"
 
 
 def rounded(value: Expression, dtype: str, zero: Expression | None = None) -> Expression:
@@ -86,6 +113,6 @@ def _is_one(scale: Expression) -> bool:
 
 # Constants are not folded while the model is read: weights keep their integers.
 SPECS: tuple[OpSpec, ...] = (
-    elementwise("quantize", _quantize, read={"quantize": _along_axis("quantize")}),
+    elementwise("quantize", quantized, read={"quantize": _along_axis("quantize")}),
     elementwise("dequantize", _dequantize, read={"dequantize": _along_axis("dequantize")}),
 )

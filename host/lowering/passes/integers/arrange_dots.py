@@ -12,19 +12,20 @@ import numpy as np
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
-from host.lowering.passes.pack_weights import blocks, lanes_for
+from host.lowering.passes.pack_weights import blocks, blocks_of_groups, lanes_for
 from host.lowering.rebuild import rebuild
 from host.lowering.types import DotProduct, dot_product
 from targets import HardwareModel
 
-_PRODUCTS = ("integer_dense", "integer_conv")
+_GROUPED = "integer_grouped_conv"
+_PRODUCTS = ("integer_dense", "integer_conv", _GROUPED)
 
 
 def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
     """A graph whose integer products have packed weights.
 
     Args:
-        graph: with "integer_dense" and "integer_conv" nodes.
+        graph: with "integer_dense", "integer_conv" and "integer_grouped_conv" nodes.
         hardware: whose vectors and dot product they are packed for.
     """
     lanes = hardware.lanes
@@ -79,8 +80,8 @@ def _widened(
     data = inputs[1].data if node.op in _PRODUCTS else None
     if data is None:
         return builder.copy(node, inputs)
-    op = node.op.replace("integer", "packed")
-    weight = constant(blocks(data, lanes_for(data.shape[-1], lanes)))
+    op = "grouped_conv" if node.op == _GROUPED else node.op.replace("integer", "packed")
+    weight = constant(_in_blocks(node, data, lanes))
     return builder.emit(op, [inputs[0], weight], node.attrs, [(node.output.shape, node.output.dtype)])
 
 
@@ -97,10 +98,28 @@ def _dots(builder: Builder, node: Node, value: Value, lanes: int, dot: DotProduc
         rank = len(value.shape)
         value = builder.pad(value, (0,) * rank, (*(0,) * (rank - 1), missing), 0)
         data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
-    weight = constant(grouped(blocks(data, lanes_for(data.shape[-1], lanes)), dot.group))
+    weight = constant(grouped(_in_blocks(node, data, lanes), dot.group))
     op = node.op.replace("integer", "dot")
     result = builder.emit(op, [value, weight], attrs, [(node.output.shape, node.output.dtype)])[0]
     return result if correction is None else builder.binary("add", result, constant(correction))
+
+
+def _in_blocks(node: Node, data: np.ndarray, lanes: int) -> np.ndarray:
+    """Weights [*K, C, N] as [N / L, *K, C, L], those of a grouped convolution as [G, N / G / L, *K, C, L]."""
+    if node.op != _GROUPED:
+        return blocks(data, lanes_for(data.shape[-1], lanes))
+    groups = node.attrs["groups"]
+    return blocks_of_groups(data, groups, lanes_of_group(data.shape[-1] // groups, lanes))
+
+
+def lanes_of_group(channels: int, lanes: int) -> int:
+    """Lanes of a vector that divide the output channels of a group, 1 where no more do.
+
+    Nothing is cut off behind a sum, so that what follows it stays in its tile.
+    """
+    while channels % lanes:
+        lanes //= 2
+    return lanes
 
 
 def grouped(packed: np.ndarray, group: int) -> np.ndarray:

@@ -5,8 +5,9 @@ A contraction whose activations are dequantised bytes (per tensor) and whose wei
 
     sum (x - zx) (w - zw) = sum x v + d sum (x - zx) - zx sum v,   w - zw = v + d
 
-with v in a signed byte. d is 0 unless weights without sign reach beyond one; sum v is known beforehand.
-Scales follow behind the sum. Whatever else reads a dequantised constant gets it folded, in fp32.
+with v in a signed byte, or where each channel is convolved by itself in the type in which the processor
+multiplies single bytes fastest. d is 0 unless weights without sign reach beyond one; sum v is known. Scales
+follow behind the sum. Whatever else reads a dequantised constant gets it folded, in fp32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ import numpy as np
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
-from host.lowering.types import numeric_type
+from host.lowering.types import dot_product, numeric_type, single_products
+from targets import HardwareModel
+
+# Of two bytes, and the largest whole number below which fp32 has all.
+_LARGEST_PRODUCT, _LARGEST_EXACT = 1 << 15, 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +62,17 @@ def _has_products(dtype: str) -> bool:
     return numeric_type(dtype).integer_products
 
 
-def use_integers(graph: Graph) -> Graph:
-    """An equal graph whose quantised contractions are computed in integers."""
+def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
+    """An equal graph whose quantised contractions are computed in integers.
+
+    Args:
+        graph: as read.
+        hardware: the processor; on a GPU, convolutions of groups of channels stay in floats.
+    """
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op in ("conv", "dense"):
-            result = _in_integers(builder, node, inputs)
+            result = _in_integers(builder, node, inputs, hardware)
             if result is not None:
                 return result
         if node.op in ("dequantize", "transpose", "reshape"):
@@ -73,11 +83,13 @@ def use_integers(graph: Graph) -> Graph:
     return rebuild(graph, rule)
 
 
-def _in_integers(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+def _in_integers(
+    builder: Builder, node: Node, inputs: tuple[Value, ...], hardware: HardwareModel
+) -> Value | None:
     x, w = _activations(builder, inputs[0]), _weights(inputs[1])
     if x is None or w is None or (x.scale is None) != (w.scale is None):
         return None
-    total = _product(builder, node, x, w.data)
+    total = _product(builder, node, x, w.data, hardware)
     if total is None or x.scale is None or w.scale is None:
         return total
     scale = builder.binary("multiply", x.scale, constant(w.scale))
@@ -156,7 +168,9 @@ def _folded(value: Value) -> Value:
     return constant((data.astype(np.int32) - zero).astype(np.float32) * scale)
 
 
-def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray) -> Value | None:
+def _product(
+    builder: Builder, node: Node, x: _Activations, weights: np.ndarray, hardware: HardwareModel
+) -> Value | None:
     """The sum in int32, or None where it has no such form."""
     channels = weights.shape[-1]
     columns = weights.reshape(-1, channels)
@@ -166,9 +180,9 @@ def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray)
         return None
     fitting = (weights - shift).astype(np.int8)
     if node.op == "conv":
-        if shift.any() or node.attrs["groups"] != 1:
+        if shift.any():
             return None
-        total = _convolution(builder, node, x, fitting)
+        total = _convolution(builder, node, x, fitting, hardware)
     else:
         total = _dense(builder, node, x.data, fitting)
     if total is None:
@@ -201,15 +215,62 @@ def _dense(builder: Builder, node: Node, data: Value, weights: np.ndarray) -> Va
     return builder.reshape(result, node.output.shape)
 
 
-def _convolution(builder: Builder, node: Node, x: _Activations, weights: np.ndarray) -> Value | None:
+def _convolution(
+    builder: Builder, node: Node, x: _Activations, weights: np.ndarray, hardware: HardwareModel
+) -> Value | None:
     """A convolution whose padding is the zero point; one that reads single positions is a dense product."""
     attrs, *kernel = node.attrs, *weights.shape[:-2]
+    groups, depth = attrs["groups"], weights.shape[-2]
     plain = not any(attrs["padding"]) and all(step == 1 for step in attrs["strides"])
-    if plain and prod(kernel) == 1:
+    if plain and prod(kernel) == groups == 1:
         return _dense(builder, node, x.data, weights.reshape(weights.shape[-2:]))
     fill = x.zero.scalar()
     if fill is None and any(attrs["padding"]):
         return None
+    op = "integer_conv"
+    if groups > 1:
+        if hardware.gpu is not None:
+            return None
+        if depth == 1 and groups == x.data.shape[-1]:
+            return _depthwise(builder, node, x.data, weights, int(fill or 0), hardware)
+        if not _has_whole_groups(depth, weights.shape[-1] // groups, hardware):
+            return None
+        op = "integer_grouped_conv"
     specs = [(node.output.shape, numeric_type(x.data.dtype).accumulate)]
     attrs = {**attrs, "fill": int(fill or 0)}
-    return builder.emit("integer_conv", [x.data, constant(weights)], attrs, specs)[0]
+    return builder.emit(op, [x.data, constant(weights)], attrs, specs)[0]
+
+
+# Lanes of the narrowest vectors.
+_NARROWEST = 4
+
+
+def _has_whole_groups(depth: int, channels: int, hardware: HardwareModel) -> bool:
+    """Whether dot products divide the groups of a convolution.
+
+    If not, channels would have to be filled up in every group, those of the activations too.
+
+    Args:
+        depth: input channels of a group.
+        channels: output channels of a group.
+        hardware: with or without an instruction for dot products.
+    """
+    if not hardware.dot_product:
+        return True
+    return depth % dot_product(hardware.dot_product).group == 0 and channels % _NARROWEST == 0
+
+
+def _depthwise(
+    builder: Builder, node: Node, data: Value, weights: np.ndarray, fill: int, hardware: HardwareModel
+) -> Value | None:
+    """A convolution of each channel by itself: each product has a lane to itself.
+
+    Single precision adds bytes exactly as long as no sum can be beyond 2^24: with 512 taps at most.
+    """
+    *kernel, _, channels = weights.shape
+    single = single_products(hardware.dot_product)
+    if single == "float32" and prod(kernel) * _LARGEST_PRODUCT > _LARGEST_EXACT:
+        return None
+    weight = constant(weights.reshape(*kernel, channels).astype(single))
+    specs = [(node.output.shape, numeric_type(data.dtype).accumulate)]
+    return builder.emit("depthwise_conv", [data, weight], {**node.attrs, "fill": fill}, specs)[0]

@@ -100,6 +100,71 @@ def convolution(folder: Path, dtype: str = "uint8", channels: int = 3, kernel: i
     return model(folder, nodes, (1, channels, 9, 9), (1, out, 5, 5), constants)
 
 
+def depthwise(
+    folder: Path,
+    dtype: str = "uint8",
+    channels: int = 20,
+    multiplier: int = 1,
+    kernel: tuple[int, int] = (3, 3),
+    stride: int = 1,
+) -> ImportedModel:
+    """QDQ around a convolution of each channel by itself, with padding above and on the left."""
+    made, (high, wide) = channels * multiplier, kernel
+    data = draw().integers(-SEVEN_BITS, SEVEN_BITS, (made, 1, high, wide)).astype("int8")
+    constants = {**activations(dtype), **weights(data)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node(
+            "Conv",
+            ["xd", "wd", "bd"],
+            ["c"],
+            group=channels,
+            pads=[high - 1, wide - 1, 0, 0],
+            strides=[stride, stride],
+        ),
+        node("Relu", ["c"], ["r"]),
+        *pair("r", "y", "ys", "yz"),
+    ]
+    side = 29
+    out = (side - 1) // stride + 1
+    return model(folder, nodes, (1, channels, side, side), (1, made, out, out), constants)
+
+
+def grouped(
+    folder: Path, dtype: str = "uint8", groups: int = 5, depth: int = 8, made: int = 12, stride: int = 1
+) -> ImportedModel:
+    """QDQ around a grouped convolution of 3x3, `depth` channels of each group to `made`."""
+    data = draw().integers(-SEVEN_BITS, SEVEN_BITS, (groups * made, depth, 3, 3)).astype("int8")
+    constants = {**activations(dtype), **weights(data)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node("Conv", ["xd", "wd", "bd"], ["c"], group=groups, pads=[1] * 4, strides=[stride] * 2),
+        node("Relu", ["c"], ["r"]),
+        *pair("r", "y", "ys", "yz"),
+    ]
+    out = (9 - 1) // stride + 1
+    return model(folder, nodes, (1, groups * depth, 9, 9), (1, groups * made, out, out), constants)
+
+
+def pooled(folder: Path, dtype: str = "uint8") -> ImportedModel:
+    """QDQ, a maximum over windows with padding, QDQ with the same scale, and a convolution by 1x1."""
+    data = draw().integers(-SEVEN_BITS, SEVEN_BITS, (24, 20, 1, 1)).astype("int8")
+    constants = {**activations(dtype), "v": data, "vs": np.float32(0.004), "vz": np.int8(0)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["v", "vs", "vz"], ["vd"]),
+        node("MaxPool", ["xd"], ["m"], kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]),
+        *pair("m", "md", "xs", "xz"),
+        node("Conv", ["md", "vd"], ["c"]),
+        *pair("c", "y", "ys", "yz"),
+    ]
+    return model(folder, nodes, (1, 20, 9, 9), (1, 24, 5, 5), constants)
+
+
 def dynamic(folder: Path, dtype: str = "int8", zero: int = 0) -> ImportedModel:
     """A product quantised while the model runs, weights per tensor."""
     limits = np.iinfo(dtype)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+from tvm import te, tirx
 
 from host.engines import run_reference
 from host.lowering import lower
+from host.lowering.ops.elementwise.quantization import float_difference, quantized
 from host.model import ImportedModel, LoweredModel
+from host.schedules import scheduled_function, space_for
+from host.schedules.analysis import analyse
+from host.schedules.cpu.dot.intrinsics import PLAIN
 from targets import Board
-from tests.unit.lowering.harness import board, functions, run_lowered
+from tests.unit.lowering.harness import LANES, board, functions, run_lowered
 from tests.unit.lowering.numeric_types import quantized_models as models
 
 DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
 
 
-def board_with(dot_product: str) -> Board:
-    found = board()
+def board_with(dot_product: str, lanes: int = LANES) -> Board:
+    found = board(lanes)
     return replace(found, hardware=replace(found.hardware, dot_product=dot_product))
 
 
@@ -64,6 +72,112 @@ def test_convolutions_pad_with_the_zero_point(tmp_path: Path, dtype: str, dot_pr
     kind = "dot" if dot_product else "packed"
     assert sum(f"{kind}_conv" in name for name in functions(result)) == 2
     assert set(products(result).values()) <= {"uint8", "int8", "int16"}
+
+
+def in_bytes(model: LoweredModel) -> bool:
+    """Whether the convolution of each channel by itself adds up bytes, whose scales follow behind the sum."""
+    return any("depthwise_conv_add_cast_multiply" in name for name in functions(model))
+
+
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
+@pytest.mark.parametrize(
+    ("dtype", "multiplier", "stride"), [("uint8", 1, 1), ("int8", 1, 2), ("uint8", 2, 1)]
+)
+def test_channels_by_themselves_are_multiplied_as_bytes(
+    tmp_path: Path, dtype: str, dot_product: str, multiplier: int, stride: int
+) -> None:
+    model = models.depthwise(tmp_path, dtype, multiplier=multiplier, stride=stride)
+    result = check(model, dot_product)
+    assert in_bytes(result)
+    single = {array.dtype.name for array in result.parameters if array.shape[:2] == (3, 3)}
+    assert single == {"float32" if dot_product in ("u8s8", "s16s16") else "int16"}
+
+
+def test_sums_that_single_precision_might_round_are_not_added_up_in_it(tmp_path: Path) -> None:
+    exact = check(models.depthwise(tmp_path, channels=16, kernel=(1, 29)), "u8s8")
+    assert in_bytes(exact)
+    # 23 times 23 taps of bytes may be above 2^24.
+    large = check(models.depthwise(tmp_path, channels=16, kernel=(23, 23)), "u8s8", 0.05)
+    assert not in_bytes(large)
+    whole = check(models.depthwise(tmp_path, channels=16, kernel=(23, 23)), "s8s8")
+    assert in_bytes(whole)
+
+
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
+@pytest.mark.parametrize(("dtype", "made", "stride"), [("uint8", 12, 1), ("int8", 8, 2)])
+def test_groups_of_channels_are_multiplied_as_bytes(
+    tmp_path: Path, dtype: str, dot_product: str, made: int, stride: int
+) -> None:
+    result = check(models.grouped(tmp_path, dtype, made=made, stride=stride), dot_product)
+    name = "dot_grouped_conv" if dot_product else "grouped_conv_add_cast"
+    assert any(name in function for function in functions(result))
+
+
+def test_groups_that_no_instruction_divides_stay_in_floats(tmp_path: Path) -> None:
+    model = models.grouped(tmp_path, depth=6)
+    assert not any("grouped_conv_add_cast" in name for name in functions(check(model, "u8s8", 0.05)))
+    assert any("dot_grouped_conv" in name for name in functions(check(model, "s16s16")))
+    uneven = models.grouped(tmp_path, made=6)
+    assert not any("grouped_conv_add_cast" in name for name in functions(check(uneven, "u8s8", 0.05)))
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "grouped"])
+@pytest.mark.parametrize("dot_product", ["u8s8", "s8s8"])
+def test_random_programs_of_groups_compute_the_same_bytes(
+    tmp_path: Path, kind: str, dot_product: str
+) -> None:
+    model = models.depthwise(tmp_path, channels=48) if kind == "depthwise" else models.grouped(tmp_path)
+    on = board_with(dot_product, 4 if dot_product == "s8s8" else LANES)
+    lowered = lower(model, on)
+    (task,) = (one for one in lowered.tasks if f"{kind}_conv" in one.name)
+    space = space_for(task, on.hardware, 1)
+    generator = random.Random(0)
+    for _ in range(4):
+        values = space.sample(generator)
+        if "intrinsic" in values:
+            # Plain code is for any processor that a test runs on.
+            values["intrinsic"] = PLAIN
+        made = scheduled_function(space.apply(space.candidate(values, "test")))
+        changed = {
+            name: made.with_attr("global_symbol", task.name) if name.name_hint == task.name else function
+            for name, function in lowered.module.functions.items()
+        }
+        program = replace(lowered, module=tvm.IRModule(changed))
+        for case in model.golden:
+            (found,) = run_lowered(program, list(case.inputs))
+            assert (found == case.outputs[0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_maxima_are_those_of_the_bytes(tmp_path: Path, dtype: str) -> None:
+    result = check(models.pooled(tmp_path, dtype), "u8s8" if dtype == "uint8" else "s8s8", 0.05)
+    (task,) = (one for one in result.tasks if "pool" in one.name)
+    [maximum] = [one for one in analyse(task.function).stages if one.name == "max"]
+    assert maximum.write.type.name == dtype
+    # The input is quantised, and the product; bytes of the same scale are not quantised once more.
+    quantised = sum(name.replace("dequantize", "").count("quantize") for name in functions(result))
+    assert quantised == 2
+
+
+@pytest.mark.parametrize(("zero", "less"), [(0, 0), (113, 113), (-128, 5), (7, -128)])
+def test_a_quantised_number_is_a_float_again_without_being_narrowed(zero: int, less: int) -> None:
+    dtype = "uint8" if zero >= 0 else "int8"
+    x = te.placeholder((2001,), "float32", name="x")
+
+    def difference(i: Any) -> Any:
+        scale, point = tirx.const(1.0, "float32"), tirx.const(zero, "int32")
+        byte = quantized((x[i], scale, point), {}, dtype)
+        return float_difference(byte, tirx.const(less, "int32"))
+
+    made = te.compute((2001,), difference, name="y")
+    function = te.create_prim_func([x, made])
+    assert f'"{dtype}"' not in function.script()
+    data = np.linspace(-300.0, 300.0, 2001, dtype="float32")
+    found = tvm.runtime.tensor(np.zeros(2001, "float32"))
+    tvm.compile(function, target="llvm")(tvm.runtime.tensor(data), found)
+    limits = np.iinfo(dtype)
+    wanted = np.clip(np.rint(data) + zero, limits.min, limits.max) - less
+    assert (found.numpy() == wanted).all()
 
 
 @pytest.mark.parametrize("weights", [("int8", 0), ("uint8", 128), ("uint8", 7)])
