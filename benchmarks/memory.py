@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import numpy as np
 
 from benchmarks.result_file import ROOT, add_json_option, heading, write_result
 from host import bundle
+from host.statistics import geometric_mean
 from tests.models.export import export
 
 SCHEMA = "edgetlm.memory/1"
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     result["models"] = rows
     for kind in ("steady_ratio", "peak_ratio"):
-        result[kind] = math.exp(sum(math.log(row[kind]) for row in rows) / len(rows))
+        result[kind] = geometric_mean([row[kind] for row in rows])
     print(f"geometric mean   {result['steady_ratio']:.2f} (peak {result['peak_ratio']:.2f})")
     write_result(given.json, result)
     return 0

@@ -28,6 +28,7 @@ from typing import Any
 from device_agent.contract.fields import Fields
 from device_agent.contract.strict_json import parse
 from host.errors import UserError
+from host.files import write_whole
 from sdk.text import data_without_host_paths
 
 HEADING = "edgetlm.benchmark/1"
@@ -117,9 +118,7 @@ def write_result(path: Path | None, content: Mapping[str, Any]) -> None:
     if path is not None:
         content = data_without_host_paths(content)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.part")
-        partial.write_text(json.dumps(content, indent=1) + "\n")
-        partial.replace(path)
+        write_whole(path, f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def read_result(path: Path) -> Result:

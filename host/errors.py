@@ -116,3 +116,8 @@ class BundleError(EdgeError):
 
 class TlmError(EdgeError):
     """A language model that is damaged or of another version, or something its language cannot say."""
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without line breaks."""
+    return " ".join(str(error).split())

@@ -35,6 +35,7 @@ from device_agent.inference_session import (
 )
 from device_agent.inference_session import InferenceSession as BundleSession
 from host.errors import ModelFileError, UserError
+from host.files import file_hash
 from host.places import cache_root
 
 __all__ = [
@@ -98,9 +99,7 @@ def _unpacked(path: Path) -> Path:
 
     if not path.is_file():
         raise ModelFileError(f"{path}: no such file or directory")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return _kept(digest, lambda scratch: bundle.unpacked(path, scratch))
+    return _kept(file_hash(path), lambda scratch: bundle.unpacked(path, scratch))
 
 
 def _compiled_bytes(content: bytes, options: Any) -> Path:
@@ -119,8 +118,7 @@ def _compiled(path: Path, options: Any) -> Path:
         arguments += ["--shape", f"{name}={size}"]
     digest = hashlib.sha256(json.dumps([_version(), processor_identity(), *arguments]).encode())
     for file in _files_of(path):
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update(bytes.fromhex(file_hash(file)))
 
     def compile_to(scratch: Path) -> Path:
         output = scratch / "bundle"

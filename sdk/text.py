@@ -59,17 +59,3 @@ def _shortened(path: str) -> str:
     # A model's names may begin with a slash too.
     here = Path("/", path.split("/")[1]).is_dir()
     return path if path.startswith(_SYSTEM) or not here else f".../{path.rpartition('/')[2]}"
-
-
-def simulation(device: str, emulated: bool) -> str:
-    """What has to be known of the figures of a board that is none; "" for a real one.
-
-    Args:
-        device: its name.
-        emulated: whether it is an emulator.
-    """
-    if device.startswith("replay:"):
-        return "Simulated board: all times, power and temperatures are those of a model, not of a machine."
-    if emulated:
-        return "Simulated board: outputs are a board's, times and energy are those of an emulator."
-    return ""

@@ -170,3 +170,10 @@ class HardwareModel:
             KeyError: no such level.
         """
         return _level(self.levels, name)
+
+    def level_of(self, size_bytes: float) -> MemoryLevel:
+        """The innermost memory level that holds a buffer of this size beside other data."""
+        for level in self.levels:
+            if level.size_bytes and size_bytes <= 0.75 * level.size_bytes:
+                return level
+        return self.levels[-1]

@@ -29,6 +29,7 @@ from host.lowering import lower
 from host.model import DeviceProfile, ImportedModel
 from host.options.compile import half_of
 from host.schedules import DesignSpace, space_for
+from host.statistics import geometric_mean
 from tests.models.export import export
 
 SCHEMA = "edgetlm.construction/1"
@@ -95,7 +96,7 @@ def summary(found: Sequence[Construction]) -> dict[str, Any]:
     least = min(found, key=lambda one: one.ratio)
     return {
         "tasks": len(found),
-        "geometric_mean": math.exp(sum(math.log(one.ratio) for one in found) / len(found)),
+        "geometric_mean": geometric_mean([one.ratio for one in found]),
         "least": least.ratio,
         "least_task": least.task,
         "below_target": sum(one.ratio < TARGET for one in found),

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.operators.figures import geomean
 from host.errors import ScheduleError
+from host.statistics import geometric_mean
 from targets import HardwareModel
 
 SCHEMA = "edgetlm.instructions/2"
@@ -105,6 +105,6 @@ def summary(operators: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         ):
             ratios.setdefault(of, {})[name] = entry["gensor"][ours] / entry["random64"][theirs]
     return {
-        "geomean": {of: geomean(list(found.values())) for of, found in ratios.items()},
+        "geomean": {of: geometric_mean(list(found.values())) for of, found in ratios.items()},
         "worst": {of: [*max(found.items(), key=lambda item: item[1])] for of, found in ratios.items()},
     }

@@ -24,7 +24,7 @@ from tvm import relax
 from device_agent.board.machine import Machine
 from host.compile.device_profile import profile_for
 from host.compile.static_model import build, lower_model, propose
-from host.errors import EdgeError, EngineError, ImportFailed, LoweringError
+from host.errors import EdgeError, EngineError, ImportFailed, LoweringError, one_line
 from host.importers import load_here as load
 from host.importers.worker.transfer import pack_module, unpack_module
 from host.model import ImportedModel
@@ -209,7 +209,7 @@ def main() -> int:
             except EdgeError as error:
                 result = {"outcome": "error", "detail": f"{type(error).__name__}: {error}"}
             except Exception as error:  # noqa: BLE001 - the table counts it; a case must not end the others
-                text = " ".join(str(error).split())
+                text = one_line(error)
                 result = {"outcome": "error", "detail": f"{type(error).__name__}: {text[-300:]}"}
             _answer({"name": name} | result)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from benchmarks.operators.subject import Subject
 from host.build import KernelCache, build_kernel_library, compile_kernel, target_for
 from host.compile.device_profile import profile_of
 from host.errors import BuildError, MeasureError, SessionLost
+from host.execution.cores import usable_cores
 from host.measure.kernels import KernelRunner
 from host.model import DeviceProfile
 from host.transport import connect
@@ -96,7 +96,7 @@ class Bench:
     @property
     def workers(self) -> int:
         """Threads that compile; nothing is measured meanwhile."""
-        return len(os.sched_getaffinity(0))
+        return usable_cores()
 
     def build(self, program: Program) -> Built:
         """Compile and link one program.

@@ -34,7 +34,7 @@ class Operator:
     image: bool = False
 
 
-def _conv(
+def convolution(
     name: str,
     origin: str,
     data: tuple[int, int, int, int],
@@ -43,6 +43,7 @@ def _conv(
     stride: int = 1,
     groups: int = 1,
 ) -> Operator:
+    """A convolution of data (N, C, H, W), depthwise where each channel is a group."""
     attributes = {
         "kernel_shape": [kernel, kernel],
         "strides": [stride, stride],
@@ -54,7 +55,8 @@ def _conv(
     return Operator(name, kind, origin, "Conv", (data,), weights, attributes, image=True)
 
 
-def _dense(name: str, kind: str, origin: str, rows: int, depth: int, columns: int) -> Operator:
+def dense(name: str, kind: str, origin: str, rows: int, depth: int, columns: int) -> Operator:
+    """A product of (rows, depth) and weights (depth, columns)."""
     return Operator(name, kind, origin, "MatMul", ((rows, depth),), ((depth, columns),))
 
 
@@ -80,34 +82,34 @@ def _layer_norm(name: str, origin: str, shape: tuple[int, ...]) -> Operator:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    _conv("conv_stem_7x7_s2", "ResNet-50", (1, 3, 224, 224), 64, 7, 2),
-    _conv("conv_3x3_64_56", "ResNet-50", (1, 64, 56, 56), 64, 3),
-    _conv("conv_3x3_128_28", "ResNet-50", (1, 128, 28, 28), 128, 3),
-    _conv("conv_3x3_256_14", "ResNet-50", (1, 256, 14, 14), 256, 3),
-    _conv("conv_3x3_512_7", "ResNet-50", (1, 512, 7, 7), 512, 3),
-    _conv("conv_1x1_64_256_56", "ResNet-50", (1, 64, 56, 56), 256, 1),
-    _conv("conv_1x1_1024_256_14", "ResNet-50", (1, 1024, 14, 14), 256, 1),
-    _conv("conv_1x1_24_144_56", "MobileNetV2", (1, 24, 56, 56), 144, 1),
-    _conv("conv_3x3_128_28_b8", "ResNet-50", (8, 128, 28, 28), 128, 3),
-    _dense("matmul_128x768x768", "matmul", "BERT-base, attention", 128, 768, 768),
-    _dense("matmul_128x768x3072", "matmul", "BERT-base, feed forward", 128, 768, 3072),
-    _dense("matmul_128x3072x768", "matmul", "BERT-base, feed forward", 128, 3072, 768),
-    _dense("matmul_197x192x576", "matmul", "ViT-tiny, attention", 197, 192, 576),
-    _dense("matmul_1024x768x768_b8", "matmul", "BERT-base, attention", 1024, 768, 768),
-    _dense("gemv_2048x1000", "gemv", "ResNet-50, classifier", 1, 2048, 1000),
-    _dense("gemv_768x3072", "gemv", "GPT-2, feed forward of one token", 1, 768, 3072),
-    _dense("gemv_3072x768", "gemv", "GPT-2, feed forward of one token", 1, 3072, 768),
-    _dense("gemv_2048x1000_b8", "gemv", "ResNet-50, classifier", 8, 2048, 1000),
+    convolution("conv_stem_7x7_s2", "ResNet-50", (1, 3, 224, 224), 64, 7, 2),
+    convolution("conv_3x3_64_56", "ResNet-50", (1, 64, 56, 56), 64, 3),
+    convolution("conv_3x3_128_28", "ResNet-50", (1, 128, 28, 28), 128, 3),
+    convolution("conv_3x3_256_14", "ResNet-50", (1, 256, 14, 14), 256, 3),
+    convolution("conv_3x3_512_7", "ResNet-50", (1, 512, 7, 7), 512, 3),
+    convolution("conv_1x1_64_256_56", "ResNet-50", (1, 64, 56, 56), 256, 1),
+    convolution("conv_1x1_1024_256_14", "ResNet-50", (1, 1024, 14, 14), 256, 1),
+    convolution("conv_1x1_24_144_56", "MobileNetV2", (1, 24, 56, 56), 144, 1),
+    convolution("conv_3x3_128_28_b8", "ResNet-50", (8, 128, 28, 28), 128, 3),
+    dense("matmul_128x768x768", "matmul", "BERT-base, attention", 128, 768, 768),
+    dense("matmul_128x768x3072", "matmul", "BERT-base, feed forward", 128, 768, 3072),
+    dense("matmul_128x3072x768", "matmul", "BERT-base, feed forward", 128, 3072, 768),
+    dense("matmul_197x192x576", "matmul", "ViT-tiny, attention", 197, 192, 576),
+    dense("matmul_1024x768x768_b8", "matmul", "BERT-base, attention", 1024, 768, 768),
+    dense("gemv_2048x1000", "gemv", "ResNet-50, classifier", 1, 2048, 1000),
+    dense("gemv_768x3072", "gemv", "GPT-2, feed forward of one token", 1, 768, 3072),
+    dense("gemv_3072x768", "gemv", "GPT-2, feed forward of one token", 1, 3072, 768),
+    dense("gemv_2048x1000_b8", "gemv", "ResNet-50, classifier", 8, 2048, 1000),
     _pool("maxpool_3x3_s2_64_112", "ResNet-50", "MaxPool", (1, 64, 112, 112), 3, 2, 1),
     _pool("avgpool_2x2_s2_128_56", "DenseNet-121", "AveragePool", (1, 128, 56, 56), 2, 2, 0),
     Operator(
         "avgpool_global_2048_7", "pooling", "ResNet-50", "GlobalAveragePool", ((1, 2048, 7, 7),), image=True
     ),
     _pool("maxpool_3x3_s2_64_112_b8", "ResNet-50", "MaxPool", (8, 64, 112, 112), 3, 2, 1),
-    _conv("depthwise_3x3_32_112", "MobileNetV2", (1, 32, 112, 112), 32, 3, groups=32),
-    _conv("depthwise_3x3_s2_144_56", "MobileNetV2", (1, 144, 56, 56), 144, 3, 2, groups=144),
-    _conv("depthwise_7x7_96_56", "ConvNeXt-tiny", (1, 96, 56, 56), 96, 7, groups=96),
-    _conv("depthwise_3x3_384_14_b8", "MobileNetV2", (8, 384, 14, 14), 384, 3, groups=384),
+    convolution("depthwise_3x3_32_112", "MobileNetV2", (1, 32, 112, 112), 32, 3, groups=32),
+    convolution("depthwise_3x3_s2_144_56", "MobileNetV2", (1, 144, 56, 56), 144, 3, 2, groups=144),
+    convolution("depthwise_7x7_96_56", "ConvNeXt-tiny", (1, 96, 56, 56), 96, 7, groups=96),
+    convolution("depthwise_3x3_384_14_b8", "MobileNetV2", (8, 384, 14, 14), 384, 3, groups=384),
     _batched("batched_12x128x64x128", "BERT-base, scores", 12, 128, 64, 128),
     _batched("batched_96x128x128x64_b8", "BERT-base, context", 96, 128, 128, 64),
     _softmax("softmax_12x128x128", "BERT-base", (12, 128, 128)),

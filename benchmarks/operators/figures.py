@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from benchmarks.operators.comparison import FinalistComparison
 from benchmarks.operators.methods import LIBRARY, Proposal
 from benchmarks.operators.subject import Subject
+from host.statistics import geometric_mean
 
 SCHEMA = "edgetlm.operators/1"
 # Whose speed is compared with everybody else's.
@@ -90,9 +90,9 @@ def summary(operators: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     for method in ("gensor", "tree"):
         seconds = [e[method]["construct_s"] for e in operators.values() if "construct_s" in e.get(method, {})]
         if seconds:
-            construct[method] = {"max_s": max(seconds), "geomean_s": geomean(seconds)}
+            construct[method] = {"max_s": max(seconds), "geomean_s": geometric_mean(seconds)}
     return {
-        "geomean": {pair: geomean(list(found.values())) for pair, found in pairs.items()},
+        "geomean": {pair: geometric_mean(list(found.values())) for pair, found in pairs.items()},
         "worst": {pair: [*min(found.items(), key=lambda item: item[1])] for pair, found in pairs.items()},
         "classes": {pair: _by_class(found, operators) for pair, found in pairs.items()},
         "construct": construct,
@@ -103,9 +103,4 @@ def _by_class(found: Mapping[str, float], operators: Mapping[str, Mapping[str, A
     groups: dict[str, list[float]] = {}
     for name, ratio in found.items():
         groups.setdefault(str(operators[name]["class"]), []).append(ratio)
-    return {kind: geomean(values) for kind, values in groups.items()}
-
-
-def geomean(values: Sequence[float]) -> float:
-    """Geometric mean of positive numbers."""
-    return math.exp(sum(map(math.log, values)) / len(values))
+    return {kind: geometric_mean(values) for kind, values in groups.items()}

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.operators.configurations import OPERATORS
-from benchmarks.operators.figures import geomean
 from benchmarks.result_file import Result
 from benchmarks.tables.table import markdown, significant
+from host.statistics import geometric_mean
 
 _METHODS = {
     "gensor": "Gensor",
@@ -72,9 +72,9 @@ def summary(result: Result) -> list[str]:
         direct = [ratio for name, ratio in ratios.items() if name not in _WINOGRAD]
         least = min(ratios, key=lambda name: ratios[name])
         aim = f" ({target})" if target else ""
-        without = f"{geomean(direct):.2f}" if direct else "-"
+        without = f"{geometric_mean(direct):.2f}" if direct else "-"
         pair = f"{_METHODS[ours]} / {_METHODS[theirs]}{aim}"
-        mean = f"{geomean(list(ratios.values())):.2f}"
+        mean = f"{geometric_mean(list(ratios.values())):.2f}"
         rows.append((pair, mean, without, f"{ratios[least]:.2f}, {least}"))
     head = ["geometric mean of speed (target)", "all", "without those by Winograd's algorithm", "least"]
     seconds = result.figures["construct"].get("gensor")
@@ -95,7 +95,7 @@ def slower_than_library(result: Result) -> list[str]:
     ratios = _ratios(result.figures["operators"], "gensor", "library")
     slower = sorted((ratio, name) for name, ratio in ratios.items() if ratio < 1.0)
     rows = [(name, f"{ratio:.2f}") for ratio, name in slower]
-    over = f"Geometric mean over {len(ratios)} operators: {geomean(list(ratios.values())):.2f}."
+    over = f"Geometric mean over {len(ratios)} operators: {geometric_mean(list(ratios.values())):.2f}."
     return [*markdown(["slower than ONNX Runtime", "speed beside it"], rows), "", over]
 
 

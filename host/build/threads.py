@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from host.errors import BuildError
+from host.execution.cores import usable_cores
 
 # Called with kernels done, kernels in all and the name of the one that was done last.
 Progress = Callable[[int, int, str], None]
@@ -30,7 +30,7 @@ def compiled_in_threads(
     """
     order = list(names)
     made: dict[str, Kernel] = {}
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)), thread_name_prefix="build") as pool:
+    with ThreadPoolExecutor(workers or usable_cores(), thread_name_prefix="build") as pool:
         futures = {pool.submit(compile_one, name): name for name in order}
         try:
             for future in as_completed(futures):

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from host.bundle.creation import (
     ALIGNMENT,
-    file_hash,
     pack,
     update,
     write_engine,
     write_tvm,
     write_variant,
 )
-from host.bundle.disk import writing
 from host.bundle.reading import (
     TASKS,
     golden_cases,
@@ -37,7 +35,6 @@ from host.bundle.reading import (
 __all__ = [
     "ALIGNMENT",
     "TASKS",
-    "file_hash",
     "golden_cases",
     "load",
     "manifest_from",
@@ -50,5 +47,4 @@ __all__ = [
     "write_engine",
     "write_tvm",
     "write_variant",
-    "writing",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -24,9 +23,9 @@ from device_agent.contract.manifest import (
     check_manifest,
 )
 from device_agent.contract.text import printable
-from host.bundle.disk import writing
 from host.bundle.reading import GOLDEN, TASKS, read_manifest
 from host.errors import BundleError
+from host.files import file_hash, writing, written_whole
 from host.keys import host_key
 from host.manifest import Draft, FilePart, Manifest, MemoryPart, Parameter, schema_of
 from host.model import GoldenCase
@@ -146,15 +145,13 @@ def update(directory: Path, manifest: Manifest, **changes: Any) -> Manifest:
 
 def pack(directory: Path, archive: Path) -> None:
     """Write a bundle directory as a zip, whole or not at all."""
-    partial = archive.with_name(f".{archive.name}.part")
-    with writing(archive):
-        try:
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out:
-                for file in sorted(directory.iterdir()):
-                    out.write(file, file.name)
-            partial.replace(archive)
-        finally:
-            partial.unlink(missing_ok=True)
+    with (
+        writing(archive),
+        written_whole(archive) as partial,
+        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out,
+    ):
+        for file in sorted(directory.iterdir()):
+            out.write(file, file.name)
 
 
 def _write_parameters(path: Path, parameters: Iterable[np.ndarray]) -> tuple[Parameter, ...]:
@@ -215,9 +212,3 @@ def _write_manifest(directory: Path, manifest: Manifest) -> None:
     for name, content in ((SIGNATURE, signature), (MANIFEST, text)):
         partial.write_bytes(content)
         partial.replace(directory / name)
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -18,8 +18,8 @@ from device_agent.contract.manifest import BESIDE, MANIFEST, ContractError, File
 from device_agent.contract.text import printable
 from device_agent.contract.verify import read_bounded, verify_directory
 from host.bundle.archive import DAMAGED, check_members, copy_member, copy_seal, is_archive, reading
-from host.bundle.disk import writing
 from host.errors import BundleError, ModelFileError
+from host.files import writing
 from host.manifest import Manifest
 from host.model import GoldenCase
 from targets import MachineDescription

@@ -21,6 +21,7 @@ from device_agent.contract.manifest import is_digest
 from device_agent.contract.text import is_printable
 from host.calibration.model import SCHEMA, Calibration, CurvePoint, LevelFigures
 from host.errors import UserError
+from host.files import written_whole
 from host.places import data_root
 
 _MAX_BYTES = 1 << 20
@@ -87,14 +88,10 @@ def pulled_calibration(calibration: Calibration, pack: Mapping[str, str]) -> Ite
     if known is not None and _time(known[0].date) >= _time(calibration.date):
         yield False
         return
-    partial = path.with_name(f".{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with written_whole(path) as partial:
         partial.write_text(json.dumps({**calibration.to_json(), "pack": dict(pack)}, indent=1) + "\n")
         yield True
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def for_machine(machine: str) -> tuple[Calibration, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 from urllib.parse import quote
@@ -10,11 +9,10 @@ from urllib.parse import quote
 from device_agent.contract.text import printable
 from host.calibration.foreign import for_machine
 from host.calibration.model import Calibration, machine_hash
-from host.errors import DeviceFull, UserError
+from host.errors import UserError
+from host.files import write_whole, writing
 from host.places import data_root
 from targets import Board, HardwareModel, MachineDescription, board_for, board_names
-
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 def calibration_path(device: str) -> Path:
@@ -29,16 +27,9 @@ def save(calibration: Calibration) -> Path:
         DeviceFull: no space left on the host.
     """
     path = calibration_path(calibration.device)
-    partial = path.with_name(f".{path.name}.part")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(calibration.to_json(), indent=1) + "\n")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        if error.errno in _NO_SPACE:
-            raise DeviceFull(f"no space left while writing {path}: free some and run again") from error
-        raise
+        write_whole(path, f"{json.dumps(calibration.to_json(), indent=1)}\n".encode())
     return path
 
 

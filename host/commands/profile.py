@@ -11,7 +11,6 @@ from host import bundle
 from host.compare.comparison import ComparisonSettings, compare_engines
 from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_verified
-from host.compare.timing_policy import timing_policy
 from host.compile.device_profile import profile_of
 from host.compile.ranged_model import inputs_to_measure
 from host.compile.task_outcome import TaskOutcome, with_times
@@ -98,7 +97,7 @@ def _profile_bundle(
             golden=golden,
             inputs=inputs_to_measure(signature, golden),
             clock=clock,
-            timing=timing_policy(device, DeployOptions(model=path).rounds),
+            rounds=DeployOptions(model=path).rounds,
         )
         comparison = compare_engines(settings, [entrant])
         require_verified(comparison.results, manifest.backend)
@@ -121,6 +120,7 @@ def _profile_bundle(
             installed=False,
             lengths=comparison.at_lengths(signature),
             memory=manifest.memory,
+            timing=device.timing,
         )
 
 

@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING
 
 from host.compare.comparison import compare_variants
 from host.compare.selection import require_sensor
-from host.compare.timing_policy import timing_policy
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.device_profile import profile_of
 from host.compile.model_compiler import ModelCompiler, PlannedModel
 from host.compile.model_file import read_model
 from host.compile.processor import profile_for_processor
-from host.compile.static_model import one_line
 from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import variants_of
 from host.deploy.board_group import Boards, device_names
 from host.deploy.comparison_settings import comparison_settings
 from host.deploy.leased_boards import LeasedBoards
-from host.errors import BuildError, EngineError, MeasureError
-from host.model import ImportedModel
+from host.errors import BuildError, EngineError, MeasureError, one_line
+from host.model import BOARD, ImportedModel, TimingPolicy
 from host.model_file import check_file
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
@@ -55,7 +53,7 @@ class TunedModel(Tabular):
         command: the command line.
         power: the tuned and the untuned model, and variants and power modes if requested; None if the whole
             model could not be measured.
-        emulated: whether the device is an emulator.
+        timing: what the times of the device are worth.
     """
 
     name: str
@@ -68,7 +66,12 @@ class TunedModel(Tabular):
     versions: Mapping[str, str]
     command: str
     power: VariantSelection | None = None
-    emulated: bool = False
+    timing: TimingPolicy = BOARD
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its times say nothing of a board."""
+        return not self.timing.decides
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
@@ -167,7 +170,7 @@ def _tuned(
         versions={**versions(), **profile.software},
         command=options.command,
         power=power,
-        emulated=boards.lead.emulated,
+        timing=boards.lead.timing,
     )
 
 
@@ -177,15 +180,15 @@ def _before_and_after(
     """The tuned and the untuned model, measured together; None, with a note, if it fails unrequested."""
     options, clock = compiler.options, compiler.clock
     assert isinstance(options, DeployOptions)
-    timing = timing_policy(boards.lead, options.rounds)
+    timing = boards.lead.timing
     if not timing.decides:
-        clock.progress.note("the device is emulated: the tuned model is not timed beside the untuned one")
+        clock.progress.note(f"the device {timing.state}: the tuned model is not timed beside the untuned one")
         return None
     try:
         builder = BundleBuilder(compiler)
         made = builder.write(model, compiler.build(planned))
         variants = variants_of(builder, made, options.needs_energy)
-        settings = comparison_settings(boards.ready(), model, options, timing, clock)
+        settings = comparison_settings(boards.ready(), model, options, clock)
         return compare_variants(settings, variants)
     except (BuildError, EngineError, MeasureError) as error:
         if options.needs_energy or options.power_modes:

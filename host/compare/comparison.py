@@ -11,12 +11,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from host.compare.effort import engine_effort, variant_effort
 from host.compare.energy_windows import IdlePower
 from host.compare.entrants import Entrant, EntrantResult, ratio_between
 from host.compare.power_modes import ModeSwitch, PowerMode, Setting, current_modes, list_modes, settings_of
 from host.compare.runner import Condition, InterleavedRun, require_any, require_bounds
 from host.compare.selection import VariantSelection, select_variants
-from host.compare.timing_policy import TimingPolicy
 from host.compare.verification import verify
 from host.errors import DeviceError, EngineError, SessionLost, UserError
 from host.model import Energy, GoldenCase, Measurement, Signature
@@ -48,7 +48,7 @@ class ComparisonSettings:
         golden: cases to verify with.
         inputs: sets of inputs to measure with; samples and energy are those of the last set.
         clock: counts the stages.
-        timing: how often whole models run, and whether their times decide anything.
+        rounds: of a comparison of engines, where the times of the device decide.
         objective: of the selection: "latency", "energy" or "edp".
         power_cap_w: greatest mean gross watts; None for no limit.
         power_modes: of the device to measure in, or "all"; () for the current mode only.
@@ -60,7 +60,7 @@ class ComparisonSettings:
     golden: Sequence[GoldenCase]
     inputs: Sequence[Sequence[np.ndarray]]
     clock: StageClock
-    timing: TimingPolicy
+    rounds: int
     objective: str = "latency"
     power_cap_w: float | None = None
     power_modes: tuple[str, ...] = ()
@@ -135,7 +135,8 @@ def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -
         MeasureError: the measurement gave no usable number.
     """
     note = settings.clock.progress.note
-    effort = settings.timing.engine_effort(settings.objective)
+    timing = settings.device.timing
+    effort = engine_effort(timing, settings.rounds, settings.objective)
     require_bounds(effort)
     with ExitStack() as stack:
         with settings.clock.stage("verify"):
@@ -152,7 +153,7 @@ def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -
         ]
         with settings.clock.stage("measure"):
             run = InterleavedRun(sessions, conditions, effort)
-            run.run(settings.clock.progress, settings.timing.decides)
+            run.run(settings.clock.progress, timing.decides)
             each = [
                 {one.name: one for one in _completed(run.results(condition), opened)}
                 for condition in conditions
@@ -160,7 +161,7 @@ def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -
             require_any(each[-1].values())
             times = {}
             ours = each[-1].get("tvm")
-            if settings.timing.decides and ours is not None and ours.measurement is not None:
+            if timing.decides and ours is not None and ours.measurement is not None:
                 present = [session for key, session in sessions.items() if key not in run.failed]
                 [own] = [sessions[one.key] for one in entrants if one.name == "tvm"]
                 times = _kernel_times(own, present, settings.inputs[-1], ours.measurement.median_s)
@@ -208,7 +209,7 @@ def compare_variants(settings: ComparisonSettings, variants: Sequence[Entrant]) 
     sensor = device.sensor()["unavailable"]
     if sensor and settings.power_modes:
         remarks.append(f"energy is unavailable ({sensor}): modes are compared by latency alone")
-    effort = settings.timing.variant_effort(bool(sensor), bool(settings.power_modes))
+    effort = variant_effort(bool(sensor), bool(settings.power_modes))
     with settings.clock.stage("finals"), ExitStack() as stack:
         sessions, opened = _open(settings, variants, stack)
         excluded = [one for one in opened.values() if one.why_excluded]

@@ -113,7 +113,7 @@ class InterleavedRun:
 
         Args:
             progress: receives the passes, and after each round the medians so far under its condition.
-            times_count: whether times say anything; those of an emulator are not told.
+            times_count: whether times say anything, and are shown.
 
         Raises:
             DeviceError: the device was lost.

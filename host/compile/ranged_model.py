@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agent.contract.manifest import as_name
-from host.compile.static_model import Compiled, defects_as, memory_use, one_line
+from host.compile.static_model import Compiled, defects_as, memory_use
 from host.compile.task_outcome import TaskOutcome
-from host.errors import LoweringError, ScheduleError, UserError
+from host.errors import LoweringError, ScheduleError, UserError, one_line
 from host.model import (
     DeviceProfile,
     GoldenCase,

@@ -14,7 +14,7 @@ import numpy as np
 
 from device_agent.contract.manifest import tensor_bytes
 from host.compile.task_outcome import TaskOutcome
-from host.errors import BuildError, EdgeError, LoweringError, ScheduleError
+from host.errors import BuildError, EdgeError, LoweringError, ScheduleError, one_line
 from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, MemoryUse, Task
 from host.progress import StageClock
 
@@ -226,8 +226,3 @@ def _outcomes(
             )
         )
     return tuple(outcomes)
-
-
-def one_line(error: EdgeError) -> str:
-    """The message of an error without line breaks."""
-    return " ".join(str(error).split())

@@ -18,13 +18,13 @@ from host.compare.entrants import Entrant
 from host.compile import static_model
 from host.compile.memory_cap import require_within
 from host.compile.processor import gpu_profile, why_no_gpu
-from host.compile.static_model import Compiled, Plan, one_line
+from host.compile.static_model import Compiled, Plan
 from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
 from host.compile.tuning.kernel_tuning import recall, records_of
-from host.errors import BuildError, ImportFailed, LoweringError
+from host.errors import BuildError, ImportFailed, LoweringError, one_line
 from host.manifest import memory_part
-from host.model import DeviceProfile, ImportedModel
+from host.model import DeviceProfile, ImportedModel, TimingPolicy
 from host.options import SINGLE_PRECISION
 from host.records import RecordStore
 from host.records.record import comparable_times
@@ -100,13 +100,13 @@ def _within_memory(builder: BundleBuilder, build: Callable[[], Variant]) -> list
         return []
 
 
-def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timed: bool) -> Variant | None:
+def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timing: TimingPolicy) -> Variant | None:
     """The model's bundle for the board's GPU, in a folder beside the CPU's; None where there cannot be one.
 
     Args:
         builder: of the bundle for the CPU.
         model: with its module.
-        timed: whether the device's times decide anything.
+        timing: of the device.
     """
     compiler = builder.compiler
     note = compiler.clock.progress.note
@@ -117,8 +117,8 @@ def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timed: bool) 
         reason = "--dtype bf16 is for the CPU"
     elif compiler.options.ranged:
         reason = "a range of lengths is served by the CPU only"
-    elif not timed:
-        reason = "an emulator's times do not say which processor is faster; say --processor gpu"
+    elif not timing.decides:
+        reason = f"{timing.source}'s times do not say which processor is faster; say --processor gpu"
     elif compiler.options.tuned:
         reason = "--trials and --budget tune one processor; say --processor gpu to tune the GPU"
     if reason:

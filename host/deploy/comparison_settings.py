@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from host.compare.comparison import ComparisonSettings
-from host.compare.timing_policy import TimingPolicy
 from host.compile.ranged_model import inputs_to_measure
 from host.model import ImportedModel
 from host.options import DeployOptions
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def comparison_settings(
-    device: Device, model: ImportedModel, options: DeployOptions, timing: TimingPolicy, clock: StageClock
+    device: Device, model: ImportedModel, options: DeployOptions, clock: StageClock
 ) -> ComparisonSettings:
     """The settings for comparing variants of a model, or engines that run it."""
     return ComparisonSettings(
@@ -25,7 +24,7 @@ def comparison_settings(
         golden=model.golden,
         inputs=inputs_to_measure(model.signature, model.golden),
         clock=clock,
-        timing=timing,
+        rounds=options.rounds,
         objective=options.objective,
         power_cap_w=options.power_cap_w,
         power_modes=options.power_modes,

@@ -20,14 +20,13 @@ from host.compare.comparison import (
 from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_sensor, select_backend
 from host.compare.text_quality import judge_text
-from host.compare.timing_policy import TimingPolicy, timing_policy
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
 from host.compile.explanation import explained_kernels
 from host.compile.model_compiler import ModelCompiler
 from host.compile.model_file import read_model, without_source
 from host.compile.processor import profile_for_processor
-from host.compile.static_model import Compiled, one_line
+from host.compile.static_model import Compiled
 from host.compile.task_outcome import TaskOutcome, with_times
 from host.compile.variants import (
     FASTEST,
@@ -50,9 +49,9 @@ from host.deploy.staging import Staging
 from host.deploy.wrong_kernel import first_wrong_kernel
 from host.engines import engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
-from host.errors import EngineError, UserError
+from host.errors import EngineError, UserError, one_line
 from host.manifest import Manifest
-from host.model import GoldenCase, ImportedModel
+from host.model import GoldenCase, ImportedModel, TimingPolicy
 from host.model.text_quality import TextQuality
 from host.model_file import detect_format
 from host.options import BACKENDS, SINGLE_PRECISION, CompileOptions, DeployOptions
@@ -180,8 +179,8 @@ class _Deployment:
 
     @property
     def timing(self) -> TimingPolicy:
-        """How the times of the device are used."""
-        return timing_policy(self.device, self.options.rounds)
+        """What the times of the device are worth."""
+        return self.device.timing
 
     def make(self) -> tuple[DeployResult, Path]:
         """All steps before the installation; returns the figures and the directory of the selected bundle."""
@@ -191,7 +190,7 @@ class _Deployment:
         model = read_model(self.options, self.clock, self.reader, architecture)
         made, fallback = compile_or_fall_back(builder, model)
         auto = made is not None and self.options.processor == "auto"
-        on_gpu = compiled_for_gpu(builder, model, self.timing.decides) if auto else None
+        on_gpu = compiled_for_gpu(builder, model, self.timing) if auto else None
         context = model.decoder.context if model.decoder is not None else 0
         beside = made is not None and SINGLE_PRECISION in (self.options.peers or ())
         single = compiled_single(builder, model) if beside else None
@@ -204,7 +203,7 @@ class _Deployment:
         builder = builder.with_profile(profile)
         settings = self._settings(model, builder, variant, made)
         comparison = compare_engines(settings, self._entrants(model, variant, single))
-        if not self.timing.decides:
+        if self.timing.counts_instructions:
             comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
         options = self.options
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
@@ -238,7 +237,7 @@ class _Deployment:
             power=power,
             bundle_bytes=bundle.runnable_bytes(directory),
             memory=memory,
-            emulated=not self.timing.decides,
+            timing=self.timing,
             context=context,
             quantisation=model.quantisation,
             text=text,
@@ -293,7 +292,7 @@ class _Deployment:
         nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
         if nothing or not self.timing.decides:
             return variants[0], None
-        settings = comparison_settings(self.device, model, options, self.timing, self.clock)
+        settings = comparison_settings(self.device, model, options, self.clock)
         power = compare_variants(settings, variants)
         taken = power.taken
         assert taken is not None
@@ -311,7 +310,7 @@ class _Deployment:
                 self.device, session, variant.path, made, builder.compiler.profile, case
             )
 
-        settings = comparison_settings(self.device, model, self.options, self.timing, self.clock)
+        settings = comparison_settings(self.device, model, self.options, self.clock)
         runs_kernels = made is not None and variant.name != GPU and self.device.forwards
         return replace(settings, diagnose=find if runs_kernels else None)
 

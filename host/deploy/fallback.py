@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from host.compile.bundle_builder import BundleBuilder
-from host.compile.static_model import Compiled, one_line
+from host.compile.static_model import Compiled
 from host.engines import engine_for_format
-from host.errors import BuildError, ImportFailed, LoweringError
+from host.errors import BuildError, ImportFailed, LoweringError, one_line
 from host.model import ImportedModel
 
 

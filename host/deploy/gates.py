@@ -49,11 +49,10 @@ def _gates(options: DeployOptions, result: DeployResult) -> Iterator[Gate]:
     measurement = result.measurement
     if options.max_latency_ms is not None:
         median = measurement.median_s * 1e3
-        text = f"the median is {median:.4g} ms"
-        if result.emulated:
-            yield _unknown("max-latency-ms", options.max_latency_ms, _emulated(result))
+        if unknown := result.timing.why_unknown(result.device):
+            yield _unknown("max-latency-ms", options.max_latency_ms, f"times {unknown}")
         else:
-            yield _at_most("max-latency-ms", options.max_latency_ms, median, text)
+            yield _at_most("max-latency-ms", options.max_latency_ms, median, f"the median is {median:.4g} ms")
     if options.max_energy_mj is not None:
         joules = measurement.energy.gross_j
         if joules is None:
@@ -78,14 +77,10 @@ def _unknown(name: str, limit: float, reason: str) -> Gate:
     return Gate(name, limit, None, False, reason)
 
 
-def _emulated(result: DeployResult) -> str:
-    return f"times cannot be known: {result.device} is emulated"
-
-
 def _speedup(result: DeployResult) -> tuple[float | None, str]:
     """The lower 95% bound of the fastest peer's time over ours, and the figure for people."""
-    if result.emulated:
-        return None, _emulated(result)
+    if unknown := result.timing.why_unknown(result.device):
+        return None, f"times {unknown}"
     if result.choice.backend != "tvm":
         return None, f"{result.choice.backend} was taken: {result.choice.why}"
     if not result.ratios:

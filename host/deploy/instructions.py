@@ -1,4 +1,4 @@
-"""Instruction counts of a model on an emulated device, whose times mean nothing."""
+"""Instruction counts of a model, for devices whose times mean nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_instructions(
     """The comparison with the instruction count of the compiled model, if it can be counted.
 
     Args:
-        comparison: on an emulated device.
+        comparison: on such a device.
         made: the compiled model.
         architecture: of the device; the counter does not know the vectors of RISC-V.
         note: receives the reason if nothing is counted.

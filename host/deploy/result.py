@@ -11,7 +11,7 @@ from host.compare.entrants import EntrantResult
 from host.compare.selection import Choice, VariantSelection
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
-from host.model import Measurement, Signature, Start
+from host.model import BOARD, Measurement, Signature, Start, TimingPolicy
 from host.progress import StageSpan
 from host.table import Table, Tabular
 from targets import MachineDescription
@@ -52,7 +52,7 @@ class DeployResult(Tabular):
             if no kernels were measured. power: variants of the model, also in other power modes; None if
             there was only one. bundle_bytes: of the files that the device runs: library and parameters, or
             the model file. memory: what the compiled model takes on the device; None for another backend.
-            emulated: the device is an emulator, whose times say nothing about a board. gates: the limits
+            timing: what the times of the device are worth. gates: the limits
             that were set, with their verdicts; nothing is installed if one is not met. context: tokens that a
             language model keeps, whose step with one token is what was measured; 0 for another model.
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
@@ -83,7 +83,7 @@ class DeployResult(Tabular):
     power: VariantSelection | None = None
     bundle_bytes: int = 0
     memory: MemoryPart | None = None
-    emulated: bool = False
+    timing: TimingPolicy = BOARD
     gates: tuple[Gate, ...] = ()
     context: int = 0
     quantisation: Quantisation | None = None
@@ -97,7 +97,9 @@ class DeployResult(Tabular):
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
         one = self.contenders[self.choice.backend].measurement
-        time_text = "not timed" if one is None or self.emulated else f"{one.median_s * 1e3:.3f} ms a run"
+        time_text = (
+            "not timed" if one is None or not self.timing.decides else f"{one.median_s * 1e3:.3f} ms a run"
+        )
         return (
             f"<DeployResult {self.name} on {self.device}: {self.choice.backend}, {time_text}, "
             f"{len(self.tasks)} kernels, {self.bundle}>"
@@ -135,8 +137,10 @@ class DeployResult(Tabular):
         one = self.contenders[name]
         verdict = one.verification
         error = None if verdict is None else verdict.max_rel_err
-        if one.measurement is None or self.emulated:
-            remark = one.why_excluded or ("the device is emulated" if self.emulated else "not measured")
+        if one.measurement is None or not self.timing.decides:
+            remark = one.why_excluded or (
+                "not measured" if self.timing.decides else f"the device {self.timing.state}"
+            )
             return (name, None, None, None, None, None, error, remark)
         times, joules = one.measurement, one.measurement.energy.gross_j
         return (
@@ -149,6 +153,11 @@ class DeployResult(Tabular):
             error,
             "" if times.trusted else "throttled",
         )
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its times say nothing of a board."""
+        return not self.timing.decides
 
     @property
     def flops(self) -> float | None:

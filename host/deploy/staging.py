@@ -12,6 +12,7 @@ from device_agent.contract.manifest import MANIFEST
 from host import bundle
 from host.deploy.folders import make_folders, remove_empty
 from host.errors import EdgeError, UserError
+from host.files import writing
 from host.manifest import Manifest
 
 
@@ -48,7 +49,7 @@ class Staging:
         self._refuse_foreign()
 
     def __enter__(self) -> Staging:
-        with bundle.writing(self.folder):
+        with writing(self.folder):
             self._made = make_folders(self.folder)
         return self
 

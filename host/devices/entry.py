@@ -12,6 +12,7 @@ from host.address import LARGEST_PORT, is_host, is_user
 from host.address import parse_address as parse_address
 from host.errors import UserError
 from host.extensions import extensions
+from host.model import BOARD, EMULATOR, SIMULATION, TimingPolicy
 
 # The option that holds what follows the transport in `TRANSPORT:ADDRESS`.
 ADDRESS = "address"
@@ -52,9 +53,11 @@ class DeviceEntry:
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def emulated(self) -> bool:
-        """Whether an emulator runs its programs, so that times say nothing of a board."""
-        return self.kind == "emulated" or "machine" in self.options
+    def timing(self) -> TimingPolicy:
+        """What its times are worth."""
+        if self.kind == "replay":
+            return SIMULATION
+        return EMULATOR if self.kind == "emulated" or "machine" in self.options else BOARD
 
     @property
     def address(self) -> str:

@@ -17,7 +17,7 @@ from host.dynamic.range_programs import RangeProgram, fastest_at_each, programs_
 from host.dynamic.request import Dimension
 from host.dynamic.template import Template, unify
 from host.dynamic.tiles import Clamped, clamped, to_loops
-from host.errors import EdgeError, LoweringError, ScheduleError
+from host.errors import EdgeError, LoweringError, ScheduleError, one_line
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
@@ -76,7 +76,7 @@ def _made(name: str, template: Template, dimension: Dimension, profile: DevicePr
         except ScheduleError as error:
             return _ragged(name, template, profile, seed, str(error))
     except (ScheduleError, LoweringError) as error:
-        return default_over(name, template, " ".join(str(error).split()))
+        return default_over(name, template, one_line(error))
 
 
 def _fixed(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:

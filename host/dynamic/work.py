@@ -13,7 +13,7 @@ import onnx
 from host.engines import engine_for_format, run_reference
 from host.errors import EngineError
 from host.importers.assemble import content_hash, work_file
-from host.importers.golden import Reference
+from host.importers.golden import Reference, all_finite
 from host.importers.normalise import normalise
 from host.importers.onnx.convert import convert_graph
 from host.importers.onnx.model_file import OnnxFile, read_onnx, write_pinned
@@ -76,7 +76,7 @@ def golden_of(
         except EngineError as error:
             failure = failure or error
             continue
-        if all(_finite(value) for case in outputs for value in case):
+        if all(all_finite(value) for case in outputs for value in case):
             return tuple(GoldenCase(a, tuple(b)) for a, b in zip(inputs, outputs, strict=True))
     raise failure or EngineError(f"{path.name}: {engine} gave no finite outputs")
 
@@ -104,7 +104,3 @@ def _whole_file(path: Path, file: OnnxFile) -> Path:
     target = work_file(content_hash(file.files, {}), path.name)
     write_pinned(path, {}, target)
     return target
-
-
-def _finite(values: np.ndarray) -> bool:
-    return values.dtype.kind != "f" or bool(np.isfinite(values).all())

@@ -22,8 +22,8 @@ import numpy as np
 
 from host.emulation.library import BASE, PAGE, SharedLibrary
 from host.errors import EngineError
+from host.files import is_sealed, seal
 from host.places import cache_root
-from host.sealed import is_sealed, seal
 
 ArgumentSpec = tuple[Sequence[int], str]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from host.emulation.tools import tool
 from host.errors import DeviceError
+from host.files import is_sealed, seal
 from host.places import cache_root
-from host.sealed import is_sealed, seal
 
 MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
 # Of the archives that mmdebstrap takes where no mirror is given, the release itself: its updates are in

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from device_agent.contract.text import is_printable, printable
 from host.errors import UserError
+from host.execution.cores import usable_cores
 from host.settings_file import read_table
 
 # A file may come from elsewhere: beyond these bounds nothing is a board, and a simulation would not end.
@@ -141,7 +141,7 @@ class Scenario(_Table):
             "spread": latency.spread,
             "models": [one.model_dump() for one in latency.models],
             "kernels": [one.model_dump() for one in latency.kernels],
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": usable_cores(),
             "idle_w": power.idle_w,
             "active_w": power.active_w,
             "exponent": power.exponent,

@@ -15,6 +15,11 @@ from pathlib import Path
 BOARD_CORES = "EDGETLM_BOARD_CORES"
 
 
+def usable_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def divided(cores: frozenset[int], kept: int) -> tuple[frozenset[int], frozenset[int]]:
     """The cores for builds and those for boards: disjoint, unless there is a single one.
 

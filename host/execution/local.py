@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from host.execution.cores import usable_cores
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ class LocalEngine:
 
     def cores(self) -> int:
         """Cores of this machine that this process may use."""
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return usable_cores()
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """See `Engine.submit`: done when it returns."""

@@ -16,6 +16,7 @@ from tvm import relax
 from device_agent.contract.limits import LIMITS
 from host.engines import engine_for_format
 from host.errors import ImportFailed
+from host.files import file_hash
 from host.importers.bounds import check_shape
 from host.importers.golden import GoldenOptions, make_golden
 from host.importers.normalise import normalise
@@ -31,8 +32,7 @@ def content_hash(files: Sequence[Path], shapes: Mapping[str, Sequence[int]]) -> 
     """SHA-256 over the files' bytes and the pinned shapes."""
     digest = hashlib.sha256(json.dumps({name: list(shape) for name, shape in shapes.items()}).encode())
     for file in files:
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update(bytes.fromhex(file_hash(file)))
     return digest.hexdigest()
 
 

@@ -193,10 +193,11 @@ def _score(golden: Sequence[GoldenCase]) -> tuple[bool, int]:
         all(_differ(a.outputs[index], b.outputs[index]) for a, b in pairs)
         for index in range(len(golden[0].outputs))
     )
-    return all(_finite(value) for case in golden for value in case.outputs), differing
+    return all(all_finite(value) for case in golden for value in case.outputs), differing
 
 
-def _finite(values: np.ndarray) -> bool:
+def all_finite(values: np.ndarray) -> bool:
+    """Whether no element is infinite or no number."""
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 

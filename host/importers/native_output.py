@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from host.errors import ImportFailed
+from host.errors import ImportFailed, one_line
 
 _Made = TypeVar("_Made")
 
@@ -33,9 +33,28 @@ def converted(convert: Callable[[], _Made], what: str) -> _Made:
         except ImportFailed as error:
             failures.append(ImportFailed(str(error), error.operator))
         except Exception as error:  # noqa: BLE001 - frontends raise what they like
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)[:200]
             failures.append(ImportFailed(f"the {what} cannot be converted: {reason}"))
     raise failures[0]
+
+
+@contextlib.contextmanager
+def converting(operator: str) -> Iterator[None]:
+    """Names the operator in whatever a frontend raises of it.
+
+    Args:
+        operator: its name.
+
+    Raises:
+        ImportFailed: it is not converted, with the reason in one line.
+    """
+    try:
+        yield
+    except ImportFailed:
+        raise
+    except Exception as error:  # frontends assert, raise and forward the errors of C++
+        reason = one_line(error)[:200] or type(error).__name__
+        raise ImportFailed(f"operator {operator} cannot be converted: {reason}", operator) from error
 
 
 @contextlib.contextmanager

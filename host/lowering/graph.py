@@ -129,6 +129,12 @@ class Graph:
         return readers
 
 
+def read_once(graph: Graph) -> Callable[[Value], bool]:
+    """Whether one node reads a value and nothing else: what makes it may be folded into that node."""
+    readers, returned = graph.consumers(), set(graph.output_values())
+    return lambda value: len(readers.get(value, ())) == 1 and value not in returned
+
+
 def flatten(outputs: Any) -> Iterable[Value]:
     """The values of nested tuples, in order."""
     if isinstance(outputs, Value):

@@ -7,9 +7,13 @@ from host.model.layer import Layer, layer_of
 from host.model.measurement import Energy, Measurement, Start, comparable
 from host.model.signature import HALF_SPREADS, GoldenCase, LengthRange, Signature, TensorSpec
 from host.model.task import Candidate, DeviceProfile, LoweredModel, MemoryUse, Task
+from host.model.timing import BOARD, EMULATOR, SIMULATION, TimingPolicy
 
 __all__ = [
+    "BOARD",
+    "EMULATOR",
     "HALF_SPREADS",
+    "SIMULATION",
     "Candidate",
     "Decoder",
     "DeviceProfile",
@@ -25,6 +29,7 @@ __all__ = [
     "Start",
     "Task",
     "TensorSpec",
+    "TimingPolicy",
     "comparable",
     "layer_of",
 ]

@@ -12,11 +12,11 @@ from device_agent.contract.manifest import ContractError, FileEntry
 from device_agent.contract.signing import BundleSignature, short
 from device_agent.contract.text import printable
 from device_agent.contract.trust import TrustedKeys
-from host.bundle import writing
 from host.bundle.archive import Members, check_members, copy_member, reading
 from host.calibration import Calibration
 from host.calibration.foreign import calibration_from_elsewhere
 from host.errors import EdgeError, UserError
+from host.files import writing
 from host.packs.manifest import CALIBRATION, RECORDS, PackManifest, parse_manifest
 from host.records import Record
 from host.records.json_lines import Refused, read_lines

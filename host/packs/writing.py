@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 
 from device_agent.contract.manifest import MANIFEST, SIGNATURE, ContractError, FileEntry
 from device_agent.contract.signing import BundleSignature
-from host.bundle import file_hash, pack, writing
+from host.bundle import pack
 from host.calibration import Calibration
 from host.errors import UserError
+from host.files import file_hash, writing
 from host.keys import host_key
 from host.packs.manifest import CALIBRATION, RECORDS, PackManifest, parse_manifest
 from host.records import Record

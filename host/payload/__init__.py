@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from host.errors import PayloadError
+from host.files import file_hash
 from host.payload import cuda
 from host.payload import python as python_runtime
 from host.payload.agent import AgentArchive, agent_archive
@@ -126,12 +127,7 @@ def _native_payload(engine: str, architecture: str) -> Payload:
 
 
 def _file_key(path: Path) -> str:
-    return _digest(path).hex()[:16]
-
-
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
+    return file_hash(path)[:16]
 
 
 def _python_payload(
@@ -159,7 +155,7 @@ def _same(found: Mapping[str, Path], wanted: Mapping[str, Path]) -> bool:
     """Whether two sets of files have the same names, and byte for byte the same content."""
     if found.keys() != wanted.keys():
         return False
-    return all(_digest(found[key]) == _digest(path) for key, path in wanted.items())
+    return all(file_hash(found[key]) == file_hash(path) for key, path in wanted.items())
 
 
 def _kept(name: str, files: dict[str, Path]) -> Path:

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 from host.errors import BuildError, PayloadError
+from host.files import is_sealed, seal
 from host.places import cache_root, zig_cache
-from host.sealed import is_sealed, seal
 
 LIBRARY = "libcudart.so.13"
 # What the wheel of TVM's own library needs; JetPack 5 has glibc 2.31, JetPack 6 2.35.

@@ -23,10 +23,11 @@ from pathlib import Path
 from host.build.cache import KernelCache
 from host.build.linker import zig_executable
 from host.errors import BuildError, PayloadError
+from host.execution.cores import usable_cores
+from host.files import is_sealed, seal
 from host.payload.contract_header import contract_headers, write_headers
 from host.payload.native_crypto import crypto_key, crypto_source, crypto_units
 from host.places import cache_root, zig_cache
-from host.sealed import is_sealed, seal
 
 EXECUTABLE = "edgetlm-executor"
 # The oldest C library that each is built for: JetPack 5's on aarch64, the first riscv64 boards' elsewhere.
@@ -225,7 +226,7 @@ class _Build:
         self._keys = keys
         self._folder = folder
         self._objects = KernelCache(folder / "objects", _LIMIT_BYTES)
-        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._jobs = jobs or usable_cores()
         self._progress = progress or (lambda *_: None)
         self._zig = _zig()
 

@@ -11,6 +11,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from host.files import file_hash
+
 # The largest wheel that is unpacked here has 5,000 files and 0.3 GB.
 MAX_FILES = 50_000
 MAX_BYTES = 2 << 30
@@ -140,8 +142,7 @@ def _record(wheel: str, archive: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _hash_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return _text(hashlib.file_digest(file, "sha256").digest())
+    return _text(bytes.fromhex(file_hash(path)))
 
 
 def _text(digest: bytes) -> str:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host.errors import PayloadError
+from host.files import file_hash
 from host.payload.licences import is_licence
 from host.payload.pins import pinned
 from host.payload.unpacking import WheelError, is_unpacked, unpack
@@ -144,7 +145,7 @@ def _download(requirement: str, digests: frozenset[str], platform: Platform, fol
                 f"downloading {requirement} for {platform} took too long: try again"
             ) from error
     wheels = sorted(folder.glob("*.whl"))
-    if done.returncode == 0 and len(wheels) == 1 and _digest(wheels[0]) in digests:
+    if done.returncode == 0 and len(wheels) == 1 and file_hash(wheels[0]) in digests:
         return wheels[0]
     if done.returncode == 0 or "DO NOT MATCH THE HASHES" in done.stderr:
         raise PayloadError(
@@ -170,16 +171,11 @@ def _is_whole(folder: Path, part: Part, digests: frozenset[str]) -> bool:
     """Whether a kept folder has a pinned wheel, and of its wanted files each one as it came."""
     try:
         wheels = [path for path in folder.glob("*.whl") if not path.is_symlink()]
-        if len(wheels) != 1 or _digest(wheels[0]) not in digests:
+        if len(wheels) != 1 or file_hash(wheels[0]) not in digests:
             return False
         return is_unpacked(wheels[0], part.wants, folder / "files")
     except (OSError, WheelError):
         return False
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from host.errors import ModelFileError, UserError
+from host.files import file_hash
 from host.importers.assemble import work_file
 from host.importers.worker.arrays_file import read_arrays
 from host.importers.worker.parent import Notice, ask, files_of, limits_for
@@ -209,9 +209,7 @@ def _kept(path: Path, made: Path) -> Path:
     """A file of the worker in the cache, under the name of the model and by its content."""
     if made.is_symlink() or not made.is_file():
         raise _damaged(path)
-    with made.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    target = work_file(digest, f"{path.stem}.onnx")
+    target = work_file(file_hash(made), f"{path.stem}.onnx")
     partial = target.with_name(f"moving-{target.name}")
     shutil.move(made, partial)
     partial.replace(target)

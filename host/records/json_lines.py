@@ -9,6 +9,7 @@ from typing import BinaryIO
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from host.errors import EdgeError, UserError
+from host.files import written_whole
 from host.records.checks import Implausible
 from host.records.record import Record, line_of, record_from_elsewhere
 
@@ -36,16 +37,11 @@ class Refused:
 def write_lines(records: Iterable[Record], path: Path) -> int:
     """Write a file of records, whole or not at all; returns how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")
     count = 0
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            for record in records:
-                file.write(line_of(record) + "\n")
-                count += 1
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with written_whole(path) as partial, partial.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(line_of(record) + "\n")
+            count += 1
     return count
 
 

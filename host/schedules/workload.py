@@ -220,6 +220,14 @@ class Workload:
         """The stage that decides the structure."""
         return self.stages[self.anchor]
 
+    def stage(self, name: str) -> Stage:
+        """The stage of a block.
+
+        Args:
+            name: of the block; one of them has it.
+        """
+        return next(stage for stage in self.stages if stage.name == name)
+
     @property
     def flops(self) -> float:
         """Floating-point operations of one call."""

@@ -9,6 +9,7 @@ from device_agent.contract.text import printable
 from host.devices import DeviceEntry, Registry
 from host.errors import DeviceError
 from host.extensions import extensions
+from host.model import BOARD
 from host.transport.device import Device
 from host.transport.session import KernelOutputs, KernelTime, Session
 
@@ -51,7 +52,9 @@ def connect_entry(entry: DeviceEntry) -> Device:
         DeviceError: it does not answer.
     """
     device = _connected(entry)
-    device.emulated = entry.emulated
+    if entry.timing != BOARD:
+        # Else it is for the transport of a package to say.
+        device.timing = entry.timing
     return device
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from device_agent.contract.text import printable
 from device_agent.contract.trust import TrustedKeys, trusted_keys
 from host.closing import Closing
 from host.errors import BundleError, DeviceBusy, DeviceError
+from host.files import file_hash
 from host.keys import HostKey, host_key
+from host.model import BOARD
 from host.transport.agent import Agent, AgentConnection
 from host.transport.replies import fields_of, installed_of, machine_of, sensor_of, state_of
 from host.transport.session import Session
@@ -22,7 +23,6 @@ from targets import MachineDescription
 
 __all__ = ["Device", "Session"]
 
-_HASH_CHUNK_BYTES = 1 << 20
 # Nothing that the agent itself does takes as long, starting an executor and checking a bundle included.
 _SILENCE_S = 900.0
 
@@ -42,6 +42,7 @@ class Device(Closing):
         place: what every host knows it by, whatever its users call it; "" until it is known.
         broken: whether the agent went away.
         forwards: whether `forward` gives a port; else kernels are timed where the device is reached from.
+        timing: what its times are worth.
     """
 
     def __init__(
@@ -61,8 +62,7 @@ class Device(Closing):
         self.forwards = True
         self._held = False
         self.board = board
-        # An emulator runs it: how long anything takes says nothing of a board.
-        self.emulated = False
+        self.timing = BOARD
         self._lock = threading.Lock()
         self._sessions: list[Session] = []
         self._installed: dict[str, str] = {}
@@ -146,7 +146,7 @@ class Device(Closing):
         Raises:
             DeviceFull: no space there.
         """
-        digest = _file_hash(path)
+        digest = file_hash(path)
         if not self._ask("file.has", sha256=digest).truth("has"):
             with self._lock:
                 self._need_open()
@@ -351,11 +351,3 @@ def enrolled(device: Device) -> Device:
         device.close()
         raise
     return device
-
-
-def _file_hash(path: Path) -> str:
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_HASH_CHUNK_BYTES):
-            hasher.update(chunk)
-    return hasher.hexdigest()

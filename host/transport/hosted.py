@@ -17,6 +17,7 @@ from typing import Any
 
 from host.errors import DeviceError
 from host.execution import Actor, HostLost
+from host.model import TimingPolicy
 from host.transport.device import Device
 from host.transport.wire import DisconnectedError, Stream
 from targets import MachineDescription
@@ -34,14 +35,14 @@ class Greeting:
         place: what every host knows the board by.
         identity: of the connection, by which the next one ends what is left of it.
         board: kind that the user chose for it; "" for what its machine says.
-        emulated: whether an emulator runs it.
+        timing: what its times are worth.
     """
 
     number: int
     place: str
     identity: str
     board: str
-    emulated: bool
+    timing: TimingPolicy
 
 
 class HostedBoard:
@@ -72,7 +73,7 @@ class HostedBoard:
             self._let_go()
             self.device = device = connect(self.name, wait_s)
             self._number += 1
-            return Greeting(self._number, device.place, device.identity, device.board, device.emulated)
+            return Greeting(self._number, device.place, device.identity, device.board, device.timing)
 
     def request(self, number: int, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """One command of the agent.
@@ -185,7 +186,7 @@ def connect_hosted(actor: Actor, name: str, wait_s: float) -> Device:
     connection = _HostedConnection(actor, greeting)
     # Files lie on this host, and are sent.
     device = Device(name, connection, False, HostedAgent(actor, greeting.number), greeting.board)
-    device.wait_s, device.place, device.emulated = wait_s, greeting.place, greeting.emulated
+    device.wait_s, device.place, device.timing = wait_s, greeting.place, greeting.timing
     device.forwards = False
     return device
 

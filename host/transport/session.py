@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from host.transport.device import Device
 
 _CHUNK_BYTES = 64 << 20
-_EMULATED_PLAN = dict(
+_ONE_RUN = dict(
     warmup_s=0.0, warmup_runs=0, min_repeats=1, max_repeats=1, min_time_s=0.0, min_sample_s=0.0, energy=False
 )
 # A process that crashes closes its connections first, and may write a core dump before it is gone.
@@ -210,17 +210,16 @@ class Session(Closing):
         """
         if inputs is not None:
             self.set_inputs(inputs)
-        if self._device.emulated:
-            # One run shows that it runs; more of them would show no more.
+        if not self._device.timing.repeats:
             if self._shown is not None:
                 return self._shown
-            plan = {**plan, **_EMULATED_PLAN}
+            plan = {**plan, **_ONE_RUN}
         header: dict[str, Any] = {"command": "measure", "plan": plan}
         if plan.get("energy", True) and self._has_sensor():
             header["time_limit_s"] = _longest_s(plan)
         reply, _ = self._command(header)
         measurement = measurement_of(reply, self._device.name)
-        self._shown = measurement if self._device.emulated else None
+        self._shown = None if self._device.timing.repeats else measurement
         return measurement
 
     def _has_sensor(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from host.errors import BuildError, ScheduleError, TlmError
+from host.errors import BuildError, ScheduleError, TlmError, one_line
 from host.learned_estimate.observation import Observation, observations_of, values_of
 from host.model import Candidate, DeviceProfile
 from host.schedules.proposer import Proposer
@@ -226,7 +226,7 @@ class BatchBuilder:
         try:
             built = self._build_one(task, candidate)
         except (ScheduleError, BuildError) as error:
-            failure = " ".join(str(error).split())
+            failure = one_line(error)
         base = self._bases.get(candidate.proposer)
         return Program(task, candidate, built, failure, self._sentence(task), base)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,6 +15,7 @@ import tvm
 import tvm_ffi
 
 from host.errors import MeasureError
+from host.execution.cores import usable_cores
 from host.measure.kernels import KernelRunner
 from host.model import Measurement, Task
 from research.evaluation.baseline import Improvement, SearchHistory
@@ -120,7 +120,7 @@ def search_task(
     # Without a last line that was cut short, which the next one would go on from.
     runner.log.write_text("".join(json.dumps(line) + "\n" for line in before))
     runner.elapsed = Elapsed(before[-1]["wall_s"], before[-1]["cpu_s"]) if before else Elapsed(0.0, 0.0)
-    workers = len(os.sched_getaffinity(0))
+    workers = usable_cores()
     options = SearchOptions(
         trials=trials,
         seed=seed,

@@ -17,7 +17,7 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 
 from host.build import target_for
-from host.errors import ScheduleError
+from host.errors import ScheduleError, one_line
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules import DesignSpace
 from research.baselines.own_space import OwnSpace, decisions_of, program_of
@@ -149,5 +149,5 @@ def _failures_of(space: DesignSpace) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise ScheduleError(f"MetaSchedule fails on {space.task.name}: {reason[:300]}") from error

@@ -6,20 +6,17 @@ programs, and the history of each search. Neither the network's model file nor t
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from host.compile.stored_tasks.file import packed_function, unpacked_function
 from host.errors import EdgeError, UserError
 from host.model import Task
-
-if TYPE_CHECKING:
-    import tvm
 
 SCHEMA = "edgetlm.baseline/1"
 SUFFIX = ".json.gz"
@@ -187,7 +184,7 @@ def _task_data(entry: BaselineTask) -> dict[str, Any]:
         "kind": entry.kind,
         "share": entry.share,
         "constructed_s": entry.constructed_s,
-        "function": _packed(entry.task.function),
+        "function": packed_function(entry.task.function),
         "searches": {str(trials): asdict(history) for trials, history in entry.searches.items()},
     }
 
@@ -195,7 +192,7 @@ def _task_data(entry: BaselineTask) -> dict[str, Any]:
 def _task(entry: Mapping[str, Any], trials: int) -> BaselineTask:
     from host.lowering.tasks import workload_hash
 
-    function = _unpacked(entry["function"])
+    function = unpacked_function(entry["function"])
     if workload_hash(function) != entry["workload_hash"]:
         raise ValueError(f"the function of {entry['name']} is another than its hash says")
     searches = {int(number): _history(history) for number, history in entry["searches"].items()}
@@ -221,15 +218,3 @@ def _history(content: Mapping[str, Any]) -> SearchHistory:
     by_trial = tuple((int(trial), float(seconds)) for trial, seconds in plain.pop("by_trial"))
     by_time = tuple(Improvement(**one) for one in plain.pop("by_time"))
     return SearchHistory(by_trial=by_trial, by_time=by_time, records=tuple(plain.pop("records")), **plain)
-
-
-def _packed(function: tvm.tirx.PrimFunc) -> str:
-    import tvm
-
-    return base64.b64encode(zlib.compress(tvm.ir.save_json(function).encode(), 9)).decode()
-
-
-def _unpacked(text: str) -> tvm.tirx.PrimFunc:
-    import tvm
-
-    return tvm.ir.load_json(zlib.decompress(base64.b64decode(text)).decode())

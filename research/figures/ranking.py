@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import random
-import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from host.errors import EdgeError
 from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function
+from host.statistics import geometric_mean
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.decoding import generate
 from host.tlm.model.network import load_model
@@ -105,9 +105,7 @@ def mean_speed(lines: Sequence[dict[str, Any]], ranking: Ranking | None) -> str:
         order = [seconds[one.values] for one in ranked(written, ranking or Ranking(), _PROGRAMS)]
         best = min(program[3] for program in line["programs"])
         found.append([best / min(order[:count]) for count in (1, 4, 10)])
-    return "  ".join(
-        f"{math.exp(statistics.fmean(map(math.log, column))):.3f}" for column in zip(*found, strict=True)
-    )
+    return "  ".join(f"{geometric_mean(column):.3f}" for column in zip(*found, strict=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

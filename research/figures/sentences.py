@@ -9,7 +9,6 @@ lengths of sentences only. Boards with a GPU are named NAME-gpu.
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import statistics
 import time
@@ -22,6 +21,7 @@ from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, space_for
+from host.statistics import geometric_mean
 from host.tlm.language.sentence import encode, sentence_of
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.decoding import generate
@@ -122,7 +122,7 @@ class Comparison:
 
 
 def _mean(ratios: Sequence[float]) -> str:
-    return f"{math.exp(statistics.fmean(map(math.log, ratios))):.3f}"
+    return f"{geometric_mean(ratios):.3f}"
 
 
 def main() -> None:

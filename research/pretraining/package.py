@@ -11,10 +11,11 @@ from pathlib import Path
 import jinja2
 
 from host.errors import TlmError
+from host.files import write_whole
 from host.tlm.language import vocabulary as vocab
 from host.tlm.language.sentence import decode
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, WEIGHTS, Card, read_weights, write_whole
+from host.tlm.model.card import CARD, WEIGHTS, Card, read_weights
 from host.tlm.training.example import Example
 from host.tlm.training.replay import REPLAY, write_replay
 from research.pretraining.dataset import Dataset

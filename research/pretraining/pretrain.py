@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import TlmError
+from host.files import write_whole
 from host.schedules.proposer import Proposer
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, Card, Size, write_whole
+from host.tlm.model.card import CARD, Card, Size
 from host.tlm.model.network import new_model, save_model
 from host.tlm.training.example import Example
 from host.tlm.training.packing import Sample, samples_of

@@ -12,7 +12,6 @@ from sdk.cli.console import print_error, print_line
 from sdk.report.compared import compared_text
 from sdk.report.quantisation.language_model import text_lines
 from sdk.report.quantisation.text import quantisation_lines
-from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
@@ -40,16 +39,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     Raises:
         DeviceFull: no space left.
     """
-    from host.bundle import writing
+    from host.files import write_whole, writing
 
-    partial = path.with_name(f".{path.name}.part")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(json.dumps(content, indent=1) + "\n")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def print_deployment(deployment: Deployment) -> None:
@@ -68,10 +62,10 @@ def print_deployment(deployment: Deployment) -> None:
     if result.signature.length is not None:
         length = result.signature.length
         print_line(f"serves    {length.name}={length.low}..{length.high}, any length of it")
-    if result.emulated:
-        print_instructions(result)
-    else:
+    if result.timing.decides:
         print_latencies(result)
+    else:
+        print_instructions(result)
     print_line(f"energy    {energy_text(result.measurement.energy)}")
     if result.memory is not None:
         from host.compile.memory_cap import described
@@ -93,15 +87,14 @@ def print_deployment(deployment: Deployment) -> None:
 def _print_title(result: DeployResult | TunedModel) -> None:
     print_line("")
     print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
-    remark = simulation(result.device, result.emulated)
-    if remark:
-        print_line(f"note: {remark}")
+    if result.timing.banner:
+        print_line(f"note: {result.timing.banner}")
 
 
 def _print_summary(result: DeployResult) -> None:
     """Four lines for who reads no table: faster than what, by how much, at how many watts, and what next."""
     print_line("")
-    if result.context and not result.emulated:
+    if result.context and result.timing.decides:
         print_line(f"Decodes   {1.0 / result.measurement.median_s:.3g} tokens/s, {result.context} at most")
     print_line(f"Compared  {compared_text(result)}")
     print_line(f"Power     {energy_text(result.measurement.energy)}")
@@ -130,8 +123,8 @@ def print_failed_gates(results: Sequence[DeployResult]) -> bool:
 
 
 def print_instructions(result: DeployResult) -> None:
-    """One line per contender of an emulated device, whose time says nothing."""
-    print_line(f"latency   cannot be known: {result.device} is emulated")
+    """One line per contender where times say nothing."""
+    print_line(f"latency   {result.timing.why_unknown(result.device)}")
     for index, name in enumerate([result.choice.backend, *result.peers]):
         one = result.contenders[name]
         count = None if one.measurement is None else one.measurement.instructions
@@ -267,10 +260,13 @@ def _bounds(estimate: Estimate) -> str:
 def print_profile(result: DeployResult) -> None:
     """Print the end of `sdk profile`."""
     _print_title(result)
-    if result.lengths:
+    timed = result.timing.decides
+    if not timed:
+        print_instructions(result)
+    elif result.lengths:
         print_lengths(result, list(result.contenders))
     for name, one in result.contenders.items():
-        if not result.lengths:
+        if timed and not result.lengths:
             print_line(f"{name:<12} {contender_text(one)}")
         if one.measurement is not None:
             print_line(f"{'':<12} energy {energy_text(one.measurement.energy)}")

@@ -43,7 +43,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """
     import numpy as np
 
-    from host.bundle import writing
+    from host.files import writing
 
     with writing(path), path.open("wb") as file:
         np.savez(file, allow_pickle=False, **dict(arrays))

@@ -121,8 +121,8 @@ def pull(path: Path, store: RecordStore, trusted: TrustedKeys) -> Pulled:
         EdgeError: the pack is damaged or changed, or its signer is not trusted; nothing is added.
         DeviceFull: no space left.
     """
-    from host.bundle import writing
     from host.calibration.foreign import calibration_path_of_machine, pulled_calibration
+    from host.files import writing
     from host.packs import open_pack
 
     found = 0

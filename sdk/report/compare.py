@@ -114,8 +114,9 @@ def compare(before: Side, after: Side, tolerance: float = 0.0) -> Comparison:
 def _latency(before: Side, after: Side, tolerance: float) -> Change:
     figures = spread_of(before.own.rounds_ms), spread_of(after.own.rounds_ms)
     whole = ("latency", "ms", figures[0].value, figures[1].value)
-    if before.emulated or after.emulated:
-        return Change(*whole, None, UNJUDGED, "an emulator's time says nothing of a board")
+    for timing in (before.timing, after.timing):
+        if not timing.decides:
+            return Change(*whole, None, UNJUDGED, f"{timing.source}'s time says nothing of a board")
     slowed = _throttled(before, after)
     if slowed:
         return Change(*whole, ratio_of(figures[1], figures[0]), UNJUDGED, slowed)

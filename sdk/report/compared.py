@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from host.errors import EdgeError
-from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.deploy import DeployResult
@@ -16,7 +15,7 @@ _BEFORE, _AFTER = "the deployment before", "this one"
 
 def compared_text(result: DeployResult) -> str:
     """How many times as fast as the best peer, with 95% bounds; or why nothing is compared."""
-    if simulation(result.device, result.emulated):
+    if not result.timing.compares:
         return "with nothing: the board is simulated"
     if result.choice.backend != "tvm":
         return result.choice.why
@@ -28,7 +27,7 @@ def compared_text(result: DeployResult) -> str:
 
 def headline(result: DeployResult) -> str:
     """The first sentence of the page; "" where there is no such figure."""
-    if simulation(result.device, result.emulated) or result.choice.backend != "tvm" or not result.ratios:
+    if not result.timing.compares or result.choice.backend != "tvm" or not result.ratios:
         return ""
     return f"{compared_text(result)}, on {result.device}, verified"
 

@@ -20,7 +20,6 @@ from sdk.report.power import energy_charts, energy_rows, joules_of, power_contex
 from sdk.report.quantisation.charts import quantisation_charts
 from sdk.report.quantisation.language_model import text_lines
 from sdk.report.tuning import STOPPED, tuning_charts
-from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.deploy import DeployResult
@@ -95,7 +94,7 @@ def render(result: DeployResult, picture: str = "") -> str:
         "report.html.j2",
         charts,
         result=result,
-        simulation=simulation(result.device, result.emulated),
+        simulation=result.timing.banner,
         headline=headline(result),
         facts=_facts(result),
         picture=picture,
@@ -144,7 +143,7 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
         found.append(("parameters", f"{result.parameters:,}"))
     if result.flops is not None:
         found.append(("arithmetic of a run", f"{result.flops / 1e6:,.4g} MFLOP"))
-        if not result.emulated:
+        if result.timing.decides:
             rate = result.flops / result.measurement.median_s / 1e9
             found.append(("rate", f"{rate:.3g} GFLOP/s"))
     if memory is not None:

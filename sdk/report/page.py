@@ -48,8 +48,8 @@ class StagedPage:
         Raises:
             DeviceFull: no space left.
         """
-        from host.bundle import writing
         from host.deploy.folders import make_folders
+        from host.files import writing
 
         with writing(self.path):
             self._made = make_folders(self.path.parent)

@@ -36,12 +36,12 @@ def table_of(side: Side) -> Table:
 
 
 def _milliseconds(side: Side, one: EngineSide) -> float | None:
-    return statistics.median(one.rounds_ms) if one.rounds_ms and not side.emulated else None
+    return statistics.median(one.rounds_ms) if one.rounds_ms and side.timing.decides else None
 
 
 def _latency_remark(side: Side) -> str:
-    if side.emulated:
-        return "the device is emulated"
+    if not side.timing.decides:
+        return f"the device {side.timing.state}"
     return "the device was slowed down" if side.own.throttled else ""
 
 

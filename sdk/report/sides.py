@@ -14,6 +14,7 @@ from device_agent.contract.text import printable
 from host import bundle
 from host.errors import UserError
 from host.manifest import Manifest
+from host.model import BOARD, EMULATOR, TimingPolicy
 from host.model_file import is_zip
 from sdk.report.page import figures_in
 from sdk.text import without_host_paths
@@ -80,7 +81,7 @@ class Side:
         bundle_bytes: of the files that the device runs.
         default_share: share of the kernels' time on default schedules.
         versions: by name.
-        emulated: whether the device is an emulator.
+        timing: what the times of the device are worth.
         instructions: of a run, if an emulator counted them; None otherwise.
     """
 
@@ -95,7 +96,7 @@ class Side:
     bundle_bytes: int | None = None
     default_share: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    emulated: bool = False
+    timing: TimingPolicy = BOARD
     instructions: float | None = None
 
 
@@ -241,7 +242,7 @@ def side_of_figures(source: str, content: Mapping[str, Any]) -> Side:
         bundle_bytes=part.bundle_bytes,
         default_share=part.default_share if part.tasks else None,
         versions=part.versions,
-        emulated=part.emulated,
+        timing=EMULATOR if part.emulated else BOARD,
         instructions=part.instructions,
     )
 
@@ -278,7 +279,7 @@ def side_of_manifest(source: str, manifest: Manifest, bundle_bytes: int) -> Side
         bundle_bytes=bundle_bytes,
         default_share=_default_share(manifest),
         versions=manifest.versions,
-        emulated=part.emulated,
+        timing=EMULATOR if part.emulated else BOARD,
         instructions=part.contenders[manifest.backend].instructions,
     )
 

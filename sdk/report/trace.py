@@ -27,10 +27,10 @@ def trace_json(result: DeployResult) -> dict[str, Any]:
     """The trace: stages of the deployment, kernels of a run, and watts by engine where there is a sensor.
 
     A kernel's time is that of its calls while the model runs. Kernels are in the order of the result, not in
-    that of a run, of which only sums by kernel are measured. They are left out on an emulated device, whose
-    times say nothing about a board.
+    that of a run, of which only sums by kernel are measured. They are left out where
+    the device's times say nothing about a board.
     """
-    events = [*_stages(result), *([] if result.emulated else _kernels(result)), *_power(result)]
+    events = [*_stages(result), *(_kernels(result) if result.timing.decides else []), *_power(result)]
     content = {
         "displayTimeUnit": "ms",
         "otherData": {"model": result.name, "device": result.device, "command": result.command},

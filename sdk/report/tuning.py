@@ -10,7 +10,6 @@ from sdk.report.figures import tune_json
 from sdk.report.page import render_page
 from sdk.report.power import power_context
 from sdk.report.power_charts import power_charts
-from sdk.text import simulation
 
 _MAX_KERNELS = 25
 
@@ -116,7 +115,7 @@ def render_tuning(result: TunedModel) -> str:
         charts,
         tune_json(result),
         result=result,
-        simulation=simulation(result.device, result.emulated),
+        simulation=result.timing.banner,
         tuning=result.tuning,
         stopped=STOPPED,
         **context,

@@ -3,12 +3,50 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[2] / "CONTRIBUTING.md"
-_FILE = re.compile(r"<!-- file (?P<path>\S+) -->\n```\w+\n(?P<text>.*?)```\n", re.DOTALL)
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "CONTRIBUTING.md"
+_BLOCK = re.compile(r"<!-- (?P<kind>file|lines) (?P<path>\S+) -->\n```\w+\n(?P<text>.*?)```\n", re.DOTALL)
+_PACKAGES = ("device_agent", "host", "sdk", "targets", "tests")
 
 
 def files() -> dict[str, str]:
     """The files of all recipes, by the path that they are to have."""
-    return {found["path"]: found["text"] for found in _FILE.finditer(DOCUMENT.read_text())}
+    return _blocks("file")
+
+
+def lines() -> dict[str, str]:
+    """The lines that recipes append to files of the product, by the path of the file."""
+    return _blocks("lines")
+
+
+def _blocks(kind: str) -> dict[str, str]:
+    found = [block for block in _BLOCK.finditer(DOCUMENT.read_text()) if block["kind"] == kind]
+    return {block["path"]: block["text"] for block in found}
+
+
+def overlay(folder: Path, changed: Mapping[str, str]) -> None:
+    """The product in a folder: links to its files, and the files that a recipe adds or changes.
+
+    Args:
+        folder: exists and is empty.
+        changed: contents by path.
+    """
+    for name in _PACKAGES:
+        (folder / name).symlink_to(ROOT / name)
+    for path, text in changed.items():
+        here, there = folder, ROOT
+        for part in Path(path).parent.parts:
+            here, there = here / part, there / part
+            if here.is_symlink():
+                here.unlink()
+                here.mkdir()
+                for child in there.iterdir():
+                    if child.name != "__pycache__":
+                        (here / child.name).symlink_to(child)
+            here.mkdir(exist_ok=True)
+        file = folder / path
+        file.unlink(missing_ok=True)
+        file.write_text(text)

@@ -310,10 +310,10 @@ def _lower_over(model: Any, profile: Any) -> Lowered:
     """A model over a range of lengths; what is unscheduled is over the length too."""
     from tvm import tirx
 
-    from host.compile.static_model import defects_as, one_line
+    from host.compile.static_model import defects_as
     from host.dynamic.kernels import default_over, kernel_over
     from host.dynamic.model import lower_over
-    from host.errors import ScheduleError
+    from host.errors import ScheduleError, one_line
     from host.lowering.tasks import workload_hash
 
     symbolic = lower_over(model.source, model.dimension, profile.board, lambda done, total: None)

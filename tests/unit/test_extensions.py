@@ -13,7 +13,8 @@ from host.engines import engines
 from host.errors import DeviceError, UserError
 from host.lowering.ops import known_operators
 from host.lowering.spec import OpSpec
-from host.transport import connect_entry
+from host.model import EMULATOR
+from host.transport import Device, connect_entry
 
 RELU = OpSpec("relu")
 
@@ -95,6 +96,18 @@ def test_a_device_whose_transport_is_gone_says_so(installed: list[EntryPoint]) -
         connect_entry(DeviceEntry("bench", "serial"))
     with pytest.raises(UserError, match="no kind of device is called 'serial'"):
         checked(DeviceEntry("bench", "serial"))
+
+
+def emulator(entry: DeviceEntry) -> Device:
+    """A transport's device that no agent answers for."""
+    device = object.__new__(Device)
+    device.timing = EMULATOR
+    return device
+
+
+def test_a_transport_says_what_the_times_of_its_devices_are_worth(installed: list[EntryPoint]) -> None:
+    installed.append(entry("transports", "serial", f"{__name__}:emulator"))
+    assert connect_entry(DeviceEntry("bench", "serial")).timing == EMULATOR
 
 
 def test_a_transport_that_returns_no_device_is_refused(installed: list[EntryPoint]) -> None:

@@ -19,8 +19,8 @@ import tvm
 
 from host.build.linker import zig_executable
 from host.errors import BuildError
+from host.files import is_sealed, seal
 from host.places import cache_root, zig_cache
-from host.sealed import is_sealed, seal
 
 _FACTORY = "ffi.Module.create.cuda"
 _DYNAMIC_SYMBOLS, _DYNAMIC = 11, 6

@@ -82,7 +82,7 @@ def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: 
             "estimate_s": candidate.estimate_s if candidate is not None and known else None,
             "reason": plan.reasons.get(task.workload_hash, ""),
             "space_version": candidate.space_version if candidate is not None else 0,
-            "function": _packed(task.function),
+            "function": packed_function(task.function),
         }
     content = {
         "schema": SCHEMA,
@@ -144,7 +144,7 @@ def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
         tvm_target=content["target"],
         hardware=hardware,
     )
-    function = _unpacked(entry["function"])
+    function = unpacked_function(entry["function"])
     return StoredTask(
         task=Task(entry["name"], function, entry["weight"], workload_hash, entry["flops"]),
         profile=DeviceProfile(content["device"], board, hardware, content["threads"]),
@@ -180,13 +180,19 @@ def _prove(content: dict[str, Any], workload_hash: str) -> None:
             raise ValueError(str(error)) from error
 
 
-def _packed(function: tvm.tirx.PrimFunc) -> str:
+def packed_function(function: tvm.tirx.PrimFunc) -> str:
+    """An unscheduled function as text of a file."""
     import tvm
 
     return base64.b64encode(zlib.compress(tvm.ir.save_json(function).encode(), 9)).decode()
 
 
-def _unpacked(text: str) -> tvm.tirx.PrimFunc:
+def unpacked_function(text: str) -> tvm.tirx.PrimFunc:
+    """The function of such a text.
+
+    Raises:
+        ValueError: it is truncated, too large, or of something else.
+    """
     import tvm
 
     inflater = zlib.decompressobj()

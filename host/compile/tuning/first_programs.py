@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host.compile.static_model import Plan, one_line
+from host.compile.static_model import Plan
 from host.compile.tuning.proposers import BAYESIAN, GENSOR, TLM
 from host.engines import unavailable
-from host.errors import EdgeError, TlmError
+from host.errors import EdgeError, TlmError, one_line
 from host.model import DeviceProfile
 from host.progress import StageClock
 from host.records import Record, RecordStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from host.compile.static_model import Plan
 from host.compile.tuning.first_programs import language_model
 from host.compile.tuning.proposers import TLM
 from host.errors import UserError
+from host.execution.cores import usable_cores
 from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
 from host.options import CompileOptions
 from host.places import data_root
@@ -148,9 +148,9 @@ class KernelTuning:
     ) -> KernelsInModel | None:
         """Measures kernels inside of the model; None where each is measured by itself.
 
-        That is on a GPU, and on an emulated board, whose measurements count instructions of one kernel.
+        That is on a GPU, and where the device's policy of timing has it so.
         """
-        if self.profile.hardware.gpu is not None or self.device.emulated:
+        if self.profile.hardware.gpu is not None or not self.device.timing.in_model:
             return None
         from host.compile.tuning.reference_model import kernels_in_model
 
@@ -215,7 +215,7 @@ class KernelTuning:
         if not self.options.train:
             return None
         concurrent, low_priority = self._beside()
-        threads = 1 if concurrent and low_priority else host_cores()
+        threads = 1 if concurrent and low_priority else usable_cores()
         return FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
 
     def _options(self, model: str, bases: Mapping[str, str], measured_in: str | None) -> Any:
@@ -252,7 +252,7 @@ class KernelTuning:
         engine = self._reach().engine
         if engine.remote:
             return engine.cores()
-        return 1 if low_priority else host_cores()
+        return 1 if low_priority else usable_cores()
 
     def _beside(self) -> tuple[bool, bool]:
         """Whether work may run beside measurements, and whether it has to give way to them."""
@@ -260,12 +260,7 @@ class KernelTuning:
             # Hosts keep builds away from the cores that measure, and nothing is measured from this process.
             return True, False
         local = self.device.shares_files
-        return not local or host_cores() > self.profile.threads, local
-
-
-def host_cores() -> int:
-    """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return not local or usable_cores() > self.profile.threads, local
 
 
 def _tuning_tasks(

@@ -14,6 +14,7 @@ from tvm import relax
 from device_agent.contract.limits import LIMITS
 from host.errors import ImportFailed
 from host.importers.layers import LayerNames
+from host.importers.native_output import converting
 from host.importers.onnx.evaluate import evaluate, static_shape, value_types
 from host.importers.onnx.names import Names, layer_of_node
 from host.importers.onnx.operators import Context, constant, constant_value, converter_for
@@ -92,13 +93,8 @@ class _Conversion:
         if known is not None:
             self.values.update({name: _constant(array, name) for name, array in known.items()})
             return
-        try:
+        with converting(operator):
             results = self._results(operator, node)
-        except ImportFailed:
-            raise
-        except Exception as error:  # converters raise whatever TVM's C++ raises
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise ImportFailed(f"operator {operator} cannot be converted: {reason}", operator) from error
         if len(results) < len(node.output) and any(node.output[len(results) :]):
             raise ImportFailed(f"operator {operator}: not all of its outputs can be converted", operator)
         self.values.update({name: value for name, value in zip(node.output, results, strict=False) if name})

@@ -14,7 +14,7 @@ from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from host.errors import ImportFailed
 from host.importers.layers import LayerNames
-from host.importers.native_output import converted
+from host.importers.native_output import converted, converting
 
 
 class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
@@ -66,17 +66,12 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
 
     def _named(self, name: str, method: Any) -> Any:
         def convert(op: Any) -> Any:
-            try:
+            with converting(name):
                 result = method(op=op)
                 # Bound here: TVM repeats an expression at each of its uses.
                 bound = self._fit(op, self.bb.emit(result)) if _unbound(result) else result
                 self._layers.record(bound, self._output_name(op), name)
                 return bound
-            except ImportFailed:
-                raise
-            except Exception as error:  # the frontend asserts, raises and forwards C++ errors
-                reason = " ".join(str(error).split())[:200] or type(error).__name__
-                raise ImportFailed(f"operator {name} cannot be converted: {reason}", name) from error
 
         return convert
 

@@ -14,7 +14,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from host.errors import ImportFailed
 from host.importers.layers import LayerNames, source_line
-from host.importers.native_output import converted
+from host.importers.native_output import converted, converting
 from host.importers.torch import recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
 
@@ -43,15 +43,10 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
 
     def _named(self, name: str, method: _Convert) -> _Convert:
         def convert(node: fx.Node) -> Any:
-            try:
+            with converting(name):
                 result = method(node)
                 self.layers.record(result, *_layer_of(node))
                 return result
-            except ImportFailed:
-                raise
-            except Exception as error:  # the frontend asserts, raises and forwards C++ errors
-                reason = " ".join(str(error).split())[:200] or type(error).__name__
-                raise ImportFailed(f"operator {name} cannot be converted: {reason}", name) from error
 
         return convert
 

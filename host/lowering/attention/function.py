@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 
-from host.lowering.expressions.math import exp_of_nonpositive
+from host.lowering.expressions.math import exp_below
 from host.lowering.graph import Node, Shape
+from host.lowering.script import function_of_script
 
 # Blocks that the rule knows.
 KEYS, VALUES, BIAS, SCORES, MASKED, POWERS, MIXED, INVERSE, OUTPUT = (
@@ -146,12 +146,7 @@ def _filled_rows(rows: int) -> int:
 def attention_function(node: Node) -> tirx.PrimFunc:
     """The function of an "attention" node: queries, keys, values, perhaps a mask, the result; all fp32."""
     text = _Text(node.attrs["extents"], node.attrs).function(node.attrs["scale"])
-
-    def power(score: Any, largest: Any) -> Any:
-        return exp_of_nonpositive(score - largest)
-
-    extra = {"T": tvm.script.tirx, "power": power}
-    return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)
+    return function_of_script(text, power=exp_below)
 
 
 class _Text:

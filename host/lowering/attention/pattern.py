@@ -9,7 +9,7 @@ import numpy as np
 
 from host.lowering.attention.function import AttentionShape, Operand
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Shape, Value, constant
+from host.lowering.graph import Graph, Node, Shape, Value, constant, read_once
 from host.lowering.rebuild import rebuild
 from targets import HardwareModel
 
@@ -28,19 +28,15 @@ def fuse_attention(graph: Graph, hardware: HardwareModel) -> Graph:
     """An equal graph in which attention on a CPU is one operation, with the transposes around it."""
     if hardware.gpu is not None:
         return graph
-    readers = graph.consumers()
-    returned = set(graph.output_values())
-
-    def read_once(value: Value) -> bool:
-        return len(readers.get(value, ())) == 1 and value not in returned
+    private = read_once(graph)
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         found = None
         if node.op == "matmul" and node.output.dtype == "float32":
             both = tuple(_Both(old, new) for old, new in zip(node.inputs, inputs, strict=True))
-            found = _attention(builder, node.output.shape, both, read_once, hardware.lanes)
+            found = _attention(builder, node.output.shape, both, private, hardware.lanes)
         elif node.op == "transpose":
-            found = _transposed(builder, _Both(node.inputs[0], inputs[0]), node, read_once)
+            found = _transposed(builder, _Both(node.inputs[0], inputs[0]), node, private)
         return builder.copy(node, inputs) if found is None else found
 
     return rebuild(graph, rule)

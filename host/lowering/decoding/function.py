@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 
-from host.lowering.expressions.math import exp_of_nonpositive, number, tanh
+from host.lowering.expressions.math import exp_below, number, tanh
 from host.lowering.graph import Node
+from host.lowering.script import function_of_script
 
 BLOCK = "cached_attention"
 # Positions of a vector of keys.
@@ -74,14 +74,10 @@ def cached_attention_function(node: Node) -> tirx.PrimFunc:
     """The function of a "cached_attention" node: query, key, value, position, both caches, the result."""
     shape: CacheShape = node.attrs["extents"]
 
-    def power(score: Any, largest: Any) -> Any:
-        return exp_of_nonpositive(score - largest)
-
     def capped(score: Any) -> Any:
         return tanh(score * number(1.0 / shape.cap)) * number(shape.cap)
 
-    extra = {"T": tvm.script.tirx, "power": power, "capped": capped}
-    return tvm.script.from_source(_text(shape), extra_vars=extra).with_attr("tirx.noalias", True)
+    return function_of_script(_text(shape), power=exp_below, capped=capped)
 
 
 def _text(shape: CacheShape) -> str:

@@ -133,6 +133,11 @@ def exp_of_nonpositive(x: Expression) -> Expression:
     return bind(x, bounded)
 
 
+def exp_below(x: Expression, largest: Expression) -> Expression:
+    """E to the x - `largest`, of which no `x` is above: one element of a softmax before it is divided."""
+    return exp_of_nonpositive(x - largest)
+
+
 def _odd_rational(x: Expression, bound: float, p: Sequence[float], q: Sequence[float]) -> Expression:
     def ratio(b: Expression) -> Expression:
         return bind(b * b, lambda u: b * _polynomial(p, u) / _polynomial(q, u))

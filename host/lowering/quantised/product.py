@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from host.lowering.graph import Node
 from host.lowering.quantised import layout as stored
 from host.lowering.quantised.groups import GroupTexts
 from host.lowering.quantised.layout import WeightLayout
+from host.lowering.script import function_of_script
 
 # Blocks that the rule knows.
 LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
@@ -62,8 +62,7 @@ def product_function(node: Node) -> tirx.PrimFunc:
         # Of the two bytes: the low one is from -128 to 127.
         return (number + 128) >> 8
 
-    extra = {"T": tvm.script.tirx, "magnitude": magnitude, "as_float": as_float, "whole": whole, "high": high}
-    return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)
+    return function_of_script(text, magnitude=magnitude, as_float=as_float, whole=whole, high=high)
 
 
 def element_text(layout: WeightLayout, step: str, index: str) -> str:

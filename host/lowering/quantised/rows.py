@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tvm
 from tvm import tirx
 
 from host.lowering.graph import Node
 from host.lowering.quantised.groups import GroupTexts
 from host.lowering.quantised.product import element_text
+from host.lowering.script import function_of_script
 
 ROWS = "rows"
 
@@ -39,5 +39,4 @@ def function(
             vt, vg, vk = T.axis.remap("SSS", [t, g, k])
             output[vt, vg * {group} + vk] = {value}
 """
-    extra = {"T": tvm.script.tirx}
-    return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)
+    return function_of_script(text)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from host.lowering.expressions import math
 from host.lowering.graph import Node
 from host.lowering.recurrent.cells import Cell, Phase, PhaseInputs
+from host.lowering.script import function_of_script
 
 _BINARY = {
     "add": tirx.Add,
@@ -86,8 +86,7 @@ def recurrent_function(node: Node) -> tirx.PrimFunc:
         for number, phase in enumerate(cell.phases)
         for name in phase.makes
     }
-    extra = {"T": tvm.script.tirx, **compute}
-    return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)
+    return function_of_script(text, **compute)
 
 
 def _computed(cell: Cell, number: int, result: str) -> Any:

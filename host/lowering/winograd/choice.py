@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from host.lowering.winograd.transforms import TILES, Transform
-from targets import HardwareModel, MemoryLevel
+from targets import HardwareModel
 
 # Share of the peak that the products reach, from measured kernels: operands of the transformed ones do not
 # stay in the first level.
@@ -71,7 +71,7 @@ def winograd_seconds(shape: Shape, outputs: int, hardware: HardwareModel) -> flo
     cycles += tiles * blocks * output_cycles(transform, shape.lanes, hardware)
     seconds = products / _WINOGRAD_EFFICIENCY + cycles / hardware.frequency_hz
     transformed = 4 * elements * tiles * shape.channels_in
-    seconds += 2 * transformed / _holding(hardware.levels, transformed).bandwidth_bytes_per_s
+    seconds += 2 * transformed / hardware.level_of(transformed).bandwidth_bytes_per_s
     return _with_weights(seconds, shape, hardware)
 
 
@@ -121,10 +121,3 @@ def _with_weights(seconds: float, shape: Shape, hardware: HardwareModel) -> floa
     """The time of the whole: not less than reading the weights, which earlier layers have displaced."""
     size = 36 * shape.channels_in * shape.channels_out
     return max(seconds, size / hardware.levels[-1].bandwidth_bytes_per_s)
-
-
-def _holding(levels: tuple[MemoryLevel, ...], size_bytes: float) -> MemoryLevel:
-    for level in levels:
-        if level.size_bytes and size_bytes <= 0.75 * level.size_bytes:
-            return level
-    return levels[-1]

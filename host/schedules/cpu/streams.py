@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Stage
 from targets import HardwareModel
 
@@ -40,7 +39,7 @@ def stage_seconds(stage: Stage, hardware: HardwareModel, cycles: float, strip: i
     seconds = cycles / hardware.frequency_hz
     for access in (*stage.reads, stage.write):
         size = min(access.elements, stage.points) * access.element_bytes
-        level = resident_level(hardware.levels, size)
+        level = hardware.level_of(size)
         wasted = 1.0
         last = access.strides[len(stage.axes) - 1]
         if abs(last) > 1 and not strip:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from host.schedules.workload import Access
-from targets import MemoryLevel
 
 
 @dataclass(frozen=True)
@@ -110,11 +109,3 @@ def traffic_bytes(
                 moved *= loop.trips
         total += max(moved, sizes[0][position]) * (factors[position] if factors and fitting else 1.0)
     return total
-
-
-def resident_level(levels: tuple[MemoryLevel, ...], size_bytes: float) -> MemoryLevel:
-    """The innermost level that holds a buffer of this size."""
-    for level in levels:
-        if level.size_bytes and size_bytes <= 0.75 * level.size_bytes:
-            return level
-    return levels[-1]

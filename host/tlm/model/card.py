@@ -144,13 +144,3 @@ def read_weights(folder: Path, vocabulary: Vocabulary) -> tuple[bytes, Card]:
     if hashlib.sha256(data).hexdigest() != card.weights:
         raise TlmError(f"{path}: the weights do not match {CARD}; copy both files of the model again")
     return data, card
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file completely or not at all."""
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import TlmError
+from host.files import write_whole
 from host.model import DeviceProfile
 from host.places import data_root
 from host.records.store import profile_data
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, SCHEMA, read_card, read_weights, write_whole
+from host.tlm.model.card import CARD, SCHEMA, read_card, read_weights
 
 CURRENT, BELONGS = "current", "belongs.json"
 SHIPPED = Path(__file__).parents[1] / "weights"

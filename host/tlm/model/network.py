@@ -16,8 +16,9 @@ from safetensors.torch import save as save_tensors
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from host.errors import TlmError
+from host.files import write_whole
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, SCHEMA, WEIGHTS, Card, Size, extended, read_weights, write_whole
+from host.tlm.model.card import CARD, SCHEMA, WEIGHTS, Card, Size, extended, read_weights
 
 _LARGEST_PARAMETERS = 8_000_000
 # Rows by token. The output layer is the same matrix, so that it is written once.

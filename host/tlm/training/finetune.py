@@ -22,9 +22,10 @@ from typing import Any
 import torch
 
 from host.errors import EdgeError, TlmError
+from host.files import write_whole
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model import checkpoints
-from host.tlm.model.card import Card, write_whole
+from host.tlm.model.card import Card
 from host.tlm.model.network import load_model, save_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example, content_of, example_from

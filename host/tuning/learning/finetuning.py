@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from host.closing import Closing
-from host.errors import EdgeError, TlmError
+from host.errors import EdgeError, TlmError, one_line
 from host.model import DeviceProfile
 from host.records import Record
 from host.tuning.background import LOW_PRIORITY
@@ -158,8 +158,9 @@ class FinetuneJob:
         Raises:
             TlmError: it failed or was cancelled.
         """
+        from host.files import write_whole
         from host.schedules.design import DesignSpace
-        from host.tlm.model.card import read_card, write_whole
+        from host.tlm.model.card import read_card
         from host.tlm.proposer import Tlm
         from host.tlm.training.finetune import read_result
 
@@ -273,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             run_job(Path(jobs.get()), lambda step: answer({"done": step.done, "total": step.total}))
         except EdgeError as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
         answer({"error": reason})
 
 

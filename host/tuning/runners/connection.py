@@ -103,8 +103,8 @@ class BoardConnection(Protocol):
         """Close the session, and the connection unless the caller keeps it."""
 
 
-class DeviceConnection:
-    """A device reached by a transport.
+class HeldDevice:
+    """A device that is connected when it is needed, and again where it was lost.
 
     Args:
         name: the user's name for it.
@@ -130,10 +130,6 @@ class DeviceConnection:
         self._profile = profile
         self._connect = connect
         self._keep = keep
-        self._open = ExitStack()
-        self._runner: KernelRunner | None = None
-        self._variants: VariantRunner | None = None
-        self._variants_open = ExitStack()
         self._lost = False
 
     def connect(self) -> None:
@@ -143,6 +139,52 @@ class DeviceConnection:
             self._lost = False
             if cut is not None:
                 self.device.replace(cut)
+
+    def drop(self) -> str:
+        """See `BoardConnection.drop`."""
+        broken = self._all_open()
+        self._lost = True
+        # What it says on closing is of the same loss.
+        try:
+            broken.close()
+            if self.device is not None:
+                self.device.close()
+        except (DeviceError, OSError, RuntimeError) as error:
+            return f"{self.name}: closing what was lost: {error}"
+        return ""
+
+    def abort(self) -> None:
+        """See `BoardConnection.abort`: without its agent, every command under way fails."""
+        if self.device is not None:
+            self.device.agent.stop()
+
+    def close(self) -> None:
+        """See `BoardConnection.close`."""
+        self._all_open().close()
+        if self.device is not None and not self._keep:
+            self.device.close()
+
+    def _all_open(self) -> ExitStack:
+        """What is open on the board; it begins anew when it is needed again."""
+        return ExitStack()
+
+
+class DeviceConnection(HeldDevice):
+    """A device reached by a transport; see `HeldDevice`."""
+
+    def __init__(
+        self,
+        name: str,
+        profile: DeviceProfile,
+        connect: Callable[[], Device],
+        device: Device | None = None,
+        keep: bool = False,
+    ) -> None:
+        super().__init__(name, profile, connect, device, keep)
+        self._open = ExitStack()
+        self._runner: KernelRunner | None = None
+        self._variants: VariantRunner | None = None
+        self._variants_open = ExitStack()
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
@@ -199,32 +241,8 @@ class DeviceConnection:
             self._variants_open = opened.pop_all()
         return self._variants
 
-    def drop(self) -> str:
-        """See `BoardConnection.drop`."""
-        broken = self._all_open()
-        self._lost = True
-        # What it says on closing is of the same loss.
-        try:
-            broken.close()
-            if self.device is not None:
-                self.device.close()
-        except (DeviceError, OSError, RuntimeError) as error:
-            return f"{self.name}: closing what was lost: {error}"
-        return ""
-
-    def abort(self) -> None:
-        """See `BoardConnection.abort`: without its agent, every command under way fails."""
-        if self.device is not None:
-            self.device.agent.stop()
-
-    def close(self) -> None:
-        """See `BoardConnection.close`."""
-        self._all_open().close()
-        if self.device is not None and not self._keep:
-            self.device.close()
-
     def _all_open(self) -> ExitStack:
-        """What is open on the board; the connection itself begins anew."""
+        """See `HeldDevice`."""
         self._runner = self._variants = None
         every = ExitStack()
         every.push(self._variants_open)

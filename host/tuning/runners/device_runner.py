@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from host.errors import BuildError, ScheduleError
+from host.errors import BuildError, ScheduleError, one_line
 from host.execution import Engine, LocalEngine
 from host.model import Candidate, DeviceProfile
 from host.tuning.runners.building import ProgramBuilder
@@ -17,7 +17,6 @@ from host.tuning.runners.pool import WorkerPool
 from host.tuning.runners.reconnect import ReconnectPolicy
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.runners.speeds import BoardSpeeds
-from host.tuning.runners.worker import one_line
 from host.tuning.tasks import TuningTask
 
 if TYPE_CHECKING:

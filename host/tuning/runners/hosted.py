@@ -15,7 +15,13 @@ from host.execution import Actor, HostLost
 from host.model import DeviceProfile, Measurement
 from host.transport.hosted import HostedBoard
 from host.transport.wire import DisconnectedError
-from host.tuning.runners.connection import Arguments, DeviceConnection, ReferenceModel, arguments_of
+from host.tuning.runners.connection import (
+    Arguments,
+    DeviceConnection,
+    HeldDevice,
+    ReferenceModel,
+    arguments_of,
+)
 from host.tuning.tasks import TuningTask
 
 if TYPE_CHECKING:
@@ -90,19 +96,11 @@ def _not_here() -> Device:
     raise DeviceError("it is the command that connects again")
 
 
-class HostedConnection:
-    """A `host.tuning.runners.connection.BoardConnection` to a board of another host.
+class HostedConnection(HeldDevice):
+    """A `host.tuning.runners.connection.BoardConnection` to a board of another host; see `HeldDevice`.
 
     Args:
-        name: the user's name for it.
-        profile: that programs are made for.
         actor: of its `MeasuringBoard`.
-        connect: connects to it.
-        device: connected already; None connects when needed.
-        keep: leave the connection open at the end, for the caller, who closes it.
-
-    Attributes:
-        device: the present connection; None where there is none.
     """
 
     def __init__(
@@ -114,23 +112,15 @@ class HostedConnection:
         device: Device | None = None,
         keep: bool = False,
     ) -> None:
-        self.name = name
-        self.device = device
-        self._profile = profile
+        super().__init__(name, profile, connect, device, keep)
         self._actor = actor
-        self._connect = connect
-        self._keep = keep
-        self._lost = False
         self._used: Device | None = None
         self._kept_models: set[Path] = set()
 
     def connect(self) -> None:
         """See `BoardConnection.connect`."""
-        if self.device is None or self._lost:
-            cut, self.device = self.device, self._connect()
-            self._lost = False
-            if cut is not None:
-                self.device.replace(cut)
+        super().connect()
+        assert self.device is not None
         if self._used is not self.device:
             self._call("use", self.device.agent.number, self._profile)  # type: ignore[attr-defined]
             self._used = self.device
@@ -156,25 +146,10 @@ class HostedConnection:
         found: VariantMeasurement = self._call("measure_variants", number, key, contents)
         return found
 
-    def drop(self) -> str:
-        """See `BoardConnection.drop`."""
-        self._lost, self._used = True, None
-        try:
-            if self.device is not None:
-                self.device.close()
-        except (DeviceError, OSError, RuntimeError) as error:
-            return f"{self.name}: closing what was lost: {error}"
-        return ""
-
-    def abort(self) -> None:
-        """See `BoardConnection.abort`."""
-        if self.device is not None:
-            self.device.agent.stop()
-
-    def close(self) -> None:
-        """See `BoardConnection.close`."""
-        if self.device is not None and not self._keep:
-            self.device.close()
+    def _all_open(self) -> contextlib.ExitStack:
+        """See `HeldDevice`: the board's host begins anew."""
+        self._used = None
+        return contextlib.ExitStack()
 
     def _number(self) -> int:
         self.connect()

@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from host.errors import DeviceError
+from host.errors import DeviceError, one_line
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
 from host.tuning.runners.method import KernelsAlone, MeasuringMethod
 from host.tuning.runners.reconnect import ReconnectPolicy, boards_lost_error
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.runners.speeds import BoardSpeeds
-from host.tuning.runners.worker import POLL_S, Worker, one_line
+from host.tuning.runners.worker import POLL_S, Worker
 from host.tuning.tasks import TuningTask
 
 # Seconds that a board may take to end what it is doing, and again after it was cut off.

@@ -22,7 +22,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from host.errors import BuildError, DeviceBusy, DeviceError, MeasureError, ScheduleError, SessionLost
+from host.errors import (
+    BuildError,
+    DeviceBusy,
+    DeviceError,
+    MeasureError,
+    ScheduleError,
+    SessionLost,
+    one_line,
+)
 from host.execution import HostLost
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
@@ -325,8 +333,3 @@ def _removed(prepared: Future[Sequence[Path]]) -> None:
     if not prepared.cancelled() and prepared.exception() is None:
         for path in prepared.result():
             path.unlink(missing_ok=True)
-
-
-def one_line(error: Exception) -> str:
-    """A message without line breaks."""
-    return " ".join(str(error).split())

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from sdk.report.compared import headline
 from sdk.report.drawing.elements import Element, add, shortened, text, width_of
-from sdk.text import simulation, without_host_paths
+from sdk.text import without_host_paths
 
 if TYPE_CHECKING:
     from host.deploy import DeployResult
@@ -34,9 +34,9 @@ def share_picture(result: DeployResult) -> str:
     add(root, "rect", width=WIDTH, height=HEIGHT, fill=_PAPER)
     _line(root, 104, result.name, 52, _INK, "bold")
     _line(root, 152, f"{result.device}: {result.machine.cpu_name}", 26, _FAINT)
-    simulated = simulation(result.device, result.emulated)
+    simulated = result.timing.banner
     y = _wrapped(root, 216, simulated or headline(result), 34, _BAD if simulated else _INK)
-    if not result.emulated:
+    if result.timing.decides:
         _engines(root, result, y + 24)
     _line(root, HEIGHT - 36, f"EdgeTLM {result.versions.get('edgetlm', '')}   {result.date}", 20, _FAINT)
     return ElementTree.tostring(root, encoding="unicode") + "\n"

@@ -10,6 +10,7 @@ import pytest
 
 from host import bundle
 from host.devices import Registry
+from host.model import EMULATOR
 from host.transport import connect
 from tests.integration.boards.cli import deployed, sdk
 from tests.integration.small_models import convnet
@@ -51,7 +52,7 @@ def test_every_kind_of_processor_gives_the_same_numbers(
     directory = tmp_path / "net"
     manifest = bundle.load(directory)
     with connect("board") as device:
-        assert device.emulated
+        assert device.timing == EMULATOR
         assert Registry().get("board").board == board
         with device.open_session("tvm") as session:
             session.load(directory)

@@ -14,12 +14,13 @@ import tvm_ffi
 
 from benchmarks.operators.comparison import relative_error
 from benchmarks.operators.configurations import CLASSES, OPERATORS, Operator, select
-from benchmarks.operators.figures import geomean, ratios, summary
+from benchmarks.operators.figures import ratios, summary
 from benchmarks.operators.library import layout_share
 from benchmarks.operators.others import OTHERS
 from benchmarks.operators.rank import Ranking, per_class, spearman
 from benchmarks.operators.subject import make_model
 from host.schedules import space_for
+from host.statistics import geometric_mean
 from research.baselines.own_space import decisions_of, mutated, program_of
 from tests.unit.schedules import functions as fn
 
@@ -130,7 +131,7 @@ def test_summary_over_operators() -> None:
     assert figures["worst"] == {"gensor/library": ["a", 0.5]}
     assert figures["classes"]["gensor/library"]["matmul"] == pytest.approx(2.0)
     assert figures["construct"] == {"gensor": {"max_s": 0.4, "geomean_s": pytest.approx(0.2)}}
-    assert geomean([4.0]) == pytest.approx(4.0)
+    assert geometric_mean([4.0]) == pytest.approx(4.0)
 
 
 def test_errors_are_relative_to_the_largest_value() -> None:

@@ -13,7 +13,6 @@ import pytest
 from host.compare.comparison import ComparisonSettings, compare_variants
 from host.compare.entrants import Entrant
 from host.compare.selection import require_sensor
-from host.compare.timing_policy import TimingPolicy
 from host.errors import EngineError, MeasureError, UserError
 from host.model import GoldenCase, Signature, Start, TensorSpec
 from host.progress import Silence, StageClock
@@ -78,7 +77,7 @@ def held(device: Device, names: tuple[str, ...], **options: Any) -> tuple[Any, N
         GOLDEN,
         [GOLDEN[0].inputs],
         StageClock(notes),
-        TimingPolicy(6, decides=True),
+        rounds=6,
         **options,
     )
     return compare_variants(settings, variants(*names)), notes

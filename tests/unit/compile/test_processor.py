@@ -17,7 +17,7 @@ from host.compile.processor import gpu_profile, profile_for_processor, why_no_gp
 from host.compile.variants import compiled_for_gpu
 from host.deploy.deployment import compile_bundle
 from host.errors import UserError
-from host.model import DeviceProfile
+from host.model import BOARD, EMULATOR, DeviceProfile
 from host.options import CompileOptions
 from targets import board_for, declared
 from tests.integration.small_models import convnet
@@ -85,7 +85,7 @@ def test_an_emulator_does_not_choose_between_processors(tmp_path: Path) -> None:
     options = CompileOptions(model=convnet(tmp_path / "model.onnx"))
     board = profile("jetson_orin_nano", cuda="12.6")
     builder = BundleBuilder(ModelCompiler(options, board, tmp_path, clock))
-    assert compiled_for_gpu(builder, SimpleNamespace(), timed=False) is None  # type: ignore[arg-type]
+    assert compiled_for_gpu(builder, SimpleNamespace(), timing=EMULATOR) is None  # type: ignore[arg-type]
     (reason,) = said
     assert reason.startswith("the GPU is left out: an emulator's times")
 
@@ -122,5 +122,5 @@ def test_the_gpu_is_no_variant_of_a_model_in_bfloat16(tmp_path: Path) -> None:
     options = CompileOptions(model=convnet(tmp_path / "model.onnx"), dtype="bf16")
     board = profile("jetson_orin_nano", cuda="12.6")
     builder = BundleBuilder(ModelCompiler(options, board, tmp_path, clock))
-    assert compiled_for_gpu(builder, SimpleNamespace(), timed=True) is None  # type: ignore[arg-type]
+    assert compiled_for_gpu(builder, SimpleNamespace(), timing=BOARD) is None  # type: ignore[arg-type]
     assert said == ["the GPU is left out: --dtype bf16 is for the CPU"]

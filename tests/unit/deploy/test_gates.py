@@ -11,7 +11,7 @@ from host.deploy import fleet
 from host.deploy.gates import judged
 from host.deploy.result import DeployResult
 from host.errors import UserError
-from host.model import Energy
+from host.model import EMULATOR, Energy
 from host.options import DeployOptions
 from host.progress import Silence, StageClock
 from host.tuning.runners.reach import Reach
@@ -72,7 +72,7 @@ def test_what_cannot_be_known_meets_no_limit() -> None:
     unavailable = _with_energy(one, Energy("unavailable", None, None, "no sensor"))
     assert _verdict(unavailable, max_energy_mj=1e9) == (False, None, "energy is unavailable (no sensor)")
     assert _verdict(replace(one, ratios={}), min_speedup=0.1)[:2] == (False, None)
-    emulated = replace(one, emulated=True)
+    emulated = replace(one, timing=EMULATOR)
     assert _verdict(emulated, max_latency_ms=1e9)[:2] == (False, None)
     assert _verdict(emulated, min_speedup=0.1)[:2] == (False, None)
     library = replace(one, choice=replace(one.choice, backend="onnxruntime", why="it is faster"))

@@ -9,6 +9,7 @@ import pytest
 from host.devices import DeviceEntry, Registry, resolve
 from host.devices.entry import parse_address
 from host.errors import UnknownDeviceError, UserError
+from host.model import BOARD, EMULATOR, SIMULATION
 
 ORIN = DeviceEntry(
     "orin", "ssh", "10.0.0.7", "me", 2222, "jetson_orin_nano", ("kitchen", "fast"), {"identity": '/a "b"/é'}
@@ -52,6 +53,24 @@ def test_a_family_is_the_one_device_of_it(registry):
     registry.add(DeviceEntry("nano", "ssh", "nano", board="jetson_nano"))
     with pytest.raises(UserError, match=r"nano \(jetson_nano\), orin \(jetson_orin_nano\); choose one"):
         registry.find("jetson")
+
+
+def test_what_times_are_worth_is_known_by_how_a_device_is_reached(registry):
+    """Its name says nothing: a simulated board may be registered under any."""
+    registry.add(DeviceEntry("desk", "replay", options={"file": "board.toml"}))
+    registry.add(DeviceEntry("box", "emulated", options={"folder": "box"}))
+    registry.add(DeviceEntry("vm", "ssh", "127.0.0.1", options={"machine": "vm"}))
+    worth = {
+        name: registry.find(name).timing for name in ("local", "orin", "desk", "replay:b.toml", "box", "vm")
+    }
+    assert worth == {
+        "local": BOARD,
+        "orin": BOARD,
+        "desk": SIMULATION,
+        "replay:b.toml": SIMULATION,
+        "box": EMULATOR,
+        "vm": EMULATOR,
+    }
 
 
 def test_names_tags_and_families_resolve_in_order_and_once(registry):

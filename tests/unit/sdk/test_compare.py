@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.deploy import DeployResult
+from host.model import EMULATOR
 from sdk.cli.main import main
 from sdk.cli.management.report import print_comparison
 from sdk.report.compare import BETTER, SAME, UNJUDGED, WORSE, Change, Comparison, compare
@@ -202,8 +203,8 @@ def test_different_models_are_never_judged(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_an_emulators_time_is_not_judged_but_its_instructions_are() -> None:
-    before = side(engine(2.0, 0.01, 1), emulated=True, instructions=1e6)
-    comparison = compare(before, side(engine(9.0, 0.01, 2), emulated=True, instructions=1.1e6))
+    before = side(engine(2.0, 0.01, 1), timing=EMULATOR, instructions=1e6)
+    comparison = compare(before, side(engine(9.0, 0.01, 2), timing=EMULATOR, instructions=1.1e6))
     assert change(comparison, "latency").verdict == UNJUDGED
     assert change(comparison, "instructions").verdict == WORSE
 
@@ -296,7 +297,7 @@ def test_the_figures_of_one_result_are_shown(tmp_path: Path, capsys: pytest.Capt
     assert main(["report", "show", str(path)]) == 0
     said = capsys.readouterr().out
     assert "latency" in said and "1000 B" in said and "None" not in said
-    path.write_text(json.dumps(deploy_json(replace(measured(2.0, 1), emulated=True))))
+    path.write_text(json.dumps(deploy_json(replace(measured(2.0, 1), timing=EMULATOR))))
     assert main(["report", "show", str(path), "-o", "json"]) == 0
     [latency, *_] = json.loads(capsys.readouterr().out)
     assert latency["value"] is None and latency["remark"] == "the device is emulated"

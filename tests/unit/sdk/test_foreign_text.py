@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from host.bundle import writing
 from host.devices import notes
 from host.errors import DeviceError
+from host.files import writing
 from host.records import RecordOrigin, RecordStore
 from sdk.cli import main as main_module
 from sdk.cli import printing

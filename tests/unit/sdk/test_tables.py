@@ -13,6 +13,7 @@ import pytest
 import sdk
 from host.deploy.fleet import Installed
 from host.errors import UserError
+from host.model import EMULATOR
 from host.table import Table
 from sdk.fleet import FleetDeployment
 from sdk.model import Deployment
@@ -39,7 +40,7 @@ def test_a_deployment_shows_its_engines_and_kernels() -> None:
 
 
 def test_times_of_an_emulated_device_are_not_shown() -> None:
-    page = replace(result(), emulated=True)._repr_html_()
+    page = replace(result(), timing=EMULATOR)._repr_html_()
     assert "the device is emulated" in page and "2.88" not in page
 
 

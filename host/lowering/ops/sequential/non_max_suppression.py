@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 
-import tvm
 from tvm import tirx
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.reader.call import OperatorCall
+from host.lowering.script import buffer_text, function_of_script
 from host.lowering.spec import OpSpec
 
 OPERATION = "non_max_suppression"
@@ -37,13 +37,12 @@ def _read(builder: Builder, call: OperatorCall) -> Value:
 
 def suppression_function(node: Node) -> tirx.PrimFunc:
     """The function of a "non_max_suppression" node; arguments are its inputs and then its output."""
-    text = _text(node)
-    return tvm.script.from_source(text, extra_vars={"T": tvm.script.tirx}).with_attr("tirx.noalias", True)
+    return function_of_script(_text(node))
 
 
 def _text(node: Node) -> str:
     """TVMScript of the function: boxes are taken by score; each takes those out that it covers."""
-    boxes, scores, most, overlap, least = (_buffer(value) for value in node.inputs)
+    boxes, scores, most, overlap, least = (buffer_text(value) for value in node.inputs)
     batch, classes, count = node.inputs[1].shape
     rows, dtype = node.output.shape[0], node.inputs[0].dtype
     low, high = (part.replace("{two}", f"T.{dtype}(2)") for part in _CORNERS[node.attrs["centred"]])
@@ -57,7 +56,7 @@ def _text(node: Node) -> str:
 @T.prim_func(s_tir=True, private=True)
 def function(
     boxes: {boxes}, scores: {scores}, most: {most}, overlap: {overlap}, least: {least},
-    result: {_buffer(node.output)},
+    result: {buffer_text(node.output)},
 ) -> None:
     with T.sblock("suppress"):
         left = T.sblock_alloc_buffer(({count},), "int32")
@@ -100,11 +99,6 @@ def function(
                 for k in range(3):
                     result[r, k] = T.int64(-1)
 """
-
-
-def _buffer(value: Value) -> str:
-    sizes = ", ".join(map(str, value.shape))
-    return f'T.Buffer(({sizes},), "{value.dtype}")'
 
 
 SPECS: tuple[OpSpec, ...] = (

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 
-import tvm
 from tvm import tirx
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.reader.call import OperatorCall
+from host.lowering.script import buffer_text, function_of_script
 from host.lowering.spec import OpSpec
 
 OPERATION = "tree_ensemble"
@@ -40,13 +40,12 @@ def _read(builder: Builder, call: OperatorCall) -> Value:
 
 def tree_function(node: Node) -> tirx.PrimFunc:
     """The function of a "tree_ensemble" node; arguments are its inputs and then its output."""
-    text = _text(node)
-    return tvm.script.from_source(text, extra_vars={"T": tvm.script.tirx}).with_attr("tirx.noalias", True)
+    return function_of_script(_text(node))
 
 
 def _text(node: Node) -> str:
     """TVMScript of the function."""
-    data, feature, threshold, mode, yes, no, missing, roots, leaves = (_buffer(v) for v in node.inputs)
+    data, feature, threshold, mode, yes, no, missing, roots, leaves = (buffer_text(v) for v in node.inputs)
     rows, outputs = node.output.shape
     nodes, trees = node.inputs[1].shape[0] - node.inputs[8].shape[0], node.inputs[7].shape[0]
     dtype = node.output.dtype
@@ -56,7 +55,7 @@ def _text(node: Node) -> str:
 @T.prim_func(s_tir=True, private=True)
 def function(
     data: {data}, feature: {feature}, threshold: {threshold}, mode: {mode}, yes: {yes}, no: {no},
-    missing: {missing}, root: {roots}, leaf: {leaves}, result: {_buffer(node.output)},
+    missing: {missing}, root: {roots}, leaf: {leaves}, result: {buffer_text(node.output)},
 ) -> None:
     for n in range({rows}):
         with T.sblock("walk"):
@@ -84,11 +83,6 @@ def _taken(node: Node) -> str:
     if node.attrs["missing"]:
         taken = f"({taken}) or (missing[place[0]] != 0 and T.isnan(value[0]))"
     return taken
-
-
-def _buffer(value: Value) -> str:
-    sizes = ", ".join(map(str, value.shape))
-    return f'T.Buffer(({sizes},), "{value.dtype}")'
 
 
 SPECS: tuple[OpSpec, ...] = (OpSpec(OPERATION, read={f"edgetlm.{OPERATION}": _read}, function=tree_function),)

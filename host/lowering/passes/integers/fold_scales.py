@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.graph import Graph, Node, Value, constant, read_once
 from host.lowering.rebuild import rebuild
 
 # fp32 holds whole numbers up to here, and a quotient near them shows whether it is one.
@@ -23,11 +23,7 @@ _LARGEST = float(1 << 22)
 
 def fold_scales(graph: Graph) -> Graph:
     """An equal graph with fewer operations behind products in integers."""
-    readers = graph.consumers()
-    returned = set(graph.output_values())
-
-    def private(value: Value) -> bool:
-        return len(readers.get(value, ())) == 1 and value not in returned
+    private = read_once(graph)
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         result = None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.graph import Graph, Node, Value, constant, read_once
 from host.lowering.passes.integers.fold_scales import saturates
 from host.lowering.rebuild import rebuild
 
@@ -42,11 +42,7 @@ class _Quantised:
 
 def join_bytes(graph: Graph) -> Graph:
     """An equal graph in which bytes are added and multiplied as such."""
-    readers = graph.consumers()
-    returned = set(graph.output_values())
-
-    def private(value: Value) -> bool:
-        return len(readers.get(value, ())) == 1 and value not in returned
+    private = read_once(graph)
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         result = None

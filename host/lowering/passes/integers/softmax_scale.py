@@ -12,7 +12,7 @@ from math import floor
 import numpy as np
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.graph import Graph, Node, Value, constant, read_once
 from host.lowering.rebuild import rebuild
 
 _BYTES = ("int8", "uint8")
@@ -20,11 +20,7 @@ _BYTES = ("int8", "uint8")
 
 def softmax_scale(graph: Graph) -> Graph:
     """The graph with that scale where a softmax of bytes is quantised to bytes."""
-    readers = graph.consumers()
-    returned = set(graph.output_values())
-
-    def private(value: Value) -> bool:
-        return len(readers.get(value, ())) == 1 and value not in returned
+    private = read_once(graph)
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         value = node.inputs[0] if node.op == "quantize" else None

@@ -8,7 +8,6 @@ from host.lowering.attention import function as parts
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.streams import OPERATIONS_PER_CYCLE, elementwise_cycles, shared_seconds
-from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -48,12 +47,12 @@ def attention_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     a_head = operands / heads
     a_block = 4.0 * block * scores.axes[-2].extent
     # Written, read for the maximum and the powers, and read for the result.
-    moved = 4.0 * a_block / resident_level(hardware.levels, a_block).bandwidth_bytes_per_s
-    moved += a_head / resident_level(hardware.levels, a_head + a_block).bandwidth_bytes_per_s
+    moved = 4.0 * a_block / hardware.level_of(a_block).bandwidth_bytes_per_s
+    moved += a_head / hardware.level_of(a_head + a_block).bandwidth_bytes_per_s
     panel = (
         4.0 * values["depth"] * (values["vectors"] * stages[parts.VALUES].write.shape[-1] + values["rows"])
     )
-    level = resident_level(hardware.levels, panel)
+    level = hardware.level_of(panel)
     if level is not hardware.levels[0]:
         moved += (tiles - 1) * values_bytes / heads / level.bandwidth_bytes_per_s
     seconds = max(cycles / hardware.frequency_hz, blocks * moved)
@@ -61,7 +60,7 @@ def attention_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     if threads > 1:
         seconds *= -(-blocks // threads) * threads / blocks
     keys = stages[parts.KEYS].points * _TURNED_CYCLES.on(hardware) / hardware.frequency_hz
-    copied = keys + 2.0 * operands / resident_level(hardware.levels, 2.0 * operands).bandwidth_bytes_per_s
+    copied = keys + 2.0 * operands / hardware.level_of(2.0 * operands).bandwidth_bytes_per_s
     return shared_seconds(seconds, hardware, threads) + shared_seconds(copied, hardware, threads)
 
 

@@ -46,7 +46,7 @@ class Attention(Rule):
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Divisors: of rows, of the vectors of columns and of the elements of values, of both depths."""
-        scores, mixed = stage_of(workload, parts.SCORES), stage_of(workload, parts.MIXED)
+        scores, mixed = workload.stage(parts.SCORES), workload.stage(parts.MIXED)
         rows = scores.axes[-3].extent
         groups = (scores.axes[-2].extent // lanes_of(scores), mixed.axes[-2].extent // lanes_of(mixed))
         depths = (scores.axes[-1].extent, mixed.axes[-1].extent)
@@ -61,8 +61,8 @@ class Attention(Rule):
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Tiles make up blocks, and fit the registers with what they are multiplied with."""
         rows, vectors = values["rows"], values["vectors"]
-        block, depth = block_rows(values), stage_of(workload, parts.MIXED).axes[-1].extent
-        if block > _MOST_BLOCK or stage_of(workload, parts.SCORES).axes[-3].extent % block:
+        block, depth = block_rows(values), workload.stage(parts.MIXED).axes[-1].extent
+        if block > _MOST_BLOCK or workload.stage(parts.SCORES).axes[-3].extent % block:
             return False
         if values["depth"] % values["unroll"] or depth % values["depth"]:
             return False
@@ -75,7 +75,7 @@ class Attention(Rule):
         for name in (parts.KEYS, parts.VALUES, parts.BIAS):
             if name in names:
                 _copy(schedule, schedule.get_sblock(name), threads)
-        scores, mixed = stage_of(workload, parts.SCORES), stage_of(workload, parts.MIXED)
+        scores, mixed = workload.stage(parts.SCORES), workload.stage(parts.MIXED)
         whole = sampler.value("depth") == mixed.axes[-1].extent
         block, element, tile = _tile_result(sampler, mixed)
         depths = {
@@ -105,11 +105,6 @@ class Attention(Rule):
 def block_rows(values: Decisions) -> int:
     """Rows of scores that a block computes: its tiles times the rows of a tile."""
     return values["block"] * values["rows"]
-
-
-def stage_of(workload: Workload, name: str) -> Stage:
-    """The stage of a block."""
-    return next(stage for stage in workload.stages if stage.name == name)
 
 
 def lanes_of(product: Stage) -> int:

@@ -9,7 +9,6 @@ from host.lowering.decoding.function import BLOCK
 from host.schedules.api import CPU, Decisions, Rule, Sampler
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.streams import shared_seconds
-from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -59,7 +58,7 @@ class CachedAttention(Rule):
         steps = 2.0 * rows * positions * size / hardware.lanes
         arithmetic = steps * _STEP_CYCLES.on(hardware) / hardware.fma_per_cycle / hardware.frequency_hz
         kept = 2.0 * heads * positions * size * cache.element_bytes
-        moved = kept / resident_level(hardware.levels, kept).bandwidth_bytes_per_s
+        moved = kept / hardware.level_of(kept).bandwidth_bytes_per_s
         shared = min(threads, heads)
         return shared_seconds(max(arithmetic, moved), hardware, shared)
 

@@ -43,7 +43,7 @@ class Injective(Rule):
         """Inlines producers and vectorises what is left along contiguous memory."""
         schedule = sampler.schedule
         for name in inline_chain(schedule, [stage.name for stage in workload.stages]):
-            stage = next(s for s in workload.stages if s.name == name)
+            stage = workload.stage(name)
             conditional = any(s.kind == "padding" for s in workload.stages)
             self._schedule_output(sampler, stage, _flat(workload, stage), conditional, hardware, threads)
 

@@ -8,7 +8,6 @@ from host.lowering.quantised import product as parts
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.streams import shared_seconds
-from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -53,7 +52,7 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     a tile. Weights come from memory, as a model has more of them than a cache holds, and for the other tiles
     of rows from the cache that holds a panel.
     """
-    dots = next(stage for stage in workload.stages if stage.name == parts.DOTS)
+    dots = workload.stage(parts.DOTS)
     rows, panels, groups, planes, steps, lanes, width = (axis.extent for axis in dots.axes[:7])
     tall, wide = values["rows"], values["vectors"]
     weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
@@ -70,7 +69,7 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     size = panels * groups * group_bytes + _scale_bytes(workload)
     moved = size / hardware.levels[-1].bandwidth_bytes_per_s / _share(hardware, values, group_bytes)
     panel = size // panels * wide
-    moved += (rows // tall - 1) * size / resident_level(hardware.levels, panel).bandwidth_bytes_per_s
+    moved += (rows // tall - 1) * size / hardware.level_of(panel).bandwidth_bytes_per_s
     total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
     burst = wide * values["unroll"] - 1 if values["ahead"] else max(0, wide - _MOST_STREAMS)
     total *= 1.0 + _CROWD.on(hardware) * burst

@@ -49,7 +49,7 @@ class Quantised(Rule):
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Divisors: of the rows, of the panels, and of the groups."""
-        rows, panels, groups = (axis.extent for axis in stage_of(workload, parts.DOTS).axes[:3])
+        rows, panels, groups = (axis.extent for axis in workload.stage(parts.DOTS).axes[:3])
         return {
             "vectors": divisors(panels, _MOST_VECTORS),
             "rows": divisors(rows, _MOST_ROWS),
@@ -69,7 +69,7 @@ class Quantised(Rule):
         layout = layout_of(workload, hardware)
         reads = schedule.get(schedule.get_sblock(parts.DOTS)).reads
         weight = next(one.source for one in reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
-        _round(schedule, stage_of(workload, parts.ROUNDED), threads)
+        _round(schedule, workload.stage(parts.ROUNDED), threads)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
         panel, panel_tile = schedule.split(panel, [None, sampler.sample("vectors")])
@@ -97,14 +97,9 @@ class Quantised(Rule):
         return quantised_seconds(workload, hardware, threads, values)
 
 
-def stage_of(workload: Workload, name: str) -> Stage:
-    """The stage of a block."""
-    return next(stage for stage in workload.stages if stage.name == name)
-
-
 def layout_of(workload: Workload, hardware: HardwareModel) -> WeightLayout:
     """The layout of the weight that the function was written for."""
-    reads = {access.buffer == parts.ROUNDED: access.shape for access in stage_of(workload, parts.DOTS).reads}
+    reads = {access.buffer == parts.ROUNDED: access.shape for access in workload.stage(parts.DOTS).reads}
     (steps, width), vectors = reads[True][-2:], reads[False][-3]
     return WeightLayout.of(4 if vectors < steps else 8, hardware, steps * width)
 

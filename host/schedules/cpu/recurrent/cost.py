@@ -5,7 +5,6 @@ from __future__ import annotations
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.streams import OPERATIONS_PER_CYCLE, elementwise_cycles, shared_seconds
-from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -33,7 +32,7 @@ def recurrent_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     whichever is longer: every step reads all weights once for each tile of rows.
     """
     weights = sum(_weight_bytes(product) for product in products(workload))
-    level = resident_level(hardware.levels, weights)
+    level = hardware.level_of(weights)
     total = 0.0
     for stage in workload.stages:
         if stage.kind != "contraction":

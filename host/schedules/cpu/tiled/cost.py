@@ -25,7 +25,7 @@ from host.schedules.cpu.tiled.roles import (
     unrolled_window,
     uses_of_weights,
 )
-from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, resident_level, traffic_bytes
+from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, traffic_bytes
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
@@ -390,7 +390,7 @@ def _padding_seconds(
     total = 0.0
     for stage in stages:
         size = stage.write.elements * stage.write.element_bytes
-        level = resident_level(hardware.levels, size)
+        level = hardware.level_of(size)
         whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
         moved = 2.0 * footprint_bytes(stage.write, whole) + size
         total += moved / level.bandwidth_bytes_per_s

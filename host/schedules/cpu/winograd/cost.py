@@ -11,7 +11,6 @@ from host.lowering.winograd import TILES
 from host.lowering.winograd.choice import input_cycles, output_cycles, weight_cycles
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.traffic import resident_level
 from host.schedules.cpu.winograd.shape import PAD_COPY, WinogradShape, winograd_shape
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -98,7 +97,7 @@ def _memory_seconds(shape: WinogradShape, hardware: HardwareModel, values: Decis
     blocks = (shape.tiles // tiles) * (shape.blocks // values["vectors"])
     # The taps from which the weights of the next part are made arrive meanwhile.
     taps = 36 * values["depth"] * channels
-    inside = resident_level(hardware.levels, weights + part_input + products + taps)
+    inside = hardware.level_of(weights + part_input + products + taps)
     # Weights of one product stay in the first level from one register tile to the next, or are fetched anew.
     plane = 4 * values["depth"] * (channels + values["rows"])
     fetches = 1 if plane <= 0.75 * hardware.levels[0].size_bytes else tiles // values["rows"]
@@ -106,7 +105,7 @@ def _memory_seconds(shape: WinogradShape, hardware: HardwareModel, values: Decis
     kept = elements * tiles * values["span"] * shape.channels_in
     if shape.strips(values) == 1:
         kept *= shape.batch
-    outside = resident_level(hardware.levels, kept + weights)
+    outside = hardware.level_of(kept + weights)
     near = inside in hardware.levels[:2]
     inside_s = moved / inside.bandwidth_bytes_per_s
     outside_s = blocks * parts * part_input / outside.bandwidth_bytes_per_s
@@ -125,9 +124,9 @@ def _input_seconds(hardware: HardwareModel, shape: WinogradShape, values: Decisi
     tested = 1.0 if values["pad"] == PAD_COPY or not shape.pads else _TESTED.on(hardware)
     seconds = vectors * input_cycles(TILES[shape.outputs], hardware) * tested / hardware.frequency_hz
     made = 4 * shape.size**2 * shape.tiles * shape.channels_in
-    seconds += made / resident_level(hardware.levels, made).bandwidth_bytes_per_s
+    seconds += made / hardware.level_of(made).bandwidth_bytes_per_s
     if values["pad"] == PAD_COPY:
         for stage in shape.pads:
             size = stage.write.elements * stage.write.element_bytes
-            seconds += 3.0 * size / resident_level(hardware.levels, size).bandwidth_bytes_per_s
+            seconds += 3.0 * size / hardware.level_of(size).bandwidth_bytes_per_s
     return seconds

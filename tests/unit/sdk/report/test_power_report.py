@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from host.compare.selection import VariantSelection
-from sdk.cli.printing import print_deployment
+from host.model import EMULATOR
+from sdk.cli.printing import print_deployment, print_profile
 from sdk.model import Deployment
 from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
@@ -134,7 +135,7 @@ def test_an_emulated_device_shows_instructions_and_no_latency(
     ours = whole.contenders["tvm"]
     assert ours.measurement is not None
     counted = replace(ours, measurement=replace(ours.measurement, instructions=12_345_678.0))
-    emulated = replace(whole, emulated=True, contenders={**whole.contenders, "tvm": counted})
+    emulated = replace(whole, timing=EMULATOR, contenders={**whole.contenders, "tvm": counted})
     report = tmp_path / "report.html"
     write_report(emulated, report)
     page = page_in_browser(report, tmp_path / "profile")
@@ -151,5 +152,9 @@ def test_an_emulated_device_shows_instructions_and_no_latency(
     assert 'class="banner" role="note">Simulated board: ' in page
     assert "executed  tvm          12.346 million instructions a run" in printed
     assert "ms (10%" not in printed
+    print_profile(emulated)
+    profiled = capsys.readouterr().out
+    assert "latency   cannot be known: local is emulated" in profiled and "ms (10%" not in profiled
+    assert "executed  tvm          12.346 million instructions a run" in profiled
     figures = deploy_json(emulated)
     assert (figures["emulated"], figures["instructions"]) == (True, 12_345_678.0)

@@ -13,7 +13,7 @@ import pytest
 
 from host.errors import UserError
 from host.manifest import MemoryPart
-from host.model import Energy, Start
+from host.model import EMULATOR, SIMULATION, Energy, Start
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer
 from host.model.text_quality import TextQuality
 from sdk.cli.printing import print_deployment
@@ -178,7 +178,7 @@ def quantisation() -> Quantisation:
 
 def test_a_simulated_board_has_a_banner_and_a_real_one_has_none() -> None:
     assert 'class="banner"' not in render(result())
-    simulated = render(replace(result(), device="replay:pi.toml"))
+    simulated = render(replace(result(), timing=SIMULATION))
     assert 'role="note">Simulated board: all times, power and temperatures are those of a model' in simulated
 
 
@@ -348,7 +348,7 @@ def test_a_picture_for_sharing_lies_beside_the_page(tmp_path: Path) -> None:
     assert '<meta property="og:title" content="&lt;net&gt; on local">' in page
     assert "og:image" not in render(result())
     # What is no machine's gets no figures.
-    write_report(replace(result(), emulated=True), report)
+    write_report(replace(result(), timing=EMULATOR), report)
     picture = (tmp_path / "report.svg").read_text()
     assert "Simulated board" in picture and " ms<" not in picture
     with pytest.raises(UserError, match="name of the picture"):
@@ -375,7 +375,7 @@ def test_a_card_has_what_is_known_of_model_and_device() -> None:
     bare = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render(replace(result(), tasks=()))))
     assert bare == {"device": "2 cores, 1 GiB of memory", "energy of a run": "unavailable"}
     assert deploy_json(replace(result(), tasks=()))["flops"] is None
-    assert "<dt>rate</dt>" not in render(replace(one, emulated=True))
+    assert "<dt>rate</dt>" not in render(replace(one, timing=EMULATOR))
 
 
 def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
@@ -390,5 +390,5 @@ def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
         or f'"{one.signature.inputs[0].name}": ...' in page
     )
     # Nothing is claimed for a simulated board, or where nothing was compared.
-    for other in (replace(one, device="replay:pi.toml"), replace(one, ratios={})):
+    for other in (replace(one, timing=SIMULATION), replace(one, ratios={})):
         assert 'class="headline"' not in render(other)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from host.deploy import DeployResult
+from host.model import EMULATOR
 from host.progress import Silence, StageClock, StageSpan
 from sdk.report.trace import trace_json
 from tests.unit.compare.samples import result
@@ -53,7 +54,7 @@ def test_kernels_follow_one_another_with_all_of_their_calls() -> None:
     slices = events(made, "X", 2)
     assert [(one["ts"], one["dur"]) for one in slices] == [(0.0, 10.0), (10.0, 40.0)]
     assert slices[1]["args"]["calls"] == 2
-    assert not events(replace(made, emulated=True), "X", 2)
+    assert not events(replace(made, timing=EMULATOR), "X", 2)
 
 
 def test_power_is_a_counter_by_engine() -> None:

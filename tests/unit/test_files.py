@@ -14,8 +14,8 @@ import pytest
 
 from host.emulation import rootfs
 from host.errors import DeviceError, UserError
+from host.files import is_sealed, seal
 from host.places import cache_root
-from host.sealed import is_sealed, seal
 
 
 @pytest.fixture

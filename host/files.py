@@ -1,0 +1,114 @@
+"""Files that are written whole or not at all, and known by their content.
+
+A file or folder of the cache is named by what it is made from, and has its digest beside it: the name alone
+says nothing about the bytes that lie there after a full disk, a crash or a bad sector.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from host.errors import DeviceFull
+
+_SUFFIX = ".sha256"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full disk into one clear error.
+
+    Raises:
+        DeviceFull: no space left where `path` is to be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise DeviceFull(f"no space left while writing {path}: free some and run again") from error
+        raise
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A place beside a file to write its content to, which takes the file's place at the end.
+
+    Whatever is raised before leaves the file as it was.
+
+    Args:
+        path: of the file, in a folder that exists.
+
+    Raises:
+        OSError: it cannot take the file's place.
+    """
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file completely or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with written_whole(path) as partial:
+        partial.write_bytes(data)
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(made: Path, kept: Path) -> None:
+    """Move a finished file or folder to its place, its digest first: one without the other counts as missing.
+
+    Raises:
+        OSError: there is no space, or the place cannot be written.
+    """
+    note = made.with_name(made.name + _SUFFIX)
+    note.write_text(_digest(made))
+    note.replace(kept.with_name(kept.name + _SUFFIX))
+    made.replace(kept)
+
+
+def is_sealed(kept: Path) -> bool:
+    """Whether the file or folder is there, byte for byte as it was sealed."""
+    try:
+        return kept.with_name(kept.name + _SUFFIX).read_text() == _digest(kept)
+    except (OSError, ValueError):
+        return False
+
+
+def _digest(path: Path) -> str:
+    return _digest_of_folder(path) if path.is_dir() else file_hash(path)
+
+
+def _digest_of_folder(folder: Path) -> str:
+    """SHA-256 of what lies below a folder: names, kinds, permissions, targets of links and contents."""
+    lines = []
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                content = str(path.readlink())
+            else:
+                content = file_hash(path) if stat.S_ISREG(mode) else ""
+            lines.append(f"{path.relative_to(folder).as_posix()}\0{mode:o}\0{content}\n")
+    return hashlib.sha256("".join(sorted(lines)).encode(errors="surrogateescape")).hexdigest()

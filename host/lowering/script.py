@@ -1,0 +1,27 @@
+"""Functions that are written as text of TVMScript, for what TE cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from host.lowering.graph import Value
+
+
+def function_of_script(text: str, **names: Any) -> tirx.PrimFunc:
+    """The function of a text.
+
+    Args:
+        text: of one function; `T` is TVM's module of TensorIR. No arguments share memory.
+        names: what else the text names.
+    """
+    extra = {"T": tvm.script.tirx, **names}
+    return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)
+
+
+def buffer_text(value: Value) -> str:
+    """How a text writes the buffer of a tensor."""
+    sizes = ", ".join(map(str, value.shape))
+    return f'T.Buffer(({sizes},), "{value.dtype}")'
