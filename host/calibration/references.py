@@ -59,7 +59,7 @@ def measure_references(device: Device, progress: Progress | None = None) -> Refe
         MeasureError: it throttles, or gives no times.
         DeviceError: it went away.
     """
-    if device.emulated:
+    if not device.timing.decides:
         raise UserError(f"{device.name} is emulated: its times say nothing, and cannot drift")
     description = device.describe()
     board = board_of(description, device.name)

@@ -131,7 +131,7 @@ def begin_first_epoch(
         EdgeError: the records cannot be used.
     """
     with BoardEpochs(records) as epochs:
-        if device.emulated or epochs.present(device.place) is not None:
+        if not device.timing.decides or epochs.present(device.place) is not None:
             return None
         return epochs.begin(device.place, device.name, measure_references(device, progress))
 

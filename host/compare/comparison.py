@@ -297,7 +297,7 @@ def _open(
         except (EngineError, SessionLost) as error:
             opened[entrant.key] = replace(result, reason=str(error))
             continue
-        start = session.start if settings.timing.decides else None
+        start = session.start if settings.device.timing.decides else None
         opened[entrant.key] = replace(result, verification=verdict, start=start)
         if verdict.passed or not entrant.must_verify:
             sessions[entrant.key] = session

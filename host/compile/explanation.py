@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from host import bundle
 from host.bundle import TASKS
-from host.compile.static_model import defects_as, one_line
+from host.compile.static_model import defects_as
 from host.compile.stored_tasks.file import StoredTask, stored_task
-from host.errors import ScheduleError
+from host.errors import ScheduleError, one_line
 from host.manifest import Kernel, Manifest
 from host.model import Candidate
 from host.progress import StageClock

@@ -20,6 +20,7 @@ from benchmarks.modelled_boards.choices import (
     random_programs,
 )
 from benchmarks.modelled_boards.figures import ALL, RATIOS, Judged, ratios, shares
+from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.modelled_boards.published import PUBLISHED, compared
 from benchmarks.result_file import Result
 from benchmarks.tables import modelled
@@ -99,7 +100,7 @@ def test_equal_programs_of_several_arms_are_timed_once() -> None:
     generator = random_programs(SPACE, 0)
     first, second = generator[0], next(one for one in generator if one != generator[0])
     timer = _Timer()
-    judge = benchmark.Judge(timer)  # type: ignore[arg-type]
+    judge = Judge(timer)  # type: ignore[arg-type]
     found = judge.seconds(SPACE, {"a": first, "b": second, "c": dict(first)})
     assert found == {"a": 1.0, "b": 2.0, "c": 1.0}
     assert judge.seconds(SPACE, {"d": second}) == {"d": 2.0}
@@ -111,7 +112,7 @@ def test_tasks_that_taught_or_leave_no_choice_are_not_judged() -> None:
     flop = SPACE.task.flops
 
     def judged(taught: set[str], most: float) -> int:
-        return len(benchmark.judged_tasks(tasks, taught, 8, most))  # type: ignore[arg-type]
+        return len(judged_tasks(tasks, taught, 8, most))  # type: ignore[arg-type]
 
     assert judged(set(), 2 * flop) == 1
     assert judged(set(tasks), 2 * flop) == judged(set(), flop / 2) == 0
