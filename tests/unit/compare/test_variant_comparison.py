@@ -14,7 +14,7 @@ from host.compare.comparison import ComparisonSettings, compare_variants
 from host.compare.entrants import Entrant
 from host.compare.selection import require_sensor
 from host.errors import EngineError, MeasureError, UserError
-from host.model import GoldenCase, Signature, Start, TensorSpec
+from host.model import BOARD, GoldenCase, Signature, Start, TensorSpec
 from host.progress import Silence, StageClock
 from tests.unit.compare.power_samples import Board, Session
 
@@ -45,6 +45,7 @@ class Device(Board):
     """A board that opens sessions, with or without a sensor."""
 
     sensed = True
+    timing = BOARD
 
     def sensor(self) -> dict[str, Any]:
         return {"unavailable": None if self.sensed else "no sensor here"}
