@@ -16,7 +16,7 @@ from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import board_of
-from tests.unit.lowering.numeric_types.test_quantised_weights import product
+from tests.unit.lowering.numeric_types.test_quantised_weights import Kind, product
 from tests.unit.schedules import functions as fn
 
 ROWS, COLUMNS, DEPTH, LANES = 6, 16, 32, 4
@@ -62,7 +62,7 @@ def test_a_kernel_counts_what_single_steps_count(tmp_path: Path, monkeypatch: py
 def test_products_of_bytes_are_counted(tmp_path: Path) -> None:
     """The emulator's usual processor has none of the instructions of a Cortex-A76."""
     board = board_of("raspberry_pi_5")
-    model, _ = product(1, COLUMNS, 2 * DEPTH, 4, board)
+    model, _ = product(1, COLUMNS, 2 * DEPTH, Kind(4), board)
     [task] = [one for one in model.tasks if "dense" in one.name]
     space = space_for(task, board.hardware)
     profile = DeviceProfile(board.name, board, board.hardware, 1)

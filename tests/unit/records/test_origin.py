@@ -30,6 +30,7 @@ FULL: dict[str, Any] = {
     "base": "abc",
     "unit_factor": 1.04,
     "measured_in": "model",
+    "epoch": "0123456789abcdef0123456789abcdef",
     "estimate_parts_s": {"total": 1e-3, "compute": 8e-4},
     "pack": {"signer": "anna@desk", "key": "0f", "made_at": "2026-11-24T10:00:00+00:00", "version": "1e"},
 }

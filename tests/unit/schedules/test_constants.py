@@ -15,7 +15,7 @@ from host.schedules.constants import EstimateConstant, as_learned, parameters_of
 from host.schedules.families import installed_rules
 from tests.unit.lowering.attention.test_cached_attention import Case as AttentionCase
 from tests.unit.lowering.attention.test_cached_attention import lowered as lowered_attention
-from tests.unit.lowering.numeric_types.test_quantised_weights import product
+from tests.unit.lowering.numeric_types.test_quantised_weights import Kind, product
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
@@ -51,7 +51,7 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
     elif rule == "quantised":
         on = dot_cases.vnni_board()
         for rows in (1, 8):
-            [task] = [one for one in product(rows, 1024, 512, 4, on)[0].tasks if "dense" in one.name]
+            [task] = [one for one in product(rows, 1024, 512, Kind(4), on)[0].tasks if "dense" in one.name]
             yield space_for(task, on.hardware)
     elif rule == "cached_attention":
         # With many tokens its arithmetic counts, with one the memory that it reads.

@@ -97,4 +97,5 @@ def test_any_convolution_gives_the_same(
         "_MULTIPLICATIONS_PER_COPY": 0,
     }
     with patch.multiple(split_by_region, **free):
-        check(_convolution(weight, **attributes), [data], rtol=1e-4)
+        # Sums of up to 1,024 products of normal numbers, in another order.
+        check(_convolution(weight, **attributes), [data], rtol=1e-4, atol=1e-4)
