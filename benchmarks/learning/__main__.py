@@ -31,6 +31,7 @@ from benchmarks.modelled_boards.figures import Judged, ratios, shares
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.device_profile import profile_of
+from host.errors import UserError
 from host.learned_estimate.estimate import LearnedEstimate
 from host.schedules import DesignSpace
 from host.tlm.model.checkpoints import SHIPPED
@@ -125,6 +126,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tasks = judged_tasks(
             every, {one.program.task for one in known}, options.tasks, 1e6 * options.most_mflop
         )
+        if not tasks:
+            raise UserError(
+                "no task of these models is left to judge: name other models, or raise --most-mflop"
+            )
         learned, model = LearnedEstimate(known), Tlm(options.model)
         judged: dict[int, list[Judged]] = {budget: [] for budget in BUDGETS}
         sizes: dict[str, float] = {}

@@ -86,7 +86,8 @@ def _names_ultralytics(path: Path, names: Sequence[str]) -> bool:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
             return b"ultralytics" in stream.read(_PICKLE_BYTES)
-    # RuntimeError: an entry with a password.
+    # A pickle that cannot be unpacked is refused all the same, as one of torch.save. NotImplementedError: an
+    # entry that is compressed in a way that zipfile does not read. RuntimeError: one with a password.
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError):
         return False
 
