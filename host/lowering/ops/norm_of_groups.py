@@ -1,9 +1,9 @@
 """Norms of groups of channels where channels are last in memory.
 
 A group norm is written as a layer norm of rows, each of which holds some channels at all positions.
-Convolutions have their channels last, where such a row is no run of memory: the mean and the variance are sums
-over the positions first and over the channels of a group then, and the norm itself is arithmetic with a number
-for each channel. Nothing is transposed.
+Convolutions have their channels last, where such a row is no run of memory: mean and variance are sums over
+the positions first and over the channels of a group then, and the norm itself is arithmetic with a number for
+each channel. Nothing is transposed.
 """
 
 from __future__ import annotations
