@@ -31,6 +31,38 @@ def over_rows_of_channels(builder: Builder, x: Value, dims: int, epsilon: float)
     return builder.reshape(norm, x.shape)
 
 
+def behind_norm(builder: Builder, node: Node) -> Value | None:
+    """What follows such a norm element by element, in the norm's own shape and with the view behind it."""
+    if not node.spec.is_elementwise or node.output.size == 1:
+        return None
+    sources = []
+    for value in node.inputs:
+        view = value.producer
+        if value.size == 1:
+            sources.append(builder.reshape(value, ()))
+        elif view is None or view.op != "reshape" or value.shape != node.output.shape:
+            return None
+        else:
+            sources.append(view.inputs[0])
+    shapes = {source.shape for source in sources if source.shape}
+    if len(shapes) != 1 or not any(_from_norm(source) for source in sources):
+        return None
+    inner = builder.one(node.op, sources, shapes.pop(), node.output.dtype, **node.attrs)
+    if inner.producer is not None:
+        # Without the views between them, several operations may be one that has a name.
+        named = (match(builder, inner.producer) for match in builder.operators.recognisers)
+        inner = next((one for one in named if one is not None), inner)
+    return builder.reshape(inner, node.output.shape)
+
+
+def _from_norm(value: Value) -> bool:
+    """Whether a value is such a norm, or follows from one element by element."""
+    node = value.producer
+    while node is not None and node.spec.is_elementwise:
+        node = next((one.producer for one in node.inputs if one.shape == value.shape), None)
+    return node is not None and node.op == "layer_norm" and node.attrs["dims"] > 1
+
+
 def _with_positions_apart(x: Value) -> tuple[int, ...] | None:
     """The shape of `x` with its last dimension as channels of a group and positions, if it joins them."""
     node = x.producer

@@ -13,7 +13,7 @@ from host.lowering.expressions.stage import Element, Expression, Indices, Stage,
 from host.lowering.expressions.whole_vectors import WholeVectors
 from host.lowering.graph import Node, Value, normalise_axis
 from host.lowering.ops.forms import reduced_dims
-from host.lowering.ops.norm_of_groups import over_rows_of_channels, sink_transpose_of_norm
+from host.lowering.ops.norm_of_groups import behind_norm, over_rows_of_channels, sink_transpose_of_norm
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Kind, OpSpec
 
@@ -245,7 +245,7 @@ SPECS: tuple[OpSpec, ...] = (
         Kind.ROW_WISE,
         {"nn.layer_norm": _read_layer_norm},
         _layer_norm,
-        recognise=(_norm, _norm_as_scale_and_shift),
+        recognise=(_norm, _norm_as_scale_and_shift, behind_norm),
         sink_transpose=sink_transpose_of_norm,
     ),
     OpSpec("rms_norm", Kind.ROW_WISE, {"nn.rms_norm": _read_rms_norm}, _rms_norm),

@@ -93,7 +93,9 @@ class Tiled(Rule):
         anchor = workload.anchor_stage
         roles = _roles(anchor, hardware)
         depth = anchor.axes[roles.reduction[-1]].extent
-        padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
+        padding = [stage for stage in workload.stages[: workload.anchor] if stage.kind == "padding"]
+        # What is expensive is computed once for each element, and not for each tap that reads it.
+        peeled = padding and not any(stage.expensive for stage in padding)
         vectors = step_sizes(roles.groups, 8, range(1, 9))
         rows = step_sizes(roles.row_total, 16, _ROWS)
         rows2 = tuple(s for s in (1, 2, 4) if roles.second_total % s == 0)
@@ -106,7 +108,7 @@ class Tiled(Rule):
             "block2": _block_sizes(roles.second_total, rows2),
             "unroll": tuple(s for s in (1, 2, 4, 8) if depth % s == 0),
             "window": (0, 1) if 1 < unrolled_window(anchor, roles) <= 64 else (0,),
-            "pad": (PAD_COPY, PAD_PEEL) if padded else (PAD_COPY,),
+            "pad": (PAD_COPY, PAD_PEEL) if peeled else (PAD_COPY,),
             "fetch": (0, 1) if cold_weights(anchor, roles, hardware) is not None else (0,),
         }
 
