@@ -33,10 +33,17 @@ class Command:
         boards: to measure on.
         shared: URL of the records.
         trials: in all.
+        options: more of the command's.
     """
 
     def __init__(
-        self, cluster: RayCluster, folder: Path, boards: tuple[str, ...], shared: str, trials: int
+        self,
+        cluster: RayCluster,
+        folder: Path,
+        boards: tuple[str, ...],
+        shared: str,
+        trials: int,
+        *options: str,
     ) -> None:
         self._shared = shared
         self._log = folder / f"said-{time.monotonic_ns()}"
@@ -45,7 +52,7 @@ class Command:
             perceptron(model)
         command = [sys.executable, "-m", "sdk.cli", "tune", str(model), "--device", ",".join(boards)]
         command += ["--trials", str(trials), "--threads", "1", "--no-train", "--records", shared]
-        command += ["--engine", cluster.engine]
+        command += ["--engine", cluster.engine, *options]
         environment = {**cluster.environment, **{k: v for k, v in os.environ.items() if k.startswith("XDG_")}}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
@@ -130,7 +137,8 @@ def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
         cluster.kill(number)
     for number in range(3):
         cluster.start(number)
-    again = Command(cluster, tmp_path, boards[:1], shared, trials)
+    # The lease of a command that died in the middle ends by itself, `host.leases.LEASE_S` after its last beat.
+    again = Command(cluster, tmp_path, boards[:1], shared, trials, "--wait", "2m")
     try:
         assert again.ended() == 0, again.said()
     finally:
