@@ -1,4 +1,4 @@
-"""The order of all tests, examples of properties, and what tests share: a key of the host, zig's libraries, a PostgreSQL server."""
+"""The order of all tests and their examples, a key of the host, zig's libraries, a PostgreSQL server."""
 
 from __future__ import annotations
 

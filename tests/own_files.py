@@ -1,8 +1,8 @@
 """Model files that a test has made itself are read in its own process.
 
 The product reads files of unknown origin in a worker, which loads the compiler anew, and runs archives of
-PyTorch in a process that loads PyTorch: seconds for each deployment. What these protect from is for the tests of
-hostile files, of workers and references, and of commands in processes of their own, which have them.
+PyTorch in a process that loads PyTorch: seconds for each deployment. What these protect from is for the tests
+of hostile files, of workers and references, and of commands in processes of their own, which have them.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def _load(
     return replace(model, golden=with_half_spread(model, half))
 
 
-def _torch_here(
-    engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]
-) -> list[list[np.ndarray]]:
+def _torch_here(engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
     """What `host.engines.run_reference` gives, as `device_agent.execute.engines.__main__` does it."""
     runtime = engines.create(engine)
     found = []

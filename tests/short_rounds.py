@@ -1,7 +1,7 @@
 """Whole models are measured in rounds of milliseconds, where a test deploys to this machine.
 
-No test asserts a time, and most of what a small model takes to deploy is rounds of a third of a second for each
-engine. The number of rounds, their order and the bounds of their ratios stay.
+No test asserts a time, and most of what a small model takes to deploy is rounds of a third of a second for
+each engine. The number of rounds, their order and the bounds of their ratios stay.
 `python -m tests.short_rounds ARGUMENTS` is `sdk ARGUMENTS` measured so.
 """
 

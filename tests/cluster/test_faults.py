@@ -149,7 +149,7 @@ def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
     # The last test of this cluster: the other board's host is not needed any more.
     for number in (0, 1):
         cluster.start(number)
-    # The lease of a command that died in the middle ends by itself, `host.leases.LEASE_S` after its last beat.
+    # The lease of a command that died ends by itself, `host.leases.LEASE_S` after its last heartbeat.
     again = Command(cluster, tmp_path, boards[:1], shared, trials, "--wait", "2m")
     try:
         assert again.ended() == 0, again.said()

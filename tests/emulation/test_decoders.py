@@ -25,7 +25,10 @@ BOARDS = {
     "rv64gc": "",
 }
 # The instruction on Arm, and vectors on RISC-V; the others by hand.
-EACH = [pytest.param(one, marks=[] if one in ("raspberry_pi_5", "rv64gcv") else [pytest.mark.long]) for one in BOARDS]
+EACH = [
+    pytest.param(one, marks=[] if one in ("raspberry_pi_5", "rv64gcv") else [pytest.mark.long])
+    for one in BOARDS
+]
 CASES = [
     Case(1, 6, 2, 32, 64),
     Case(4, 4, 2, 24, 64, window=9),

@@ -1,4 +1,4 @@
-"""A twentieth of ONNX's node tests, all operators in turn; `python -m benchmarks.onnx_nodes` runs all of them."""
+"""A twentieth of ONNX's node tests, all operators in turn; `python -m benchmarks.onnx_nodes` runs all."""
 
 from __future__ import annotations
 

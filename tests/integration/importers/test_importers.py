@@ -260,7 +260,9 @@ def test_weights_of_an_archive_that_are_not_numbers(tmp_path: Path) -> None:
 def test_weights_of_a_tflite_file_that_are_not_numbers(tmp_path: Path) -> None:
     path = _tflite(tmp_path / "m.tflite")
     model = tflite_models.objects(path.read_bytes())
-    weights = max((buffer for buffer in model.buffers if buffer.data is not None), key=lambda one: len(one.data))
+    weights = max(
+        (buffer for buffer in model.buffers if buffer.data is not None), key=lambda one: len(one.data)
+    )
     weights.data = np.full(len(weights.data) // 4, np.nan, np.float32).view(np.uint8)
     path.write_bytes(tflite_models.packed(model))
     with pytest.raises(ModelFileError, match="holds NaN"):

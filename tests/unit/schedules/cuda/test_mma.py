@@ -153,7 +153,9 @@ FUNCTIONS = {
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [
-        pytest.param(name, gpu, id=f"{name}-{gpu.arch}", marks=[] if number % 3 == turn else [pytest.mark.long])
+        pytest.param(
+            name, gpu, id=f"{name}-{gpu.arch}", marks=[] if number % 3 == turn else [pytest.mark.long]
+        )
         for number, name in enumerate(FUNCTIONS)
         for turn, gpu in enumerate((AGX_ORIN, H100, AGX_THOR))
     ],
