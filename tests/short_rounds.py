@@ -2,7 +2,8 @@
 
 No test asserts a time, and most of what a small model takes to deploy is rounds of a third of a second for
 each engine. The number of rounds, their order and the bounds of their ratios stay.
-`python -m tests.short_rounds ARGUMENTS` is `sdk ARGUMENTS` measured so.
+`python -m tests.short_rounds ARGUMENTS` is `sdk ARGUMENTS` measured so, which reads model files as
+`tests.own_files` does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from tests.own_files import read_here
 
 _ROUND_S = 0.02
 
@@ -47,4 +50,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with pytest.MonkeyPatch.context() as reading:
+        read_here(reading)
+        sys.exit(main(sys.argv[1:]))
