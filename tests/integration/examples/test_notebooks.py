@@ -17,8 +17,11 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 _RUNNER = """
 import ast, json, sys
 import pytest
+from tests.own_files import read_here
 from tests.short_rounds import shorten
-shorten(pytest.MonkeyPatch())
+patch = pytest.MonkeyPatch()
+read_here(patch)
+shorten(patch)
 names = {"__name__": "__main__"}
 for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
     if cell["cell_type"] != "code":
