@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(1200)
 # Seeds by target, beside the corpus: less than a minute in all.
 COUNTS = {
     "models": 30,
-    "compiling": 5,
+    "compiling": 10,
     "manifests": 400,
     "frames": 4000,
     "live": 750,

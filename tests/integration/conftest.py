@@ -1,6 +1,6 @@
 """Every test has caches, a device store and a working directory of its own, and leaves no process.
 
-What takes a deployment the most time is less: see `tests.short_rounds` and `tests.own_files`.
+What takes a deployment the most time is less: see `tests.deployments`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.own_files import read_here
-from tests.short_rounds import shorten
+from tests.deployments.own_files import read_here
+from tests.deployments.short_rounds import shorten
 from tests.signing import trust
 
 
@@ -31,13 +31,13 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparisons of whole models are short: see `tests.short_rounds`."""
+    """Comparisons of whole models are short: see `tests.deployments.short_rounds`."""
     shorten(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
 def model_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Model files are read without a worker: see `tests.own_files`."""
+    """Model files are read without a worker: see `tests.deployments.own_files`."""
     read_here(monkeypatch)
 
 

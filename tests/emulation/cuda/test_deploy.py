@@ -18,8 +18,8 @@ from targets import Board, MachineDescription
 from targets.nvidia import ORIN_NANO
 from tests.emulation.cuda import emulated
 from tests.integration.small_models import convnet
-from tests.own_files import read_here
-from tests.short_rounds import shorten
+from tests.deployments.own_files import read_here
+from tests.deployments.short_rounds import shorten
 
 
 class Notes(Silence):

@@ -17,8 +17,8 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 _RUNNER = """
 import ast, json, sys
 import pytest
-from tests.own_files import read_here
-from tests.short_rounds import shorten
+from tests.deployments.own_files import read_here
+from tests.deployments.short_rounds import shorten
 patch = pytest.MonkeyPatch()
 read_here(patch)
 shorten(patch)

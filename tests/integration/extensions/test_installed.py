@@ -42,7 +42,7 @@ def sdk(site: Path, *arguments: str, where: Path) -> subprocess.CompletedProcess
     """The command line with the packages of a folder; whole models are measured briefly."""
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
     environment |= {"XDG_DATA_HOME": str(where / "data"), "XDG_CONFIG_HOME": str(where / "config")}
-    command = [sys.executable, "-m", "tests.short_rounds", *arguments]
+    command = [sys.executable, "-m", "tests.deployments.short_rounds", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=where, check=False)
 
 

@@ -21,7 +21,7 @@ from tests.fuzz.corpus import tflite_models
 from tests.models.export import export_onnx_model
 from tests.models.zoo import make, randomise_batch_norm
 from tests.models.zoo_model import ImageModel, TokenModel
-from tests.own_files import load_own as load
+from tests.deployments.own_files import load_own as load
 from tests.shared_cache import zoo_model
 from tests.unit.importers.harness import check
 

@@ -2,8 +2,8 @@
 
 No test asserts a time, and most of what a small model takes to deploy is rounds of a third of a second for
 each engine. The number of rounds, their order and the bounds of their ratios stay.
-`python -m tests.short_rounds ARGUMENTS` is `sdk ARGUMENTS` measured so, which reads model files as
-`tests.own_files` does.
+`python -m tests.deployments.short_rounds ARGUMENTS` is `sdk ARGUMENTS` measured so, which reads model files
+as `tests.deployments.own_files` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.own_files import read_here
+from tests.deployments.own_files import read_here
 
 _ROUND_S = 0.02
 
