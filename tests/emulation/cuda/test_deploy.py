@@ -16,10 +16,10 @@ from host.deploy import DeployOptions, deploy
 from host.progress import Silence
 from targets import Board, MachineDescription
 from targets.nvidia import ORIN_NANO
-from tests.emulation.cuda import emulated
-from tests.integration.small_models import convnet
 from tests.deployments.own_files import read_here
 from tests.deployments.short_rounds import shorten
+from tests.emulation.cuda import emulated
+from tests.integration.small_models import convnet
 
 
 class Notes(Silence):
