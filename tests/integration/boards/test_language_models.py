@@ -45,7 +45,9 @@ def greedy(device: str, bundle: Path, prompt: Sequence[int], count: int) -> list
     return tokens[len(prompt) :]
 
 
-@pytest.mark.parametrize("board", ["raspberry_pi_4", "raspberry_pi_5", "rv64gcv"])
+@pytest.mark.parametrize(
+    "board", [pytest.param("raspberry_pi_4", marks=pytest.mark.long), "raspberry_pi_5", "rv64gcv"]
+)
 def test_a_board_writes_what_this_machine_does(
     board: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
