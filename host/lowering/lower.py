@@ -55,7 +55,8 @@ def lower(
             convolutions are direct.
         half: type of half precision in which tensors lie in memory, "float16" or "bfloat16"; "" for single
             precision. Algorithms that are less exact are left out then: they lose what the rounding has left.
-            As bfloat16, dense layers and convolutions are dot products of the processor.
+            As bfloat16, dense layers and convolutions are dot products of the processor where these are
+            faster than multiply-adds.
         any_length: whether the functions are to be generalised to other lengths of a dimension.
         operators: what the model may hold; by default all of `host.lowering.ops`.
 
@@ -180,6 +181,6 @@ def optimise(
     if not any_length:
         graph = split_by_region(graph)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
-    if half == "bfloat16":
+    if half == "bfloat16" and hardware.has_fast_bfloat16:
         graph = use_bfloat16(graph, hardware.lanes)
     return at(Phase.PACKED, pack_weights(graph, hardware.lanes))

@@ -33,6 +33,7 @@ from host.schedules.cpu.tiled.roles import (
     Counts,
     Roles,
     cold_weights,
+    copied_stages,
     counts_of,
     registers,
     roles_of,
@@ -143,16 +144,17 @@ class Tiled(Rule):
         else:
             copy = schedule.cache_write(block, 0, "local")
             tails = [schedule.get(copy).name_hint]
-        pads = _prologue(schedule, workload)
+        copied = [stage.name for stage in copied_stages(workload, roles, sampler.value("pad"))]
+        left = _prologue(schedule, workload, copied)
         nest = Nest(sampler, anchor, roles, block, threads)
         for name in tails:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
             vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
-        for name in pads:
-            if sampler.value("pad") == PAD_PEEL:
-                schedule.compute_inline(schedule.get_sblock(name))
-            else:
+        for name in left:
+            if name in copied:
                 schedule_copy(schedule, name, hardware.lanes, threads)
+            else:
+                schedule.compute_inline(schedule.get_sblock(name))
         for name in apart:
             schedule_copy(schedule, name, hardware.lanes, threads)
         nest.parallelise(threads)
@@ -205,14 +207,15 @@ def _code_in_bounds(anchor: Stage, roles: Roles, counts: Counts, values: Decisio
     return whole and not counts.ragged_rows and code <= _LARGEST_PEELED
 
 
-def _prologue(schedule: s_tir.Schedule, workload: Workload) -> list[str]:
-    """Inlines cheap producers; returns the padding stages that are left to decide on."""
+def _prologue(schedule: s_tir.Schedule, workload: Workload, copied: list[str]) -> list[str]:
+    """Inlines cheap producers; returns those that are copied, and padding that is inlined last."""
     kinds = {stage.name: stage.kind for stage in workload.stages}
     names = prologue_names(workload)
+    left = [name for name in names if kinds[name] == "padding" or name in copied]
     for name in names:
-        if kinds[name] != "padding":
+        if name not in left:
             schedule.compute_inline(schedule.get_sblock(name))
-    return [name for name in names if kinds[name] == "padding"]
+    return left
 
 
 def vectorise_tail(schedule: s_tir.Schedule, block: Any, depth: int, lanes: int) -> None:
