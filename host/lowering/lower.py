@@ -33,8 +33,8 @@ from host.lowering.tasks import make_tasks
 from host.model import ImportedModel, LoweredModel
 from targets import Board, HardwareModel
 
-# The second function of a language model.
-PREFILL = "prefill"
+# The other functions of a language model.
+PREFILL, VERIFY = "prefill", "verify"
 
 
 def lower(
@@ -85,6 +85,8 @@ def lower(
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
         made.append(entry(PREFILL, model.decoder.prefill))
+        if model.decoder.verify is not None:
+            made.append(entry(VERIFY, model.decoder.verify))
     first = made[0]
     module, parameters, layers = (
         merged(made) if len(made) > 1 else (first.module, first.parameters, first.layers)
