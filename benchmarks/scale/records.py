@@ -34,7 +34,7 @@ from host.records.record import key_of, line_of
 from tests.servers.postgres import Server
 from tests.unit.records.samples import profile, record
 
-_DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50
+DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50
 _QUESTIONS, _WRITING_S = 40, 10.0
 _RULE = ("matmul", 4)
 # Rows of a device are spread over the database, as those of devices that measure at the same time.
@@ -61,7 +61,7 @@ def some_record(threads: int) -> Record:
 def made_rows(count: int) -> Iterator[dict[str, Any]]:
     """So many rows, whose lines are records."""
     templates = []
-    for threads in range(1, _DEVICES + 1):
+    for threads in range(1, DEVICES + 1):
         one = some_record(threads)
         line = line_of(one)
         templates.append((one, row_of(one, line), line))
@@ -69,9 +69,9 @@ def made_rows(count: int) -> Iterator[dict[str, Any]]:
     draw = random.Random(7)
     time_text = json.dumps(_TIME * 1e-3)
     for number in range(count):
-        one, row, line = templates[number % _DEVICES]
-        task = names[number // _DEVICES % _TASKS]
-        tile = number // (_DEVICES * _TASKS) + 1
+        one, row, line = templates[number % DEVICES]
+        task = names[number // DEVICES % _TASKS]
+        tile = number // (DEVICES * _TASKS) + 1
         seconds = math.exp(draw.gauss(-7.0, 0.5))
         content = line.replace(_TASK, task).replace(str(_TILE), str(tile)).replace(time_text, repr(seconds))
         # As `Record` makes them: a row whose keys are not those of its line is not believed.
@@ -124,7 +124,7 @@ def best_ms(url: str) -> dict[str, float]:
     with RecordStore(url) as store:
         for _ in range(_QUESTIONS):
             tasks = {task_name(number): _RULE for number in draw.sample(range(_TASKS), _MODEL_TASKS)}
-            device = profile(threads=draw.randrange(1, _DEVICES + 1))
+            device = profile(threads=draw.randrange(1, DEVICES + 1))
             begin = time.perf_counter()
             found = store.best_of(tasks, device)
             spent.append((time.perf_counter() - begin) * 1e3)
@@ -177,7 +177,7 @@ def figures_of(records: int, kept: Path | None = None) -> dict[str, Any]:
         url = server.url(database)
         return {
             "records": records,
-            "devices": _DEVICES,
+            "devices": DEVICES,
             "tasks": _TASKS,
             "model_tasks": _MODEL_TASKS,
             "filled_s": filled_s,
