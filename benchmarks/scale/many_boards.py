@@ -32,11 +32,12 @@ from typing import Any
 
 import psutil
 
+from benchmarks.scale.rack import Rack
 from benchmarks.scale.simulated import profile, tasks
 from host.execution import Actor, Engine, LocalEngine, open_engine
 from host.gensor import Gensor
 from host.leases import LeaseTable, Request, leased
-from host.model import Energy, Measurement
+from host.model import Measurement
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.tuning.runners.building import ProgramBuilder
 from host.tuning.runners.pool import WorkerPool
@@ -50,24 +51,6 @@ _BOARDS_OF_A_HOST = 40
 _SAMPLE_S = 10.0
 # Of the time: boards begin at different moments, and not all of them have begun before.
 _BEGUN = 0.1
-
-
-class Rack:
-    """The actor's object: boards that take their time.
-
-    Args:
-        seconds: that a measurement takes.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def measure(self, kernel: str, library: bytes) -> Measurement:
-        """Take the time of a measurement."""
-        time.sleep(self._seconds)
-        seconds = 1e-4 * (1.0 + int.from_bytes(library[-4:], "little") / 2**32)
-        state = {"load_1min": 0.1, "temperatures_c": {"cpu": 51.0}, "clocks_hz": [1.5e9] * 4}
-        return Measurement((seconds,) * 9, Energy("unavailable", None, None, "simulated"), state, state, 1)
 
 
 class RackBoard:

@@ -67,6 +67,8 @@ def parse_manifest(data: bytes) -> PackManifest:
     if not is_printable(board) or not _is_date(made_at):
         raise ContractError("its manifest is wrong: it names no board, or no date")
     versions = fields.text_map("versions", _VERSIONS)
+    if not all(map(is_printable, (*versions, *versions.values()))):
+        raise ContractError("its manifest is wrong: its versions are no names and numbers")
     records = fields.whole("records", 1, LIMITS.records.file_lines)
     files = check_files(content.get("files"))
     if RECORDS not in files or set(files) - {RECORDS, CALIBRATION}:
