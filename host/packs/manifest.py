@@ -15,6 +15,9 @@ from device_agent.contract.text import is_printable
 
 SCHEMA = "edgetlm.pack/1"
 RECORDS, CALIBRATION = "records.jsonl", "calibration.json"
+# The endings of the files of a fine-tuned model, whose names begin with its number.
+MODEL_FILES = (".belongs.json", ".card.json", ".safetensors")
+MOST_MODELS = 8
 _MAX_BYTES = 1 << 16
 _VERSIONS = 100
 
@@ -71,9 +74,17 @@ def parse_manifest(data: bytes) -> PackManifest:
         raise ContractError("its manifest is wrong: its versions are no names and numbers")
     records = fields.whole("records", 1, LIMITS.records.file_lines)
     files = check_files(content.get("files"))
-    if RECORDS not in files or set(files) - {RECORDS, CALIBRATION}:
-        raise ContractError(f"its manifest names other files than {RECORDS} and {CALIBRATION}")
+    models = [model_files(number) for number in range(MOST_MODELS)]
+    whole = {name for names in models if set(names) <= set(files) for name in names}
+    if RECORDS not in files or set(files) - {RECORDS, CALIBRATION} - whole:
+        raise ContractError(f"its manifest names other files than {RECORDS}, {CALIBRATION} and models")
     return PackManifest(board, made_at, versions, records, files)
+
+
+def model_files(number: int) -> tuple[str, str, str]:
+    """The names of the files of a fine-tuned model: what it belongs to, its card, its weights."""
+    belongs, card, weights = (f"model-{number}{ending}" for ending in MODEL_FILES)
+    return belongs, card, weights
 
 
 def _is_date(text: str) -> bool:

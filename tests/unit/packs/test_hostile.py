@@ -129,7 +129,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "no bundle": (lambda path: made(path, contents(), schema="edgetlm.bundle/1"), "it is no pack of records"),
     "other files": (
         lambda path: made(path, {**contents(), "lib.so": b"x"}),
-        "its manifest names other files than records.jsonl and calibration.json",
+        "its manifest names other files than records.jsonl, calibration.json and models",
     ),
     "named outside": (
         lambda path: made(path, {**contents(), "../lib.so": b"x"}),
