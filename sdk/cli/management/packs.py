@@ -18,7 +18,7 @@ def publish(
     records: Records = "",
     verbose: Verbose = False,
 ) -> None:
-    """Write the records, calibration and fine-tuned models of a board as one file, signed with this host's key."""
+    """Write what is known of a board as one file, signed: records, calibration, fine-tuned models."""
     from device_agent.contract.signing import short
     from sdk.cli.console import print_line
     from sdk.management import packs
