@@ -52,7 +52,12 @@ def near_rows(
 
     least = sql.select(sql.func.min(RECORDS.c.median_s)).where(of(asked)).scalar_subquery()
     inside = sql.select(RECORDS.c.id).where(of(asked), RECORDS.c.measured_in != "").exists()
-    fastest = sql.select(asked, least.label("least_s"), inside.label("inside")).cte("fastest")
+    # Each is asked once for a task, and not again for each record that is compared with it.
+    fastest = (
+        sql.select(asked, least.label("least_s"), inside.label("inside"))
+        .cte("fastest")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
+    )
     near = (
         sql.select(fastest, RECORDS.c.candidate_key)
         .distinct()
