@@ -105,5 +105,5 @@ def test_an_example_that_ends_its_process_is_said() -> None:
 
     hosts = _Hosts()
     hosts.submit = lambda *arguments: SimpleNamespace(result=crashed, cancel=lambda: True)  # type: ignore[method-assign]
-    with pytest.raises(TlmError, match="an example ends the process that makes it: .*ended 4 times"):
+    with pytest.raises(TlmError, match=r"an example ends the process that makes it: .*ended 4 times"):
         list(in_order(str, range(3), 1, hosts))  # type: ignore[arg-type]
