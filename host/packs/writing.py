@@ -42,9 +42,13 @@ def write_pack(
         What the pack says of itself, and who signed it.
 
     Raises:
-        UserError: there are no records, `path` is a folder, or the host's key cannot be used.
+        UserError: there are no records or too many models, `path` is a folder, or the key cannot be used.
         DeviceFull: no space left.
     """
+    if len(models) > MOST_MODELS:
+        raise UserError(
+            f"{board} has {len(models)} fine-tuned models, a pack holds {MOST_MODELS}: publish a device of it"
+        )
     if path.is_dir():
         raise UserError(f"{path} is a folder: give the name of a file to write")
     key = host_key()
@@ -53,7 +57,7 @@ def write_pack(
         count = write_lines(records, folder / RECORDS)
         if calibration is not None:
             (folder / CALIBRATION).write_text(json.dumps(calibration.to_json(), allow_nan=False))
-        for number, sources in enumerate(models[:MOST_MODELS]):
+        for number, sources in enumerate(models):
             for source, name in zip(sources, model_files(number), strict=True):
                 shutil.copyfile(source, folder / name)
         files = {one.name: FileEntry(one.stat().st_size, file_hash(one)) for one in sorted(folder.iterdir())}

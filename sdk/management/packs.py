@@ -151,7 +151,9 @@ def pull(path: Path, store: RecordStore, trusted: TrustedKeys) -> Pulled:
                 found += 1
                 yield record
 
-        models, notes = _checked_models(pack, Path(ending.enter_context(TemporaryDirectory())))
+        models, notes = _checked_models(
+            pack, Path(ending.enter_context(TemporaryDirectory(prefix="edgetlm-")))
+        )
         calibrated: bool | None = None
         if pack.calibration is None:
             new = store.append(counted())
@@ -174,13 +176,16 @@ def _checked_models(pack: PackReader, folder: Path) -> tuple[list[CheckedModel],
     Raises:
         EdgeError: one is damaged, or of another board.
     """
+    from host.files import writing
+
     models: list[CheckedModel] = []
     notes: list[str] = []
     for number, files in enumerate(pack.models):
         from host.tlm.model.sharing import TunedModel, checked
 
         try:
-            found = checked(TunedModel(*files), pack.manifest.board, folder / str(number))
+            with writing(folder):
+                found = checked(TunedModel(*files), pack.manifest.board, folder / str(number))
         except ValueError as error:
             raise pack.refusal(str(error)) from error
         if isinstance(found, str):

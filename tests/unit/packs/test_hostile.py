@@ -145,6 +145,14 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         "the size of records.jsonl",
     ),
     "no date": (lambda path: made(path, contents(), made_at="soon"), "it names no board, or no date"),
+    "future pack": (
+        lambda path: made(path, contents(), made_at="9999-01-01T00:00:00+00:00"),
+        "no date in the past",
+    ),
+    "no time zone": (
+        lambda path: made(path, contents(), made_at="2026-11-21T10:00:00"),
+        "no date in the past",
+    ),
     "hidden signer": (_hidden_signer, "manifest.sig names no signer with a key"),
     "hidden version": (
         lambda path: made(path, contents(), versions={"edgetlm\x1b[2J": "0"}),
