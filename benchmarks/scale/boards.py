@@ -213,8 +213,8 @@ class Run:
             # Its hosts are those of a cluster that is no more.
             for number in range(1, self._trial.nodes):
                 cluster.kill(number)
-            for number in range(self._trial.nodes):
-                cluster.start(number)
+            cluster.start(0)
+            cluster.start(*range(1, self._trial.nodes))
 
     def journal(self) -> list[dict[str, Any]]:
         """What the boards have measured to the end, in order."""
@@ -226,9 +226,8 @@ class Run:
         return sorted(found, key=lambda one: float(one["begin"]))
 
     def rate(self) -> float:
-        """Measurements a second, between the first and the last one's begin."""
-        begins = [float(one["begin"]) for one in self.journal()]
-        return (len(begins) - 1) / (begins[-1] - begins[0])
+        """Measurements a second, between the first one's begin and the last one's end."""
+        return rate(self.journal())
 
     def idle_share(self) -> float:
         """Of the boards' time between the first and the last begin of a measurement."""
@@ -251,6 +250,16 @@ class Run:
         with RecordStore(self._records) as store:
             every = store.select(profile_data(profile()), failed=True)
             return {one.record_key: one.candidate_key for one in every}
+
+
+def rate(journal: Sequence[Mapping[str, Any]]) -> float:
+    """Measurements a second, from the first one's begin to the last one's end.
+
+    Args:
+        journal: what the boards have measured: `begin` and `end`, in seconds of one clock.
+    """
+    begin, end = min(float(one["begin"]) for one in journal), max(float(one["end"]) for one in journal)
+    return len(journal) / (end - begin)
 
 
 def recovery_s(journal: Sequence[Mapping[str, Any]], names: Sequence[str], killed: float) -> float | None:
