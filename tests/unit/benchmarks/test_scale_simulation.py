@@ -1,4 +1,4 @@
-"""The simulation of many boards has the limits of its costs; a filled database is one that commands believe."""
+"""The simulation of many boards has the limits of its costs; a filled database is one that is believed."""
 
 from __future__ import annotations
 
