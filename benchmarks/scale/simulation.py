@@ -79,7 +79,7 @@ def figures_of(costs: Costs) -> dict[str, Any]:
 
 def boards_of_a_head(costs: Costs) -> int:
     """The boards that one head keeps busy below the load of `_LOAD`."""
-    return max(1, int(_LOAD * MEASUREMENT_S / costs.head_s))
+    return max(1, round(_LOAD * MEASUREMENT_S / costs.head_s))
 
 
 def fleet(boards: int, costs: Costs) -> dict[str, Any]:
@@ -149,9 +149,8 @@ class Head:
             left -= 1
 
     def rate(self) -> float:
-        """Measurements a second, without the first round, in which all boards begin at once."""
-        ends = sorted(self._ends)[self.boards :]
-        return (len(ends) - 1) / (ends[-1] - ends[0]) if len(ends) > 1 and ends[-1] > ends[0] else 0.0
+        """Measurements a second, from the begin to the last end."""
+        return len(self._ends) / max(self._ends)
 
     def idle_share(self) -> float:
         """Of the boards' time."""
