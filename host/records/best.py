@@ -90,7 +90,7 @@ def near_rows(
 
 
 def best_numbers(
-    ask: Callable[[sql.Select[Any]], Sequence[sql.Row[Any]]],
+    ask: Callable[[sql.Select[Any]], Sequence[Any]],
     profile_key: str,
     tasks: Mapping[str, tuple[str, int]],
     measured: sql.ColumnElement[bool],

@@ -16,6 +16,7 @@ from benchmarks.scale.simulation import (
 )
 from host.records import RecordStore
 from host.records.database import Database
+from tests.unit.records.samples import profile
 
 COSTS = Costs(head_s=3e-3, database_s=1e-3, wire_bytes=20_000.0, record_bytes=2_500.0)
 
@@ -64,7 +65,7 @@ def test_a_filled_database_has_records_that_are_believed_and_its_indexes(shared:
         # Where a row says something else than its record, every record of the task is read instead.
         store.best = lambda task, *_: asked.append(task)  # type: ignore[method-assign]
         tasks = {records.task_name(number): ("matmul", 4) for number in range(3)}
-        assert set(store.best_of(tasks, records.profile(threads=1))) == set(tasks) and not asked
+        assert set(store.best_of(tasks, profile(threads=1))) == set(tasks) and not asked
 
 
 _INDEXES = "SELECT indexdef FROM pg_indexes WHERE tablename = 'records' ORDER BY indexdef"
