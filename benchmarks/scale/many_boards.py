@@ -3,7 +3,7 @@
 The queue of jobs, a thread for each board, its lease and its heartbeat, Ray's actors and calls, and the
 records in PostgreSQL, one at a time and durably, are the product's. A board takes a time and no processor.
 A program is the library of a product of matrices with a number at its end: building is the work of other
-hosts. An actor is a process of some 60 MB, so that each reaches many boards here, where it has one otherwise.
+hosts. An actor is a process, so that each reaches many boards here, where it has one otherwise.
 
     jobs_per_s      measurements a second, recorded
     unfairness      greatest difference of a board's number of measurements from the mean, of the mean
