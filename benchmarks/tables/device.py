@@ -108,3 +108,19 @@ def scale(result: Result) -> list[str]:
         ("a record in the database, indexes included", f"{size['database']:,.0f} bytes"),
     ]
     return markdown((f"with {figures['records']:,} records", "figure"), rows)
+
+
+def process_replay(result: Result) -> list[str]:
+    """What a process replay compared, and at which stages it found differences."""
+    figures = result.figures
+    changed = [f"{number} first in {stage}" for stage, number in figures["differences"].items()]
+    rows = [
+        ("models and operators on their targets", figures["models_on_targets"]),
+        ("targets", figures["targets"]),
+        ("kernels", figures["kernels"]),
+        ("bundles", figures["bundles"]),
+        ("not compiled", figures["not_compiled"]),
+        ("differences", "; ".join(changed) or "none"),
+    ]
+    only = f", {figures['only']} only" if figures["only"] else ""
+    return markdown((f"set {figures['set']}{only}, against {figures['base'][:10]}", "number"), rows)
