@@ -37,6 +37,14 @@ def next_token(tokens: Sequence[int]) -> int:
     return (sum((place + 1) * token for place, token in enumerate(tokens)) + ADDED) % VOCABULARY
 
 
+def following(prompt: Sequence[int], count: int) -> list[int]:
+    """The most likely tokens behind a prompt."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
 def logits(tokens: Sequence[int]) -> np.ndarray:
     """What the model gives behind some tokens: 0 for the most likely one, less for those that are far off."""
     return -np.abs(np.arange(VOCABULARY) - next_token(tokens)).astype("float32")[None]

@@ -55,5 +55,6 @@ TABLES: dict[str, Table] = {
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
     "random_models": Table(("fuzz_numbers",), device.fuzzing),
+    "process_replay": Table(("process_replay",), device.process_replay),
     "support": Table((), support),
 }

@@ -93,3 +93,19 @@ def memory(result: Result) -> list[str]:
     rows.append(("geometric mean", "", "", "", f"{mean['steady_ratio']:.2f}", f"{mean['peak_ratio']:.2f}"))
     head = ("model", "stated, MB", "ours, MB", "ONNX Runtime, MB", "ratio", "ratio of the peaks")
     return markdown(head, rows)
+
+
+def process_replay(result: Result) -> list[str]:
+    """What a process replay compared, and at which stages it found differences."""
+    figures = result.figures
+    changed = [f"{number} first in {stage}" for stage, number in figures["differences"].items()]
+    rows = [
+        ("models and operators on their targets", figures["models_on_targets"]),
+        ("targets", figures["targets"]),
+        ("kernels", figures["kernels"]),
+        ("bundles", figures["bundles"]),
+        ("not compiled", figures["not_compiled"]),
+        ("differences", "; ".join(changed) or "none"),
+    ]
+    only = f", {figures['only']} only" if figures["only"] else ""
+    return markdown((f"set {figures['set']}{only}, against {figures['base'][:10]}", "number"), rows)
