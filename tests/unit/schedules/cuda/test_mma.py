@@ -189,6 +189,7 @@ def test_programs_of_jetpack_5_compile() -> None:
         (mma.convolution(14, 64, 64, 3, 1), (8, 8), 4),
         (mma.convolution(9, 12, 48, 3, 2, 16), (4, 8), 4),
         (mma.filled(20, 32, 40, 32), (1, 8), 4),
+        (mma.convolution(9, 16, 48, 3, 2, 16, "float32"), (1, 8), 4),
     ],
 )
 def test_copies_and_stores_are_as_wide_as_the_layout_allows(
@@ -216,8 +217,8 @@ def test_gpus_without_the_instruction_keep_the_general_rule() -> None:
 def _dense_after(change: str) -> tirx.PrimFunc:
     """A product of halves but for one thing."""
     a, w = te.placeholder((32, 64), "float16", "A"), te.placeholder((64, 32), "float16", "W")
-    if change == "operand in single precision":
-        a = te.placeholder((32, 64), "float32", "A")
+    if change == "weights in single precision":
+        w = te.placeholder((64, 32), "float32", "W")
     wide = te.compute(a.shape, lambda i, k: a[i, k].astype("float32"), name="widened0")
     if change == "computed operand":
         wide = te.compute(a.shape, lambda i, k: a[i, k].astype("float32") * 2.0, name="prologue")
@@ -242,7 +243,7 @@ def _dense_after(change: str) -> tirx.PrimFunc:
 @pytest.mark.parametrize(
     "change",
     [
-        "operand in single precision",
+        "weights in single precision",
         "computed operand",
         "little depth",
         "three factors",
