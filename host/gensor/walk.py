@@ -38,6 +38,8 @@ class WalkOptions:
         inverse: whether walks may step back (False: the tree).
         interleave: whether several tiles may be interleaved in one body (virtual threads, accumulators).
         greedy: whether the best action is always taken (the Roller manner).
+        exchange: whether the best program of a rule whose decisions are coupled is improved by two of them at
+            once in the end.
     """
 
     walks: int = 32
@@ -52,6 +54,7 @@ class WalkOptions:
     inverse: bool = True
     interleave: bool = True
     greedy: bool = False
+    exchange: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ class Step:
 
 Recorder = Callable[[Step], None]
 
-TREE = WalkOptions(walks=1, wide=0, descents=0, draws=0, inverse=False, interleave=False, greedy=True)
+TREE = WalkOptions(
+    walks=1, wide=0, descents=0, draws=0, inverse=False, interleave=False, greedy=True, exchange=False
+)
 
 
 @dataclass
@@ -169,8 +174,12 @@ def construct(
     for values, _ in pool.ranked()[: options.descents]:
         _descend(space, cost, values, pool, -1, recorder)
     drawn = _best_draws(space, cost, options, random.Random(f"{seed}/draws"))
-    for number, values in enumerate(drawn, options.walks + options.wide):
+    number = options.walks + options.wide
+    for values in drawn:
         _descend(space, cost, values, pool, number, recorder)
+        number += 1
+    if options.exchange and space.rule.coupled:
+        _descend(space, cost, pool.ranked()[0][0], pool, number, recorder, exchange=True)
     return pool.ranked()[:k]
 
 
@@ -200,18 +209,25 @@ def _descend(
     pool: Pool,
     number: int,
     recorder: Recorder | None,
+    exchange: bool = False,
 ) -> None:
-    """Follows the best edge of any level, as long as one gains; every state met is offered to the pool."""
+    """Follows the best edge of any level, as long as one gains; every state met is offered to the pool.
+
+    With `exchange`, edges change two decisions as well. The recorder sees the best of those only.
+    """
     state = _finished(values)
     while True:
-        around = [_finished(other) for other in space.neighbours(state.decisions)]
+        near = [_finished(other) for other in space.neighbours(state.decisions)]
+        far = [_finished(other) for other in space.exchanges(state.decisions)] if exchange else []
+        around = [*near, *far]
         for other in around:
             pool.offer(other, cost(other))
         # The order of the pool, so that the best program is one that a descent came to, and not next to it.
         best = min([state, *around], key=lambda other: (cost(other), other.key()))
         last = best is state
         if recorder is not None:
-            recorder(_descent_step(number, state, around, None if last else best, cost))
+            shown = near if last or best in near else [*near, best]
+            recorder(_descent_step(number, state, shown, None if last else best, cost))
         if last:
             return
         state = best

@@ -126,6 +126,8 @@ class Rule(ABC):
         length_tiling: where tiles of its programs may overlap, so that programs of whole tiles serve any
             length of a range, how; None where they may not.
         traced: whether the trace of a schedule, applied to the task, gives its program again.
+        coupled: whether several decisions are factors of one tile, so that what one of them gains another
+            has to give: a construction then changes two at once as well.
     """
 
     name: ClassVar[str]
@@ -136,6 +138,7 @@ class Rule(ABC):
     constants: ClassVar[tuple[EstimateConstant, ...]] = ()
     length_tiling: ClassVar[type[LengthTiling] | None] = None
     traced: ClassVar[bool] = True
+    coupled: ClassVar[bool] = False
 
     @abstractmethod
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -143,6 +144,16 @@ class DesignSpace:
             for value in decision.choices:
                 changed = {**values, decision.name: value}
                 if value != values[decision.name] and self.rule.legal(self.workload, self.hardware, changed):
+                    yield changed
+
+    def exchanges(self, values: Decisions) -> Iterator[dict[str, int]]:
+        """Legal values that differ in two decisions, whatever their new values."""
+        for one, other in itertools.combinations(self.decisions, 2):
+            for first, second in itertools.product(one.choices, other.choices):
+                if first == values[one.name] or second == values[other.name]:
+                    continue
+                changed = {**values, one.name: first, other.name: second}
+                if self.rule.legal(self.workload, self.hardware, changed):
                     yield changed
 
 

@@ -33,6 +33,7 @@ def emulated_cubin(source: str, architecture: str = "x86_64") -> bytes:
         ]
         runners.append(
             f"static void call_{name}() {{ {name}({', '.join(passed)}); }}\n"
+            f'extern "C" const int arguments_{name} = {len(kinds)};\n'
             f'extern "C" int run_{name}(void** given, const int* blocks, const int* threads) {{\n'
             f"  kernel = call_{name};\n  return run(given, blocks, threads);\n}}\n"
         )
@@ -47,7 +48,7 @@ def take_the_place_of_nvrtc(monkeypatch: pytest.MonkeyPatch, architecture: str =
 
     monkeypatch.setattr(Nvrtc, "compile", compile_emulated)
     # Caches tell them from real ones.
-    made_by = hashlib.sha256(emulator_text().encode()).hexdigest()
+    made_by = hashlib.sha256(emulator_text().encode() + Path(__file__).read_bytes()).hexdigest()
     monkeypatch.setattr("host.build.cuda.library.CUBIN_VERSION", f"emulated {architecture} {made_by}")
 
 

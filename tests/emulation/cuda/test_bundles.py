@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,10 +59,9 @@ def masked(path: Path) -> Path:
     return save(path, nodes, [floats("a", 4, 32), floats("b", 4, 32)], outputs, {"axes": np.array([0])})
 
 
-def layers(path: Path) -> Path:
-    """Three layers for five rows; the last one has fewer columns than its weights are packed for."""
+def layers(path: Path, sizes: Sequence[int] = (72, 128, 96, 50)) -> Path:
+    """Layers for five rows; the last of three has fewer columns than its weights are packed for."""
     draw = np.random.default_rng(3)
-    sizes = [72, 128, 96, 50]
     weights, nodes = {}, []
     for number, (depth, columns) in enumerate(itertools.pairwise(sizes)):
         weights[f"w{number}"] = (draw.normal(size=(depth, columns)) / np.sqrt(depth)).astype(np.float32)
@@ -71,14 +71,15 @@ def layers(path: Path) -> Path:
             helper.make_node("Add", [f"m{number}", f"b{number}"], [f"a{number}"]),
             helper.make_node("Tanh", [f"a{number}"], [f"x{number + 1}"]),
         ]
-    return save(path, nodes, [floats("x0", 5, 72)], [floats("x3", 5, 50)], weights)
+    last = floats(f"x{len(sizes) - 1}", 5, sizes[-1])
+    return save(path, nodes, [floats("x0", 5, sizes[0])], [last], weights)
 
 
 MODELS = {"convnet": convnet, "masked": masked}
-# Models with products, and how many of their kernels run on tensor cores: a first layer that reads an input
-# does not, because inputs stay single.
+# Models with products, and how many of their kernels run on tensor cores: all, also the first layer, which
+# reads an input in single precision.
 PRODUCTS = {
-    "layers": (layers, 2),
+    "layers": (layers, 3),
     "encoder": (lambda path: encoder(path, 64, 2, 24), 6),
     "encoder of odd length": (lambda path: encoder(path, 64, 2, 37), 6),
 }

@@ -16,7 +16,6 @@ from typing import Any, Self
 import numpy as np
 
 from device_agent.wire import frames
-from tests.signing import trust
 
 KEY = "k" * 32
 
@@ -63,6 +62,8 @@ class Executor:
             "system_root": "/",
         }
         if "trust_file" not in specification:
+            from tests.signing import trust  # here, because it brings the host's cryptography
+
             specification["trust_file"] = str(folder.parent / "keys" / "trust.json")
             trust(specification["trust_file"])
         fields.update(specification)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from host.build import compile_cuda
 from host.gensor import Gensor
+from host.gensor.walk import WalkOptions
 from host.model import Candidate, DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.cuda.multiprocessor import Work, occupancy, waves
@@ -73,6 +75,18 @@ def test_a_matrix_product_is_staged_in_shared_memory() -> None:
     assert values["stage"] == 1
     assert values["tx"] * values["ty"] * values["tz"] >= 64
     assert values["cols"] * values["rows"] * values["vx"] * values["vy"] >= 8
+
+
+def test_factors_of_a_tile_are_changed_together() -> None:
+    """Patches of a vision transformer: what threads along an axis gain, its virtual threads have to give."""
+    space = space_for(fn.task(fn.convolution(224, 3, 384, 16, 16, 32)), BOARD.hardware)
+    costs = [
+        Gensor(options=WalkOptions(exchange=exchange)).propose(space, PROFILE, [], 1, seed=0)[0].estimate_s
+        for exchange in (False, True)
+    ]
+    assert costs[1] < 0.99 * costs[0]
+    generator = random.Random(0)
+    assert costs[1] <= min(space.estimate_s(space.sample(generator)) for _ in range(500)) / 0.995
 
 
 def test_more_multiprocessors_are_faster() -> None:

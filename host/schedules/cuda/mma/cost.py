@@ -123,7 +123,7 @@ def _l2_bytes(product: Product, tiling: Tiling, grid: int, gpu: GpuModel) -> flo
     each = 0.0
     for operand, outer in ((product.left, rows), (product.right, columns)):
         run = tiling.depth if operand.along_depth else outer
-        segment = -(-2 * run // gpu.transaction_bytes) * gpu.transaction_bytes
+        segment = -(-operand.access.element_bytes * run // gpu.transaction_bytes) * gpu.transaction_bytes
         each += outer * product.steps / run * segment
     written = product.rows * product.kept * product.batches * product.result.element_bytes
     return grid * each + written

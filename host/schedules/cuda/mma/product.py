@@ -30,7 +30,8 @@ class Operand:
         outer: axes of the anchor that move it and not the other one.
         along_depth: whether neighbours along the reduction are neighbours in memory; else those along `outer`
             are, or none.
-        width: neighbours that are copied at once, a divisor of `CHUNK`.
+        width: neighbours that are copied at once, a divisor of `CHUNK`; 1 where they are rounded to halves on
+            the way.
     """
 
     access: Access
@@ -88,7 +89,11 @@ class Product:
 
 
 def product_of(workload: Workload) -> Product | None:
-    """The product that a workload is, or None if it is not one of halves summed in single precision."""
+    """The product that a workload is, or None if it is not one of halves summed in single precision.
+
+    The left operand may be in single precision: a model's input is, and is rounded where the first layer
+    reads it. The right one has the weights, of which those in single precision are what no half can hold.
+    """
     anchor = workload.anchor_stage
     plain = anchor.kind == "contraction" and anchor.flops_per_point == 2.0 and not anchor.conditional
     if not plain or workload.steps or len(anchor.reads) != 2 or anchor.write.type.name != "float32":
@@ -105,6 +110,8 @@ def product_of(workload: Workload) -> Product | None:
     if not depth or any(not all(used[axis]) for axis in depth) or all(used[spatial[-1]]):
         return None
     right = 1 if used[spatial[-1]][1] else 0
+    if (first, second)[right].access.type.name != "float16":
+        return None
     batch = tuple(axis for axis in spatial if all(used[axis]))
     operands = []
     for position, source in enumerate((first, second)):
@@ -140,7 +147,8 @@ def _operand(
     access = source.access
     along_depth = not outer or access.offset(depth[-1], 1) == 1 or access.offset(outer[-1], 1) != 1
     inner = depth[-1] if along_depth else outer[-1]
-    width = 1 if inner in source.bordered else _width(anchor, access, inner)
+    halves = access.type.name == "float16"
+    width = _width(anchor, access, inner) if halves and inner not in source.bordered else 1
     return Operand(access, position, outer, along_depth, width)
 
 
@@ -159,7 +167,7 @@ def _width(anchor: Stage, access: Access, inner: int) -> int:
 
 
 def _source(workload: Workload, access: Access) -> _Source | None:
-    """The argument of halves behind the stages before the anchor, None where they compute."""
+    """The argument behind the stages before the anchor; None where they compute, or it has other numbers."""
     bordered = frozenset[int]()
     made = {stage.write.buffer: stage for stage in workload.stages[: workload.anchor]}
     while access.buffer in made:
@@ -169,7 +177,7 @@ def _source(workload: Workload, access: Access) -> _Source | None:
         bordered |= _bordered(access, stage)
         access = _through(access, stage)
     known = access.argument and not access.data_dependent
-    return _Source(access, bordered) if known and access.type.name == "float16" else None
+    return _Source(access, bordered) if known and access.type.name in ("float16", "float32") else None
 
 
 def _only_moves(stage: Stage) -> bool:

@@ -173,14 +173,16 @@ class Program:
         return ptx.copy_async(self._pool.data, place, tirx.address_of(load), size, wanted)
 
     def _gather(self, source: Source, place: Any, here: tuple[Any, Any]) -> tirx.Stmt:
-        """Loads the elements of a chunk one by one and stores it."""
+        """Loads the elements of a chunk one by one, rounds those that are no halves, and stores it."""
         nothing = tirx.const(0.0, "float16")
+        halves = source.operand.access.type.name == "float16"
         outer, depth = here
 
         def gather(number: Any) -> tirx.Stmt:
             further = (outer, depth + number) if source.operand.along_depth else (outer + number, depth)
             load, inside = self._element(source, *further)
-            value = load if inside is None else tirx.if_then_else(inside, load, nothing)
+            half = load if halves else tirx.Cast("float16", load)
+            value = half if inside is None else tirx.if_then_else(inside, half, nothing)
             return tirx.BufferStore(self._gathered, value, [number])
 
         store = ptx.store_chunk(self._pool.data, place, self._gathered.data)

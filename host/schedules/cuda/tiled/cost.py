@@ -74,7 +74,10 @@ def _block_cycles(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisi
     per_scheduler = warps / gpu.partitions
     issue = instructions * max(1.0, per_scheduler)
     arithmetic = warps * gpu.warp * block.sums / gpu.fp32_per_cycle
-    step = max(issue, arithmetic, warps * shared_passes)
+    served = warps * shared_passes
+    bound = max(issue, arithmetic, served)
+    # Passes that a conflict takes hide behind other work, but not wholly.
+    step = bound + _EXPOSED * (issue + arithmetic + served - bound)
     # Alone, a warp waits for its own sums and loads unless it or its neighbours have others to go on with.
     waiting = max(step, _FMA_LATENCY, (_SHARED_LATENCY + block.sums * max(1.0, per_scheduler)) / 2)
     if not values["stage"]:

@@ -45,6 +45,8 @@ class CudaTiled(Rule):
     processor = GPU
     version = 4
     priority = 10
+    # An axis is divided among threads, virtual threads and sums of a thread.
+    coupled = True
     decisions = (
         DecisionKind("cols", Level.REGISTER, WordClass.TILE),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),

@@ -119,11 +119,14 @@ def residual(images: int, length: int, columns: int, depth: int, lanes: int = 32
 
 
 def convolution(
-    size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 32
+    size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 32, image: str = "float16"
 ) -> tirx.PrimFunc:
-    """NHWC convolution with packed weights, padded with zeros to keep the size, then a ReLU."""
+    """NHWC convolution with packed weights, padded with zeros to keep the size, then a ReLU.
+
+    An `image` in single precision is what a first layer reads.
+    """
     pad, zero = kernel // 2, tirx.const(0.0, "float32")
-    a = te.placeholder((1, size, size, depth), "float16", "A")
+    a = te.placeholder((1, size, size, depth), image, "A")
     w = te.placeholder((columns // lanes, kernel, kernel, depth, lanes), "float16", "W")
     wide_a, wide_w = widened(a, "widened0"), widened(w, "widened1")
     padded = te.compute(
@@ -205,11 +208,15 @@ def _residual_case(images: int, length: int, columns: int, depth: int) -> Case:
     return Case(residual(images, length, columns, depth), (a, w, other), wanted.astype("float16"))
 
 
-def _convolution_case(size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 32) -> Case:
-    a, w = drawn(1, size, size, depth), drawn(columns // lanes, kernel, kernel, depth, lanes)
+def _convolution_case(
+    size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 32, image: str = "float16"
+) -> Case:
+    a, w = drawn(1, size, size, depth, dtype=image), drawn(columns // lanes, kernel, kernel, depth, lanes)
     nothing = np.zeros(columns, "float32")
-    wanted = fn.convolution_numpy(a.astype("float32"), w.astype("float32"), nothing, stride)
-    function = convolution(size, depth, columns, kernel, stride, lanes)
+    # An image in single precision is rounded to halves.
+    read = a.astype("float16").astype("float32")
+    wanted = fn.convolution_numpy(read, w.astype("float32"), nothing, stride)
+    function = convolution(size, depth, columns, kernel, stride, lanes, image)
     return Case(function, (a, w), np.maximum(wanted, 0).astype("float16"))
 
 
@@ -236,6 +243,7 @@ def mma_cases() -> dict[str, Case]:
         "residual": _residual_case(2, 19, 64, 48),
         "convolution": _convolution_case(7, 32, 32, 3, 1),
         "convolution stride 2, 12 channels": _convolution_case(9, 12, 48, 3, 2, 16),
+        "first convolution": _convolution_case(9, 3, 32, 3, 2, image="float32"),
         "convolution 1x1": _convolution_case(6, 40, 32, 1, 1),
         "filled up": _filled_case(20, 32, 40, 37),
     }

@@ -1,0 +1,191 @@
+"""Measures a kit on a machine with a GPU: `python3 -m benchmarks.gpu KIT RESULTS`.
+
+It needs Python 3.11, NumPy and NVIDIA's driver, for peers torch, and no network. The kit is made elsewhere,
+by `python -m benchmarks.gpu.prepare`. Each stage is a process with a limit of its own, and its figures are
+whole after every item: what is missing, or has failed, is made by the same command again. The exit code is 0
+where every stage could be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.gpu.figures import Figures, Item, read
+from benchmarks.gpu.kit import Kit
+from benchmarks.gpu.summary import summary, text_of
+
+# A process ends with this where its GPU cannot be used any more after an error; the next one goes on.
+_GPU_LOST = 3
+_MOST_RESTARTS = 30
+_LEAST_S = 5.0
+
+Items = Iterator[tuple[str, Callable[[], Item]]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the benchmark.
+
+    Attributes:
+        name: of the stage and its figures.
+        limit_s: seconds that it takes at most.
+    """
+
+    name: str
+    limit_s: float
+
+
+# What counts most comes first. Compiling by torch takes as long as it may.
+STAGES = (
+    Stage("machine", 20.0),
+    Stage("layers", 60.0),
+    Stage("layer_peers", 60.0),
+    Stage("models", 75.0),
+    Stage("programs", 90.0),
+    Stage("model_peers", 170.0),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; one stage alone is what the others are processes of."""
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("kit", type=Path, help="folder that benchmarks.gpu.prepare wrote")
+    parser.add_argument("results", type=Path, help="folder for the figures")
+    parser.add_argument("--seconds", type=float, default=470.0, help="time for everything")
+    parser.add_argument("--stage", choices=[stage.name for stage in STAGES], help=argparse.SUPPRESS)
+    parser.add_argument("--run", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.stage:
+        return _stage(options.stage, Kit(options.kit), options.results, options.run)
+    whole = _all_stages(options.kit, options.results, time.monotonic() + options.seconds)
+    found = summary(Kit(options.kit), options.results)
+    (options.results / "summary.json").write_text(json.dumps(found, indent=1))
+    sys.stdout.write(text_of(found))
+    return 0 if whole else 1
+
+
+def _all_stages(kit: Path, results: Path, end: float) -> bool:
+    """Run every stage until the end; whether each could be run."""
+    run, whole = uuid.uuid4().hex, True
+    for stage in STAGES:
+        limit = min(stage.limit_s, end - time.monotonic())
+        if limit < _LEAST_S:
+            sys.stdout.write(f"{stage.name}: no time left\n")
+            whole = False
+            continue
+        reason = _run_stage(stage, kit, results, run, time.monotonic() + limit)
+        sys.stdout.write(f"{stage.name}: {reason}, {len(read(results, stage.name))} items\n")
+        sys.stdout.flush()
+        whole = whole and reason in ("done", "time is up")
+    return whole
+
+
+def _run_stage(stage: Stage, kit: Path, results: Path, run: str, end: float) -> str:
+    """Run a stage, again where the GPU is lost; how it ended."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu",
+        str(kit),
+        str(results),
+        "--stage",
+        stage.name,
+        "--run",
+        run,
+    ]
+    for _ in range(_MOST_RESTARTS):
+        left = end - time.monotonic()
+        if left <= 0:
+            return "time is up"
+        try:
+            code = subprocess.run(command, check=False, timeout=left).returncode
+        except subprocess.TimeoutExpired:
+            return "time is up"
+        if code != _GPU_LOST:
+            return "done" if code == 0 else f"ended with {code}"
+    return "the GPU was lost too often"
+
+
+def _stage(name: str, kit: Kit, results: Path, run: str) -> int:
+    """All items of a stage, in this process."""
+    figures = Figures(results, name, run)
+    with tempfile.TemporaryDirectory(prefix="edgetlm-gpu-") as folder:
+        for item, make in _items(name, kit, Path(folder)):
+            if not figures.take(item, make) and not _usable(name):
+                return _GPU_LOST
+    return 0
+
+
+def _usable(stage: str) -> bool:
+    """Whether the process can go on after an error: a fault of a kernel ends the context, for torch too."""
+    if stage == "models":
+        return True  # Kernels run in processes of their own.
+    from benchmarks.gpu.driver import Driver, DriverError
+
+    try:
+        Driver().wait()
+    except DriverError as error:
+        # Without a driver another process would find none either.
+        return "no NVIDIA driver" in str(error)
+    return True
+
+
+def _items(stage: str, kit: Kit, folder: Path) -> Items:
+    if stage in ("layer_peers", "model_peers"):
+        yield from _peers(stage, kit)
+        return
+    from benchmarks.gpu import kernels
+    from benchmarks.gpu.driver import Driver
+
+    driver = Driver()
+    compared = [name for name, task in kit.tasks.items() if task["sizes"] is not None]
+    if stage == "machine":
+        yield "gpu", driver.described
+        yield "settings", _settings
+        for name in kit.plan["peaks"]:
+            yield name, partial(kernels.peak, driver, kit, name)
+    elif stage == "layers":
+        for name in compared:
+            yield name, partial(kernels.first_program, driver, kit, name)
+    elif stage == "programs":
+        for name in kit.tasks:
+            yield name, partial(kernels.all_programs, driver, kit, name)
+    else:
+        from benchmarks.gpu.models import run_model
+
+        for name in kit.models:
+            yield name, partial(run_model, driver, kit, name, folder / name)
+
+
+def _peers(stage: str, kit: Kit) -> Items:
+    from benchmarks.gpu import peers
+
+    if stage == "layer_peers":
+        for name in (name for name, task in kit.tasks.items() if task["sizes"] is not None):
+            yield name, partial(peers.layer, kit, name)
+        return
+    for way in peers.WAYS:
+        for name in kit.models:
+            yield f"{name} {way}", partial(peers.model, name, way)
+
+
+def _settings() -> Item:
+    """What NVIDIA's tool says of clocks and limits of power."""
+    fields = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,persistence_mode"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=15)
+    return dict(zip(fields.split(","), done.stdout.strip().split(", "), strict=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""Makes the kit that `python3 -m benchmarks.gpu` measures: `python -m benchmarks.gpu.prepare KIT`.
+
+Everything is compiled here: programs of layers that are compared with libraries, random programs of the tasks
+of models, bundles of whole models, loops that use tensor cores alone, and the native executor. The weights of
+models are rounded to three values for each tensor, so that bundles are small when they are packed; times do
+not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx import numpy_helper
+
+from benchmarks.gpu.kit import CUBINS, EXECUTOR, MODEL_SUFFIX, PLAN
+from benchmarks.gpu.launches import launches_of
+from benchmarks.gpu.layers import Layer, all_layers
+from benchmarks.gpu.peak import Peak, peak_programs
+from benchmarks.result_file import heading
+from host.build import compile_cuda, cuda_major, target_for
+from host.build.cuda.library import CudaKernel
+from host.build.cuda.nvrtc import Nvrtc
+from host.compile.bundle_builder import BundleBuilder
+from host.compile.model_compiler import ModelCompiler
+from host.compile.model_file import read_model
+from host.errors import BuildError, EdgeError, ScheduleError
+from host.execution.cores import usable_cores
+from host.gensor import Gensor
+from host.importers import load
+from host.lowering import lower
+from host.model import Candidate, DeviceProfile, Task
+from host.options import CompileOptions
+from host.options.compile import half_of
+from host.payload.native import native_executor
+from host.progress import Silence, StageClock
+from host.schedules import DesignSpace, scheduled_function, space_for
+from targets import board_for, declared
+from targets.nvidia import H100
+from tests.cuda_emulator.source import parameter_names
+from tests.models.export import export
+from tests.unit.schedules.functions import task as task_of
+
+SCHEMA = "edgetlm.gpu_kit/1"
+MODELS = ("resnet50", "mobilenetv2", "yolo-nano", "deit-small", "bert-base")
+# Tensors of fewer elements keep their values.
+_FEW = 4096
+# A weight within this share of the standard deviation becomes zero.
+_ZERO_SHARE = 0.6
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of a task: how it came about, and its kernel."""
+
+    candidate: Candidate
+    kernel: CudaKernel
+    function: tvm.tirx.PrimFunc
+
+
+def gpu_profile_of(gpu: Any = H100, cuda: str = "13.0") -> DeviceProfile:
+    """A PC with a GPU that need not be here."""
+    found = board_for(declared()["x86_64-v3"])
+    assert found is not None
+    board = replace(found, gpu=gpu).on_gpu()
+    return DeviceProfile("gpu", board, board.hardware, 1, {"cuda": cuda})
+
+
+def candidates(space: DesignSpace, profile: DeviceProfile, count: int) -> list[Candidate]:
+    """Gensor's program, then so many random ones."""
+    found = list(Gensor().propose(space, profile, [], 1, seed=0))
+    generator, seen = random.Random(space.task.workload_hash), {found[0].decisions}
+    for _ in range(count):
+        try:
+            values = space.sample(generator)
+        except ScheduleError:
+            break
+        drawn = space.candidate(values, "random", space.estimate_s(values))
+        if drawn.decisions not in seen:
+            seen.add(drawn.decisions)
+            found.append(drawn)
+    return found
+
+
+class KitWriter:
+    """Collects what a kit has; `write` ends it.
+
+    Args:
+        folder: of the kit, empty or not there.
+        profile: of a machine with the GPU.
+        count: random programs of each task.
+    """
+
+    def __init__(self, folder: Path, profile: DeviceProfile, count: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._profile, self._count = folder, profile, count
+        self._target = target_for(profile.board)
+        self._major = cuda_major(profile.software)
+        self._archive = zipfile.ZipFile(folder / CUBINS, "w", zipfile.ZIP_DEFLATED)
+        self._peaks: dict[str, Any] = {}
+        self._tasks: dict[str, Any] = {}
+        self._models: list[str] = []
+
+    def add_peaks(self, peaks: Iterable[Peak]) -> None:
+        """Loops in registers."""
+        gpu = self._profile.board.gpu
+        assert gpu is not None
+        for peak in peaks:
+            cubin = Nvrtc(self._major).compile(peak.source, gpu.arch)
+            launch = {"entry": peak.entry, "blocks": (peak.blocks, 1, 1), "threads": (peak.threads, 1, 1)}
+            self._peaks[peak.name] = {
+                "cubin": self._kept(cubin.content),
+                "launches": [{**launch, "arguments": [0]}],
+                "operations": peak.operations,
+                "result_bytes": peak.result_bytes,
+            }
+
+    def add_layer(self, layer: Layer) -> None:
+        """A layer that a library is compared with.
+
+        Raises:
+            EdgeError: none of its programs compiles.
+        """
+        self._add(layer.name, task_of(layer.function, "layer"), layer.described(), 2 * layer.multiply_adds)
+
+    def add_task(self, name: str, task: Task) -> None:
+        """A task of a model; one for which no rule has programs is left out."""
+        try:
+            self._add(name, task, None, task.flops)
+        except EdgeError as error:
+            sys.stdout.write(f"{name} is left out: {error}\n")
+
+    def add_model(self, name: str, path: Path) -> None:
+        """The bundle of a model in halves.
+
+        Raises:
+            EdgeError: it does not compile.
+        """
+        options = CompileOptions(model=path, dtype="fp16")
+        clock = StageClock(Silence())
+        with tempfile.TemporaryDirectory(prefix="edgetlm-kit-") as folder:
+            builder = BundleBuilder(ModelCompiler(options, self._profile, Path(folder), clock))
+            builder.compile(read_model(options, clock))
+            with tarfile.open(self._folder / f"{name}{MODEL_SUFFIX}", "w:xz") as archive:
+                for file in sorted(builder.directory("tvm").iterdir()):
+                    archive.add(file, file.name)
+        self._models.append(name)
+
+    def write(self, executor: Path, about: Mapping[str, Any]) -> None:
+        """End the kit.
+
+        Args:
+            executor: the native executor for the machine.
+            about: heading of the kit.
+        """
+        self._archive.close()
+        shutil.copy(executor, self._folder / EXECUTOR)
+        plan = {"heading": dict(about), "peaks": self._peaks, "tasks": self._tasks, "models": self._models}
+        (self._folder / PLAN).write_text(json.dumps(plan))
+
+    def _add(self, name: str, task: Task, sizes: Mapping[str, Any] | None, operations: float) -> None:
+        space = space_for(task, self._profile.hardware, self._profile.threads)
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            made = list(
+                pool.map(lambda one: self._program(space, one), candidates(space, self._profile, self._count))
+            )
+        programs = [program for program in made if program is not None]
+        if not programs or made[0] is None:
+            raise BuildError(
+                f"{name}: Gensor's program does not compile, or keeps numbers between its kernels"
+            )
+        self._tasks[name] = {
+            "task": task.workload_hash,
+            "arguments": [
+                [[int(extent) for extent in buffer.shape], str(buffer.dtype)]
+                for buffer in task.function.params
+            ],
+            "sizes": sizes,
+            "operations": operations,
+            "programs": [self._described(program) for program in programs],
+        }
+
+    def _program(self, space: DesignSpace, candidate: Candidate) -> Program | None:
+        """A compiled candidate; None where it does not compile, or has memory of its own between kernels."""
+        try:
+            function = scheduled_function(space.apply(candidate))
+            kernel = compile_cuda(function, "kernel", self._target, None, self._major)
+        except EdgeError:
+            return None
+        names = {str(parameter.name) for parameter in function.params}
+        given = parameter_names(kernel.module.inspect_source("cuda")).values()
+        whole = all(name.removesuffix("_ptr") in names for parameters in given for name in parameters)
+        return Program(candidate, kernel, function) if whole else None
+
+    def _described(self, program: Program) -> dict[str, Any]:
+        kernel = program.kernel
+        order = [str(parameter.name) for parameter in program.function.params]
+        parameters = parameter_names(kernel.module.inspect_source("cuda"))
+        launches = []
+        for number, launch in enumerate(launches_of(program.function)):
+            entry = f"{kernel.name}_kernel" + (f"_{number}" if number else "")
+            arguments = [order.index(name.removesuffix("_ptr")) for name in parameters[entry]]
+            sizes = {"blocks": launch.blocks, "threads": launch.threads}
+            launches.append({"entry": entry, **sizes, "arguments": arguments})
+        return {
+            "cubin": self._kept(kernel.cubin.content),
+            "launches": launches,
+            "rule": program.candidate.rule,
+            "version": program.candidate.space_version,
+            "proposer": program.candidate.proposer,
+            "decisions": dict(program.candidate.decisions),
+            "estimate_s": program.candidate.estimate_s,
+            "spill_bytes": sum(one.spill_store_bytes + one.spill_load_bytes for one in kernel.resources),
+        }
+
+    def _kept(self, cubin: bytes) -> str:
+        name = f"{len(self._archive.namelist()):05}.cubin"
+        self._archive.writestr(name, cubin)
+        return name
+
+
+def coarse(path: Path) -> None:
+    """Round the weights of an ONNX file to three values for each tensor, in place; small tensors stay."""
+    model = onnx.load(path)
+    for one in model.graph.initializer:
+        if one.data_type != onnx.TensorProto.FLOAT or len(one.dims) < 2:
+            continue
+        values = numpy_helper.to_array(one)
+        if values.size < _FEW:
+            continue
+        deviation = float(values.std())
+        kept = np.where(np.abs(values) > _ZERO_SHARE * deviation, np.sign(values), 0.0)
+        scaled = (kept * np.float16(1.2 * deviation)).astype("float32")
+        one.CopyFrom(numpy_helper.from_array(scaled, one.name))
+    onnx.save(model, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.prepare", description=__doc__)
+    parser.add_argument("kit", type=Path, help="folder to write")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), help="names of the zoo")
+    parser.add_argument("--programs", type=int, default=7, help="random programs of each task")
+    options = parser.parse_args(arguments)
+    about = heading("benchmarks.gpu.prepare", SCHEMA, arguments)
+    profile = gpu_profile_of()
+    writer = KitWriter(options.kit, profile, options.programs)
+    writer.add_peaks(peak_programs(H100.multiprocessors))
+    for layer in all_layers():
+        writer.add_layer(layer)
+    with tempfile.TemporaryDirectory(prefix="edgetlm-kit-") as folder:
+        for name in options.models:
+            path = export(name, Path(folder), "onnx")
+            coarse(path)
+            for task in lower(load(path), profile.board, half=half_of("fp16")).tasks:
+                writer.add_task(f"{name} {task.name}", task)
+            writer.add_model(name, path)
+            sys.stdout.write(f"{name} is in the kit\n")
+    writer.write(native_executor("x86_64"), about)
+    size = sum(file.stat().st_size for file in options.kit.iterdir())
+    sys.stdout.write(f"{options.kit}: {size / 1e6:.1f} MB\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

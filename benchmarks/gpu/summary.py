@@ -1,0 +1,113 @@
+"""The ratios that count, out of the figures of all stages."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.figures import Item, read
+from benchmarks.gpu.kit import Kit
+
+SCHEMA = "edgetlm.gpu/1"
+# The loop in registers whose operations the layers are shares of.
+PEAK = "fp16 products, sums in fp32"
+
+
+def summary(kit: Kit, results: Path) -> dict[str, Any]:
+    """Ratios of layers and models to their peers; above 1 ours is faster.
+
+    Args:
+        kit: that was measured.
+        results: folder of the figures.
+    """
+    stages = {
+        name: read(results, name)
+        for name in ("machine", "layers", "layer_peers", "models", "model_peers", "programs")
+    }
+    peak = stages["machine"].get(PEAK, {}).get("operations_per_s")
+    layers = _ratios(stages["layers"], stages["layer_peers"], "seconds")
+    kinds = {name: task["sizes"]["kind"] for name, task in kit.tasks.items() if task["sizes"] is not None}
+    shares = {
+        name: entry["operations_per_s"] / peak
+        for name, entry in stages["layers"].items()
+        if peak and "operations_per_s" in entry
+    }
+    return {
+        "schema": SCHEMA,
+        "made": kit.plan["heading"],
+        "machine": stages["machine"],
+        "products": _spread({name: ratio for name, ratio in layers.items() if kinds[name] == "product"}),
+        "convolutions": _spread(
+            {name: ratio for name, ratio in layers.items() if kinds[name] == "convolution"}
+        ),
+        "shares_of_peak": shares,
+        "models": {
+            name: _model(name, entry, stages["model_peers"]) for name, entry in stages["models"].items()
+        },
+        "programs": sum(len(entry.get("programs", ())) for entry in stages["programs"].values()),
+        "errors": {
+            f"{stage}: {name}": entry["error"]
+            for stage, items in stages.items()
+            for name, entry in items.items()
+            if "error" in entry
+        },
+    }
+
+
+def _ratios(ours: Mapping[str, Item], peers: Mapping[str, Item], figure: str) -> dict[str, float]:
+    """The peers' time over ours, of what both have."""
+    return {
+        name: peers[name][figure] / entry[figure]
+        for name, entry in ours.items()
+        if figure in entry and figure in peers.get(name, {})
+    }
+
+
+def _spread(ratios: Mapping[str, float]) -> dict[str, Any]:
+    """Geometric mean and least of ratios, and all of them."""
+    if not ratios:
+        return {"count": 0, "ratios": {}}
+    return {
+        "count": len(ratios),
+        "geometric_mean": statistics.geometric_mean(ratios.values()),
+        "least": min(ratios.values()),
+        "ratios": dict(ratios),
+    }
+
+
+def _model(name: str, entry: Item, peers: Mapping[str, Item]) -> dict[str, Any]:
+    """Our latency, and the ratio to each way of torch."""
+    if "latency_s" not in entry:
+        return {}
+    ways = {
+        key.removeprefix(f"{name} "): other["latency_s"] / entry["latency_s"]
+        for key, other in peers.items()
+        if key.startswith(f"{name} ") and "latency_s" in other
+    }
+    kept = ("latency_s", "load_s", "first_run_s", "memory_bytes", "weights_bytes")
+    return {key: entry[key] for key in kept} | {"torch_over_ours": ways}
+
+
+def text_of(found: Mapping[str, Any]) -> str:
+    """The same in a few lines."""
+    lines: list[str] = []
+    for kind in ("products", "convolutions"):
+        spread = found[kind]
+        if spread["count"]:
+            mean, least = spread["geometric_mean"], spread["least"]
+            lines.append(
+                f"{kind}: {mean:.3f} of the library's speed, least {least:.3f}, {spread['count']} layers"
+            )
+    for name, entry in found["models"].items():
+        if entry:
+            lines.append(f"{name}: {entry['latency_s'] * 1e3:.3f} ms, {_ways(entry['torch_over_ours'])}")
+    lines.append(f"{found['programs']} programs, {len(found['errors'])} errors")
+    lines += [f"  {name}: {text}" for name, text in list(found["errors"].items())[:20]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _ways(ways: Mapping[str, float]) -> str:
+    named: Sequence[str] = [f"{ratio:.2f} of torch's {way}" for way, ratio in ways.items()]
+    return ", ".join(named) or "no peer"
