@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from host.errors import DeviceFull
+from host.errors import DeviceFull, UserError
 
 _SUFFIX = ".sha256"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -35,6 +35,37 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
+def check_output(path: Path, option: str) -> None:
+    """Refuse a place for a result that cannot be written, before the work for it.
+
+    Args:
+        path: of the file or folder that is to be written; folders that are missing are made.
+        option: with which the user names another place.
+
+    Raises:
+        UserError: a file lies where a folder is needed, or this user may not write there.
+    """
+    place = path.absolute()
+    folder = next((one for one in place.parents if os.path.lexists(one)), place.parent)
+    if not folder.is_dir():
+        raise UserError(f"{path} cannot be written: {folder} is no folder: name another place with {option}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{path} cannot be written: you may not write in {folder}: name another place with {option}"
+        )
+
+
+def check_output_file(path: Path, option: str) -> None:
+    """Refuse a place for a file that cannot be written, before the work for it; see `check_output`.
+
+    Raises:
+        UserError: see `check_output`; or a folder lies there.
+    """
+    check_output(path, option)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file in it with {option}")
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """A place beside a file to write its content to, which takes the file's place at the end.
@@ -47,7 +78,8 @@ def written_whole(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot take the file's place.
     """
-    partial = path.with_name(f".{path.name}.part")
+    # Other commands may write the same file now.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield partial
         partial.replace(path)

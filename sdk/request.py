@@ -12,6 +12,7 @@ from host.errors import UserError
 from host.model_file.hub import hub_model
 from host.options import CompileOptions, DeployOptions
 from host.options.compile import METHODS
+from host.options.deploy import SINGLE_PRECISION
 from host.options.engine import LOCAL
 from host.options.of_model import check_for_model
 
@@ -35,6 +36,11 @@ def check_deployment(model: Any, options: DeployOptions) -> None:
         ModelFileError: the file is missing or no model.
     """
     options.check()
+    peers = [name for name in options.peers or () if name != SINGLE_PRECISION]
+    if peers:
+        from host.engines.table import check_peers
+
+        check_peers(peers)
     _check(model, options.device, options)
 
 

@@ -56,8 +56,9 @@ def grey_pictures(drawings: Mapping[str, str], folder: Path) -> dict[str, bytes]
 
     Args:
         drawings: SVG by name.
-        folder: for files, new.
+        folder: for files.
     """
+    folder.mkdir(exist_ok=True)
     page = folder / "pictures.html"
     sources = json.dumps({name: _without_letters(drawing) for name, drawing in drawings.items()})
     page.write_text(

@@ -323,7 +323,7 @@ class BundleStore:
 
     def _need(self, name: str) -> None:
         if not os.path.isdir(self._folder(name)):
-            raise _refuse("no bundle %s is installed on this device" % name)
+            raise _refuse("no bundle %s is installed on this device; sdk bundles lists those that are" % name)
 
     def _active(self, name: str) -> Optional[str]:
         try:

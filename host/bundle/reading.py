@@ -26,6 +26,7 @@ from targets import MachineDescription
 
 GOLDEN, TASKS = BESIDE
 _KIND = "bundle"
+_NEXT = "sdk deploy or sdk compile makes a bundle of a model file"
 
 
 def load(path: Path) -> Manifest:
@@ -38,7 +39,7 @@ def load(path: Path) -> Manifest:
         BundleError: damaged, incomplete, changed, or of another schema version.
     """
     if not path.exists():
-        raise ModelFileError(f"{path}: no such file or directory")
+        raise ModelFileError(f"{path}: no such file or directory: {_NEXT}")
     if path.is_dir():
         with _refused(path):
             return _typed(verify_directory(str(path)).manifest.fields)
@@ -60,7 +61,7 @@ def unpacked(path: Path, scratch: Path) -> Path:
         load(path)
         return path
     if not path.exists():
-        raise ModelFileError(f"{path}: no such file or directory")
+        raise ModelFileError(f"{path}: no such file or directory: {_NEXT}")
     # Never named by the archive's own text.
     with writing(scratch):
         scratch.mkdir(parents=True, exist_ok=True)
@@ -185,7 +186,7 @@ def _refused(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise ModelFileError(f"{path} holds no {MANIFEST}: it is not a bundle") from None
+        raise ModelFileError(f"{path} holds no {MANIFEST}: it is not a bundle: {_NEXT}") from None
     except ContractError as error:
         raise BundleError(f"bundle {path}: {error}") from error
 
@@ -198,10 +199,10 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         ModelFileError: the file is no zip, is damaged, or has no manifest.
     """
     if not is_archive(path):
-        raise ModelFileError(f"{path} is neither a bundle directory nor a zip of one")
+        raise ModelFileError(f"{path} is neither a bundle directory nor a zip of one: {_NEXT}")
     with _refused(path), reading(path, _KIND) as archive:
         if MANIFEST not in archive.namelist():
-            raise ModelFileError(f"{path} holds no {MANIFEST}: it is not a bundle")
+            raise ModelFileError(f"{path} holds no {MANIFEST}: it is not a bundle: {_NEXT}")
         yield archive
 
 

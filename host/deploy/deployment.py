@@ -47,9 +47,9 @@ from host.deploy.leased_boards import LeasedBoards
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
 from host.deploy.wrong_kernel import first_wrong_kernel
-from host.engines import engine_for_format, engines
+from host.engines import check_peers, engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
-from host.errors import EngineError, UserError, one_line
+from host.errors import EngineError, one_line
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel, TimingPolicy
 from host.model.text_quality import TextQuality
@@ -145,7 +145,7 @@ def compile_bundle(
     options.check()
     check_for_model(options, options.model, detect_format(options.model))
     clock = StageClock(progress or Silence())
-    with Staging(output) as staging:
+    with Staging(output, "--output") as staging:
         profile = target_profile(target, options.threads, clock.progress.note)
         profile = profile_for_processor(profile, options)
         builder = BundleBuilder(ModelCompiler(options, profile, staging.folder, clock))
@@ -335,10 +335,8 @@ class _Deployment:
             # What the user would have used without quantising.
             floats = model.quantisation.original
             entrants.append(Entrant(f"{original}-fp32", original, floats, threads, deployable=False))
+        check_peers(asked)
         for engine in asked:
-            if engine not in known or engine == "tvm" or not known[engine].peer:
-                names = ", ".join(name for name in known if name != "tvm" and known[name].peer)
-                raise UserError(f"no peer {engine!r}: use {names}")
             if model.format in known[engine].formats:
                 deployable = engine in BACKENDS and engine == original and not self.options.memory_cap_bytes
                 entrants.append(Entrant(engine, engine, model.path, threads, deployable))

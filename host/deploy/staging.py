@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
@@ -12,8 +15,11 @@ from device_agent.contract.manifest import MANIFEST
 from host import bundle
 from host.deploy.folders import make_folders, remove_empty
 from host.errors import EdgeError, UserError
-from host.files import writing
+from host.files import check_output, writing
 from host.manifest import Manifest
+
+# Commands that write one destination at the same moment are few.
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -36,17 +42,19 @@ class Staging:
 
     Args:
         destination: of the bundle: a directory, or a file if it ends in `.zip`.
+        option: with which the user names another destination.
 
     Raises:
-        UserError: the destination has something other than a bundle.
+        UserError: the destination has something other than a bundle, or cannot be written.
         DeviceFull: no space left.
     """
 
-    def __init__(self, destination: Path) -> None:
+    def __init__(self, destination: Path, option: str = "--bundle") -> None:
         self.destination = destination.absolute()
         self.folder = self.destination.with_name(f".{self.destination.name}.{os.getpid()}.part")
         self._made: tuple[Path, ...] = ()
         self._refuse_foreign()
+        check_output(destination, option)
 
     def __enter__(self) -> Staging:
         with writing(self.folder):
@@ -92,11 +100,27 @@ class Staging:
             return ReplacedBundle(None, reason=str(error))
 
     def commit(self, prepared: Path) -> None:
-        """Move the result of `prepare` to the destination; an older bundle there is replaced."""
-        old = self.path("old")
-        if self.destination.exists() and not self.is_archive:
-            self.destination.rename(old)
-        prepared.replace(self.destination)
+        """Move the result of `prepare` to the destination; an older bundle there is replaced.
+
+        Of several commands that write the same destination, the last one's bundle stays, whole.
+        """
+        if self.is_archive:
+            prepared.replace(self.destination)
+            return
+        for attempt in count():
+            old = self.path(f"old-{attempt}")
+            with contextlib.suppress(FileNotFoundError):
+                self.destination.rename(old)
+            try:
+                prepared.rename(self.destination)
+                return
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and attempt < _ATTEMPTS:
+                    # Another command has put its own there meanwhile.
+                    continue
+                if old.exists():
+                    old.rename(self.destination)
+                raise
 
     def _refuse_foreign(self) -> None:
         place = self.destination

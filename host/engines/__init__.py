@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from host.engines.reference import run_reference
-from host.engines.table import Engine, engine_for_format, engines, unavailable
+from host.engines.table import Engine, check_peers, engine_for_format, engines, unavailable
 
-__all__ = ["Engine", "engine_for_format", "engines", "run_reference", "unavailable"]
+__all__ = ["Engine", "check_peers", "engine_for_format", "engines", "run_reference", "unavailable"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from host.errors import EngineError
+from device_agent.contract.text import printable
+from host.errors import EngineError, UserError
 from host.extensions import extensions
 
 
@@ -82,6 +84,19 @@ def engine_for_format(format_name: str) -> Engine:
             f"no runtime is known for the model format {format_name!r}: use {', '.join(_ORIGINAL_RUNTIME)}"
         )
     return _OWN[_ORIGINAL_RUNTIME[format_name]]
+
+
+def check_peers(names: Sequence[str]) -> None:
+    """Refuse what is no engine that can be measured beside the compiled model.
+
+    Raises:
+        UserError: says which there are.
+    """
+    known = engines()
+    peers = [name for name in known if name != "tvm" and known[name].peer]
+    for name in names:
+        if name not in peers:
+            raise UserError(f"no peer {printable(repr(name), 80)}: use {', '.join(peers)}")
 
 
 def unavailable(name: str) -> str | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
+from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.language_file import CONFIG, language_format
 from host.model_file.other_files import is_zip, refuse_other_file
 
 # The first line of a Git LFS pointer has 43 bytes.
 _HEAD_BYTES = 64
+# Names beside a file that is not there.
+_LOOKED_AT = 1000
 _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
 
 
@@ -27,7 +32,7 @@ def check_file(path: Path) -> None:
             f"{path}: {error.strerror}: give a path that this user may read, of a model file"
         ) from error
     if not there:
-        raise ModelFileError(f"{path}: no such file")
+        raise ModelFileError(f"{path}: no such file: {_nearest(path)}")
     if path.is_dir() and not language_format(path):
         raise ModelFileError(
             f"{path} is a folder without {CONFIG}: give an ONNX, .pt2, TFLite or GGUF file, or a folder of "
@@ -35,6 +40,19 @@ def check_file(path: Path) -> None:
         )
     if not path.is_dir() and not path.is_file():
         raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2, TFLite or GGUF file")
+
+
+def _nearest(path: Path) -> str:
+    """What to type where there is no such file."""
+    try:
+        beside = [one.name for one in islice(path.absolute().parent.iterdir(), _LOOKED_AT)]
+    except OSError:
+        beside = []
+    models = [name for name in beside if Path(name).suffix.lower() in (*_SUFFIXES, ".gguf")]
+    found = get_close_matches(path.name, beside, n=1) or models[:1]
+    if found:
+        return f"did you mean {printable(path.with_name(found[0]))}?"
+    return "give the path of an ONNX, .pt2, TFLite or GGUF file"
 
 
 def detect_format(path: Path) -> str:

@@ -37,6 +37,7 @@ from sdk.cli.console import (
 from sdk.cli.help import new_group, show_help_alone
 from sdk.cli.management import cluster, devices, env, fleet, keys, records, report, tlm, watch
 from sdk.cli.options import State
+from sdk.cli.project import NAME, ProjectContext
 from targets import BoardFileError
 
 _INTERRUPTED = 130
@@ -152,6 +153,11 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
 
 def _where_help_is(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
+    parameter = getattr(error, "param", None)
+    if isinstance(context, ProjectContext) and getattr(parameter, "name", "") == "model":
+        return (
+            f" Give a model file, or name one in {NAME} ({context.command_path} --help shows what there is)"
+        )
     return f" ({context.command_path if context is not None else 'sdk'} --help shows what there is)"
 
 

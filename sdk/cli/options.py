@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from host.files import check_output_file
 from host.options import text_of
 from sdk.cli import completion
 
@@ -41,6 +42,13 @@ def _remember(context: typer.Context, value: bool) -> bool:
     state = context.find_root().obj
     if value and isinstance(state, State):
         state.verbose = True
+    return value
+
+
+def _writable(parameter: typer.CallbackParam, value: Path | None) -> Path | None:
+    """The path of a file that is to be written, refused before any work if it cannot be."""
+    if value is not None:
+        check_output_file(value, max(parameter.opts, key=len))
     return value
 
 
@@ -77,7 +85,21 @@ Seed = Annotated[int, typer.Option(help=text_of("seed"))]
 TraceFile = Annotated[
     Path | None,
     typer.Option(
-        "--trace", help="Write stages, kernels and power to this file, for Perfetto (Chrome's JSON)."
+        "--trace",
+        help="Write stages, kernels and power to this file, for Perfetto (Chrome's JSON).",
+        callback=_writable,
     ),
 ]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write the figures to this file.", callback=_writable)
+]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", help="HTML report to write.", callback=_writable)
+]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", help="HTML file to write.", callback=_writable)
+]
+ArraysFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Where outputs go, a .npz file.", callback=_writable),
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,27 +16,44 @@ from host.model_file.hub import HubModel, download, hub_model
 from host.options import CompileOptions
 
 Options = TypeVar("Options", bound=CompileOptions)
+_EXAMPLE = "as in example_inputs=torch.zeros(1, 3, 224, 224)"
 
 
 @contextmanager
 def exported(module: Any, example_inputs: tuple[Any, ...], name: str) -> Iterator[Path]:
-    """Export `module` to a `.pt2` file that is gone afterwards.
+    """Export `module` to a `.pt2` file that is gone afterwards; its mode, training or not, is kept.
 
     Raises:
-        UserError: not a torch module, or no example inputs.
+        UserError: not a torch module, or no example inputs that are tensors.
         ImportFailed: torch cannot export it.
     """
     import torch
 
     from host.importers.torch.importer import export_module
 
+    kind = type(module).__name__
+    if isinstance(module, Mapping):
+        raise UserError(
+            f"a {kind} holds weights, not the model: load them with model.load_state_dict, and give the model"
+        )
     if not isinstance(module, torch.nn.Module):
-        raise UserError(f"a {type(module).__name__} is no model: give a path or a torch.nn.Module")
+        raise UserError(f"an object of {kind} is no model: give a path or a torch.nn.Module")
     if not example_inputs:
-        raise UserError("a torch module needs example_inputs: a tensor for each input")
+        raise UserError(f"a torch module needs example_inputs: a tensor for each input, {_EXAMPLE}")
+    for one in example_inputs:
+        if not isinstance(one, torch.Tensor | list | tuple | bool | int | float | None):
+            raise UserError(
+                f"example_inputs holds an object of {type(one).__name__}: give tensors in the order of the "
+                f"inputs, {_EXAMPLE}"
+            )
+    modes = {part: part.training for part in module.modules()}
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         path = Path(folder) / f"{name}.pt2"
-        export_module(module.eval(), example_inputs, path)
+        try:
+            export_module(module.eval(), example_inputs, path)
+        finally:
+            for part, training in modes.items():
+                part.training = training
         yield path
 
 

@@ -33,7 +33,7 @@ class StagedReport:
         path: of the page; the picture is an SVG file of the same name.
 
     Raises:
-        UserError: the page would have the picture's name.
+        UserError: the page would have the picture's name, or cannot be written there.
     """
 
     def __init__(self, path: Path) -> None:

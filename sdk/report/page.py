@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from host.files import check_output_file
 from sdk.report.charts import Chart
 from sdk.report.drawing.figure import inline
 from sdk.text import data_without_host_paths, visible_lines, without_host_paths
@@ -21,11 +23,17 @@ class StagedPage:
 
     Args:
         path: of the page.
+        option: with which the user names another place.
+
+    Raises:
+        UserError: it cannot be written there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, option: str = "--report") -> None:
+        check_output_file(path, option)
         self.path = path
-        self._partial = path.with_name(f".{path.name}.part")
+        # Other commands may write the same page now.
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._made: tuple[Path, ...] = ()
 
     def __enter__(self) -> StagedPage:

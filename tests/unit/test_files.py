@@ -14,7 +14,7 @@ import pytest
 
 from host.emulation import rootfs
 from host.errors import DeviceError, UserError
-from host.files import is_sealed, seal
+from host.files import check_output_file, is_sealed, seal, write_whole, written_whole
 from host.places import cache_root
 
 
@@ -152,3 +152,31 @@ def test_a_cache_that_cannot_be_made_is_named_all_the_same(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert cache_root() == tmp_path / "file" / "edgetlm"
+
+
+def test_two_processes_that_write_one_file_both_succeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "figures.json"
+    with written_whole(path) as partial:
+        partial.write_text("ours")
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        write_whole(path, b"theirs")
+        assert path.read_text() == "theirs"
+    assert path.read_text() == "ours"
+    assert [one.name for one in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_a_place_where_this_user_may_not_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_output_file(tmp_path / "new" / "figures.json", "--json")
+    assert not (tmp_path / "new").exists()
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and access(path, mode))
+    with pytest.raises(UserError) as error:
+        check_output_file(closed / "new" / "figures.json", "--json")
+    words = f"figures.json cannot be written: you may not write in {closed}: name another place with --json"
+    assert str(error.value).endswith(words)

@@ -78,7 +78,10 @@ def export_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor
             torch.export.save(torch.export.export(module, tuple(example_inputs)), path)
     except Exception as error:  # torch.export raises a wide tree of its own
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ImportFailed(f"{path.stem}: torch.export cannot capture the module: {reason}") from error
+        raise ImportFailed(
+            f"{path.stem}: torch.export cannot capture the module: {reason.rstrip('.')}: see that it runs on "
+            "the example inputs, then what torch.export says of it; torch.onnx.export may make an ONNX file"
+        ) from error
 
 
 def _read(path: Path) -> torch.export.ExportedProgram:

@@ -120,7 +120,9 @@ def reason(error: Problem, url: str | Path) -> str:
         return "the file is damaged: restore it, or take another with --records"
     if isinstance(error, ImportError):
         return "the driver of PostgreSQL is missing: install it with pip install 'edgetlm[postgres]'"
-    if isinstance(error, ArgumentError) and not isinstance(error, NoSuchModuleError):
+    if isinstance(error, NoSuchModuleError):
+        return f"records are kept in SQLite or PostgreSQL; name a file, or write {POSTGRESQL}"
+    if isinstance(error, ArgumentError):
         return f"it is no URL of a database: write it as {POSTGRESQL}"
     if isinstance(error, IntegrityError):
         return "another process changed the same rows just now: run again"

@@ -10,7 +10,7 @@ import typer
 from host.errors import UserError
 from host.options import DeployOptions
 from sdk.cli.help import add_command
-from sdk.cli.options import GATE_NOT_MET, MODEL_HELP, JsonFile, TraceFile, Verbose
+from sdk.cli.options import GATE_NOT_MET, MODEL_HELP, JsonFile, ReportFile, TraceFile, Verbose
 from sdk.cli.settings import takes_settings
 
 
@@ -26,7 +26,7 @@ def deploy(
     *,
     json_file: JsonFile = None,
     trace: TraceFile = None,
-    report: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
+    report: ReportFile = None,
     verbose: Verbose = False,
     **settings: Any,
 ) -> None:

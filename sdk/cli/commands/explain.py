@@ -9,7 +9,7 @@ import typer
 
 from sdk.cli import completion
 from sdk.cli.help import add_command
-from sdk.cli.options import Verbose
+from sdk.cli.options import OutputFile, Verbose
 from sdk.cli.rows import LongForm, write_table
 
 
@@ -30,7 +30,7 @@ def explain(
             autocompletion=completion.kernels,
         ),
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file to write.")] = None,
+    output: OutputFile = None,
     form: LongForm = "table",
     verbose: Verbose = False,
 ) -> None:

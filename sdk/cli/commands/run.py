@@ -9,7 +9,7 @@ import typer
 
 from sdk.cli import completion
 from sdk.cli.help import add_command
-from sdk.cli.options import DeviceName, Trust, Verbose
+from sdk.cli.options import ArraysFile, DeviceName, Trust, Verbose
 
 
 def register(app: typer.Typer) -> None:
@@ -29,9 +29,7 @@ def run(
         Path,
         typer.Option("--input", help="Arrays by input name, a .npz file; a .npy file for the only input."),
     ],
-    outputs: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where outputs go, a .npz file.")
-    ] = None,
+    outputs: ArraysFile = None,
     device: DeviceName = "local",
     trust: Trust = "signed",
     verbose: Verbose = False,

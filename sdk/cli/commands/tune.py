@@ -9,7 +9,7 @@ import typer
 
 from host.options import DeployOptions
 from sdk.cli.help import add_command
-from sdk.cli.options import MODEL_HELP, JsonFile, Verbose
+from sdk.cli.options import MODEL_HELP, JsonFile, ReportFile, Verbose
 from sdk.cli.settings import takes_settings
 
 
@@ -23,7 +23,7 @@ def tune(
     model: Annotated[Path, typer.Argument(help=MODEL_HELP)],
     *,
     json_file: JsonFile = None,
-    report: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
+    report: ReportFile = None,
     verbose: Verbose = False,
     **settings: Any,
 ) -> None:

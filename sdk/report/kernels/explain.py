@@ -19,7 +19,7 @@ def write_explanation(found: Explanation, path: Path) -> None:
     Raises:
         DeviceFull: no space left.
     """
-    with StagedPage(path) as page:
+    with StagedPage(path, "--output") as page:
         page.write(render_explanation(found))
 
 

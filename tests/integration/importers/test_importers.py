@@ -209,6 +209,7 @@ def test_a_module_that_cannot_be_exported() -> None:
     with pytest.raises(ImportFailed, match=r"Broken: torch\.export cannot capture the module") as caught:
         from_module(Broken(), [torch.ones(2)])
     assert "\n" not in str(caught.value)
+    assert "torch.onnx.export may make an ONNX file" in str(caught.value)
 
 
 class Sorting(nn.Module):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,49 @@ def test_other_peoples_folders_are_not_replaced(tmp_path: Path) -> None:
     for place in ("photos", "photos/cat.jpg"):
         with pytest.raises(UserError, match="choose another"):
             Staging(tmp_path / place)
+
+
+def test_of_commands_that_write_one_place_the_last_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path / "net", "old")
+    rename, others = Path.rename, ["first", "second"]
+
+    def slow(path: Path, target: Path) -> Path:
+        renamed = rename(path, target)
+        if others and path == tmp_path / "net":
+            make_bundle(tmp_path / "net", others.pop())
+        return renamed
+
+    with Staging(tmp_path / "net") as staging:
+        made = staging.prepare(make_bundle(staging.path("tvm"), "new"))
+        monkeypatch.setattr(Path, "rename", slow)
+        staging.commit(made)
+    assert not others
+    assert names(tmp_path) == ["net"]
+    assert (tmp_path / "net" / "manifest.json").read_text() == "new"
+
+
+def test_a_bundle_that_cannot_take_its_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path / "net", "old")
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.name == "tvm":
+            raise OSError(errno.EIO, "the disk is broken")
+        return rename(path, target)
+
+    with pytest.raises(OSError, match="broken"), Staging(tmp_path / "net") as staging:
+        made = staging.prepare(make_bundle(staging.path("tvm"), "new"))
+        monkeypatch.setattr(Path, "rename", refuse)
+        staging.commit(made)
+    assert names(tmp_path) == ["net"]
+    assert (tmp_path / "net" / "manifest.json").read_text() == "old"
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(UserError, match=r"file is no folder: name another place with --output"):
+        Staging(tmp_path / "file" / "net.zip", "--output")

@@ -48,7 +48,11 @@ def _yolo(path: Path) -> None:
     [
         ("net.pt", _state, ("torch.save", "load_state_dict", "torch.export.save", "'net.pt2'")),
         ("net.pth", _old, ("old torch.save", "torch.export.save", "'net.pt2'")),
-        ("yolo11n.pt", _yolo, ("Ultralytics", "pip install ultralytics", "yolo export", "give yolo11n.onnx")),
+        (
+            "yolo11n.pt",
+            _yolo,
+            ("Ultralytics", "pip install ultralytics", "yolo export", "give yolo11n.onnx"),
+        ),
         ("net.pt", _script, ("TorchScript", "torch.export.save", "'net.pt2'")),
         ("net.onnx", _pointer, ("Git LFS", "git lfs pull")),
         ("net.pt2", _pointer, ("Git LFS", "git lfs pull")),
@@ -121,3 +125,18 @@ def test_a_bundle_for_another_processor_is_named() -> None:
         require_processor(_manifest("tvm", "aarch64-linux-gnu"), "net.zip", machine, "desk")
     require_processor(_manifest("tvm", "x86_64-linux-gnu"), "net.zip", machine, "desk")
     require_processor(_manifest("onnxruntime", "aarch64-linux-gnu"), "net.zip", machine, "desk")
+
+
+def test_a_file_that_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"absent\.onnx: no such file: give the path of an ONNX, \.pt2"):
+        detect_format(tmp_path / "absent.onnx")
+    (tmp_path / "mobilenet.onnx").touch()
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(
+        ModelFileError, match=r"mobilnet\.onnx: no such file: did you mean .*mobilenet\.onnx\?"
+    ):
+        detect_format(tmp_path / "mobilnet.onnx")
+    with pytest.raises(ModelFileError, match=r"no such file: did you mean .*mobilenet\.onnx\?"):
+        detect_format(tmp_path / "x.tflite")
+    with pytest.raises(ModelFileError, match="no such file: give the path"):
+        detect_format(tmp_path / "absent" / "x.onnx")

@@ -113,7 +113,9 @@ def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
         RecordStore(tmp_path / "file")
     with pytest.raises(EdgeError, match="cannot be opened: its folder is missing"):
         RecordStore(f"sqlite:///{tmp_path}/nowhere/records.sqlite")
-    with pytest.raises(EdgeError, match="cannot be opened: Can't load plugin"):
+    with pytest.raises(
+        EdgeError, match="cannot be opened: records are kept in SQLite or PostgreSQL; name a file"
+    ):
         RecordStore("nosuchdatabase://host/name")
 
 

@@ -7,6 +7,7 @@ import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
@@ -137,5 +138,21 @@ def test_a_module_needs_inputs_and_a_file_takes_none() -> None:
         sdk.deploy(torch.nn.Linear(2, 2))
     with pytest.raises(UserError, match="go with a torch module"):
         sdk.deploy("net.onnx", example_inputs=(torch.zeros(1),))
-    with pytest.raises(UserError, match="a dict is no model"):
+    with pytest.raises(UserError, match=r"a dict holds weights, not the model: .* model\.load_state_dict"):
         sdk.deploy({}, example_inputs=(1,))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="an object of int is no model"):
+        sdk.deploy(5, example_inputs=(1,))  # type: ignore[arg-type]
+    for wrong, kind in ((np.zeros(2), "ndarray"), ({"x": torch.zeros(2)}, "dict")):
+        with pytest.raises(UserError, match=f"example_inputs holds an object of {kind}: give tensors"):
+            sdk.deploy(torch.nn.Linear(2, 2), example_inputs=wrong)
+
+
+def test_a_module_that_is_trained_can_be_trained_on(tmp_path: Path) -> None:
+    import torch
+
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(), torch.nn.Dropout())
+    module.train()
+    module[2].eval()
+    with as_file(module, torch.zeros(2, 3), "net") as path:
+        assert "0.5, True" not in str(torch.export.load(path).graph)
+    assert [one.training for one in (module, *module)] == [True, True, True, False]

@@ -104,7 +104,21 @@ def test_a_light_answer_imports_no_heavy_package(
     ("arguments", "words"),
     [
         (["nonsense"], "No such command 'nonsense'"),
-        (["deploy"], "Missing argument"),
+        (
+            ["deploy"],
+            "Missing argument 'model'. Give a model file, or name one in edgetlm.toml (sdk deploy --help",
+        ),
+        (["deploy", "absent.onnx", "--peer", "fun"], "no peer 'fun': use onnxruntime, litert"),
+        (["deploy", "absent.onnx", "--json", "."], ". is a folder: name a file in it with --json"),
+        (["deploy", "absent.onnx", "--trace", "."], ". is a folder: name a file in it with --trace"),
+        (["deploy", "absent.onnx", "--report", "."], ". is a folder: name a file in it with --report"),
+        (["tune", "absent.onnx", "--report", "/dev/null/a/b.html"], "/dev/null is no folder: name another"),
+        (
+            ["run", "absent", "--input", "absent.npz", "-o", "."],
+            ". is a folder: name a file in it with --out",
+        ),
+        (["explain", "absent", "--task", "a", "-o", "."], ". is a folder: name a file in it with --output"),
+        (["explain", "absent", "--task", "a"], "sdk deploy or sdk compile makes a bundle of a model file"),
         (["deploy", "net.onnx", "--threads", "many"], "--threads"),
         (["deploy", "net.onnx", "--nonsense"], "--nonsense"),
         (["deploy", "absent.onnx"], "absent.onnx: no such file"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.pictures import alike, grey_pictures, references
 from tests.unit.sdk.report.drawings import drawings
 
@@ -22,3 +24,15 @@ def test_another_result_is_another_picture(tmp_path: Path) -> None:
     changed = {name for name in made if not alike(made[name], known[name])}
     assert {"latency-wide", "latency-narrow", "rounds-wide", "share"} <= changed
     assert not changed & {"stages-wide", "stages-narrow", "front-wide"}
+
+
+def test_pictures_do_not_depend_on_the_fonts_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = drawings()
+    usual = grey_pictures(drawn, tmp_path / "usual")
+    (tmp_path / "fonts.conf").write_text(
+        f'<?xml version="1.0"?><fontconfig><cachedir>{tmp_path / "cache"}</cachedir></fontconfig>'
+    )
+    monkeypatch.setenv("FONTCONFIG_FILE", str(tmp_path / "fonts.conf"))
+    assert grey_pictures(drawn, tmp_path / "without") == usual
