@@ -126,6 +126,7 @@ class Model:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
+        speculate: Optional[bool] = None,
     ) -> Iterator[Union[str, int]]:
         """Continues a text with a language model; each piece is computed when it is taken.
 
@@ -141,6 +142,9 @@ class Model:
             top_k: draw from so many of the likeliest tokens; 0 draws from all.
             top_p: draw from the fewest likeliest tokens whose probabilities sum up to this.
             seed: of what is drawn: the same seed gives the same text.
+            speculate: whether what followed the last tokens earlier in the text is drafted, and several
+                tokens are verified at once: the text is the same. None does so where it is faster, by the
+                times of this text and those before.
 
         Returns:
             Pieces of text of whole characters, or numbers of tokens where the prompt is numbers. `stopped`
@@ -153,7 +157,7 @@ class Model:
         if self._generation is None:
             raise no_language_model(self.path)
         sampler = Sampler(Sampling(temperature, top_k, top_p, seed))
-        return self._generation.generate(prompt, max_tokens, sampler)
+        return self._generation.generate(prompt, max_tokens, sampler, speculate)
 
     def save_prompt(self, path: Union[str, "os.PathLike[str]"]) -> int:
         """Writes the state of the last text of `generate` to a file: no process need compute it again.

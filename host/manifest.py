@@ -57,12 +57,22 @@ class StateTensor(_Part):
 
 
 class DecoderPart(_Part):
-    """What a language model has beside its signature; see `host.model.Decoder`."""
+    """What a language model has beside its signature; see `host.model.Decoder`.
+
+    `verified` is None where there is no such function.
+    """
 
     context: int
     chunk: int
     vocabulary: int
     end_tokens: tuple[int, ...]
+    verified: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a field that says nothing: other bundles keep their digests."""
+        fields: dict[str, Any] = write(self)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class Parameter(_Part):
@@ -237,6 +247,7 @@ def decoder_part(decoder: Decoder | None) -> DecoderPart | None:
         chunk=decoder.chunk,
         vocabulary=decoder.vocabulary,
         end_tokens=decoder.end_tokens,
+        verified=decoder.verified or None,
     )
 
 

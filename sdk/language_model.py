@@ -34,6 +34,7 @@ class TextTiming:
         prefill_s: seconds until the first token was known.
         tokens: that were generated.
         decode_s: seconds of computing those behind the first.
+        speculated_tokens: of the tokens, those that were drafted and turned out right: no step computed them.
         tokens_per_s: tokens per second behind the first; None where there are none.
     """
 
@@ -42,6 +43,7 @@ class TextTiming:
     prefill_s: float
     tokens: int
     decode_s: float
+    speculated_tokens: int
     tokens_per_s: float | None
 
 

@@ -20,6 +20,7 @@ class CompileSettings(TypedDict, total=False):
     processor: str
     dtype: str
     quantize: str
+    group: int
     calibration: str | Path | None
     quantize_error: float
     context_tokens: int

@@ -159,6 +159,14 @@ class HardwareModel:
     learned: tuple[tuple[str, float], ...] = ()
 
     @property
+    def has_fast_bfloat16(self) -> bool:
+        """Whether its dot products of bfloat16 numbers do more in a cycle than its multiply-adds.
+
+        Each adds two products to a lane.
+        """
+        return self.bfloat16 is not None and 2.0 * self.bfloat16.per_cycle > self.fma_per_cycle
+
+    @property
     def lanes(self) -> int:
         """fp32 elements in one vector register (1 where there are no vectors); a warp on a GPU."""
         return max(1, self.vector_bits // 32) if self.gpu is None else self.gpu.warp

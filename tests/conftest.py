@@ -1,4 +1,4 @@
-"""The order of all tests, and what they share: a key of the host, zig's libraries, a PostgreSQL server."""
+"""The order of all tests and their examples, a key of the host, zig's libraries, a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.longest_first import longest_first
 from tests.shared_cache import ZIG
 
 if TYPE_CHECKING:
     from tests.servers.postgres import Server
+
+
+# No test fails by chance: the examples are those of the run before, however busy the machine is.
+# `--hypothesis-profile random` draws others.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("tests", settings.get_profile("random"), derandomize=True)
+settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

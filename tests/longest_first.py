@@ -9,35 +9,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-# The files that take over a minute on two cores from a clean checkout, about the longest first: see
+# The files that take half a minute or more on two cores from a clean checkout, about the longest first: see
 # `pytest --durations=60`. The first and the second build the native executors of other architectures, and the
 # third builds that of this machine, for which other files wait.
 LONGEST = (
     "tests/emulation/test_native.py",
     "tests/integration/boards/test_machine.py",
     "tests/integration/native/test_native.py",
-    "tests/integration/importers/test_transformers_folders.py",
-    "tests/integration/importers/test_importers.py",
     "tests/cluster/test_faults.py",
+    "tests/integration/importers/test_transformers_folders.py",
     "tests/cluster/test_commands.py",
+    "tests/integration/importers/test_importers.py",
     "tests/integration/deploy/test_deploy.py",
-    "tests/fuzz/test_fuzz.py",
+    "tests/integration/examples/test_notebooks.py",
+    "tests/integration/extensions/test_installed.py",
     "tests/integration/boards/test_user_mode.py",
     "tests/integration/boards/test_language_models.py",
     "tests/emulation/test_native_decoder.py",
+    "tests/integration/test_packaging.py",
     "tests/replay/test_replay.py",
-    "tests/integration/extensions/test_installed.py",
-    "tests/integration/test_tuning.py",
+    "tests/fuzz/test_fuzz.py",
     "tests/integration/fleet/test_leases.py",
-    "tests/integration/deploy/test_dynamic.py",
+    "tests/integration/test_tuning.py",
     "tests/integration/examples/test_cpp.py",
-    "tests/unit/records/test_command.py",
+    "tests/emulation/test_kernels.py",
     "tests/emulation/cuda/test_deploy.py",
     "tests/unit/schedules/cuda/test_mma.py",
+    "tests/unit/schedules/cpu/test_dot.py",
+    "tests/unit/records/test_command.py",
+    "tests/integration/deploy/test_dynamic.py",
+    "tests/integration/deploy/test_quantise.py",
     "tests/integration/benchmarks/test_operator_benchmark.py",
     "tests/integration/benchmarks/test_onnx_nodes.py",
-    "tests/integration/deploy/test_quantise.py",
-    "tests/integration/examples/test_notebooks.py",
 )
 
 

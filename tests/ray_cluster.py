@@ -58,8 +58,14 @@ class RayCluster:
             self.close()
             raise
 
-    def start(self, number: int) -> None:
-        """Start a host, the head first."""
+    def start(self, *numbers: int) -> None:
+        """Start hosts at once, the head first, and wait until they run."""
+        for number in numbers:
+            self._begin(number)
+        for number in numbers:
+            self._await(number)
+
+    def _begin(self, number: int) -> None:
         head = f"{ADDRESS}:{self._port}" if number else ""
         command = start_command(
             sys.executable,
@@ -74,7 +80,6 @@ class RayCluster:
             self._hosts[number] = subprocess.Popen(
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
             )
-        self._await(number)
 
     def kill(self, number: int) -> None:
         """Kill a host with everything that it has started, as a power cut does."""

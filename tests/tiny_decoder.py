@@ -16,7 +16,7 @@ from tvm.script import tirx as T
 
 from host.model import Decoder, GoldenCase, ImportedModel, Signature, TensorSpec
 
-CONTEXT, CHUNK, VOCABULARY = 32, 4, 13
+CONTEXT, CHUNK, VERIFIED, VOCABULARY = 32, 4, 3, 13
 END = 12
 ADDED = 5
 SIGNATURE = Signature(
@@ -28,12 +28,21 @@ PREFILL_INPUTS = (
     TensorSpec("position", (1,), "int32"),
     TensorSpec("last", (1,), "int32"),
 )
+VERIFY_INPUTS = (TensorSpec("tokens", (VERIFIED,), "int32"), TensorSpec("position", (1,), "int32"))
 STATE = (TensorSpec("seen", (CONTEXT,), "float32"),)
 
 
 def next_token(tokens: Sequence[int]) -> int:
     """The most likely token behind some tokens."""
     return (sum((place + 1) * token for place, token in enumerate(tokens)) + ADDED) % VOCABULARY
+
+
+def following(prompt: Sequence[int], count: int) -> list[int]:
+    """The most likely tokens behind a prompt."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
 
 
 def logits(tokens: Sequence[int]) -> np.ndarray:
@@ -94,22 +103,63 @@ def score(summed: T.Buffer((1,), "float32"), out: T.Buffer((1, VOCABULARY), "flo
             )
 
 
+@T.prim_func(s_tir=True)
+def verify(
+    tokens: T.Buffer((VERIFIED,), "int32"),
+    position: T.Buffer((1,), "int32"),
+    seen: T.Buffer((CONTEXT,), "float32"),
+    added: T.Buffer((1,), "float32"),
+    summed: T.Buffer((VERIFIED,), "float32"),
+) -> None:
+    T.func_attr({"tirx.noalias": True})
+    with T.sblock("verify"):
+        T.reads(tokens[0:VERIFIED], position[0], seen[0:CONTEXT], added[0])
+        T.writes(seen[0:CONTEXT], summed[0:VERIFIED])
+        for t in range(VERIFIED):
+            seen[position[0] + t] = T.cast(tokens[t], "float32")
+        for t in range(VERIFIED):
+            summed[t] = added[0]
+            for i in range(CONTEXT):
+                if i <= position[0] + t:
+                    summed[t] = summed[t] + seen[i] * T.cast(i + 1, "float32")
+
+
+@T.prim_func(s_tir=True)
+def score_rows(
+    summed: T.Buffer((VERIFIED,), "float32"), out: T.Buffer((VERIFIED, VOCABULARY), "float32")
+) -> None:
+    T.func_attr({"tirx.noalias": True})
+    for r, i in T.grid(VERIFIED, VOCABULARY):
+        with T.sblock("score"):
+            vr, v = T.axis.remap("SS", [r, i])
+            T.reads(summed[vr])
+            T.writes(out[vr, v])
+            out[vr, v] = -T.fabs(
+                T.cast(v, "float32") - T.cast(T.cast(summed[vr], "int32") % VOCABULARY, "float32")
+            )
+
+
 def module(
-    function: tvm.tirx.PrimFunc, name: str, inputs: Sequence[TensorSpec], constant: int = ADDED
+    function: tvm.tirx.PrimFunc,
+    name: str,
+    inputs: Sequence[TensorSpec],
+    constant: int = ADDED,
+    scorer: tvm.tirx.PrimFunc = score,
+    rows: int = 1,
 ) -> tvm.IRModule:
-    """One entry: `function`, under a name, on inputs, the state and the constant, and then `score`."""
+    """One entry: `function`, under a name, on inputs, the state and the constant, and then a scorer."""
     function = function.with_attr("global_symbol", name)
     builder = relax.BlockBuilder()
     variables = [relax.Var(one.name, relax.TensorType(one.shape, one.dtype)) for one in (*inputs, *STATE)]
     with builder.function("main", variables):
         with builder.dataflow():
-            kernel, scoring = builder.add_func(function, name), builder.add_func(score, "score")
+            kernel, scoring = builder.add_func(function, name), builder.add_func(scorer, "score")
             added = relax.const(np.array([constant], "float32"))
             summed = builder.emit(
-                relax.call_tir(kernel, [*variables, added], relax.TensorType((1,), "float32"))
+                relax.call_tir(kernel, [*variables, added], relax.TensorType((rows,), "float32"))
             )
             result = builder.emit_output(
-                relax.call_tir(scoring, [summed], relax.TensorType((1, VOCABULARY), "float32"))
+                relax.call_tir(scoring, [summed], relax.TensorType((rows, VOCABULARY), "float32"))
             )
         builder.emit_func_output(result)
     return builder.get()
@@ -126,6 +176,7 @@ def golden(prompt: Sequence[int]) -> tuple[GoldenCase, ...]:
 def imported(tokenizer: Path | None = None, name: str = "tiny") -> ImportedModel:
     """The model as an importer would hand it over."""
     prefill = module(steps, "steps", PREFILL_INPUTS)
+    verifying = module(verify, "verified", VERIFY_INPUTS, scorer=score_rows, rows=VERIFIED)
     return ImportedModel(
         name=name,
         format="transformers",
@@ -135,5 +186,5 @@ def imported(tokenizer: Path | None = None, name: str = "tiny") -> ImportedModel
         golden=golden((3, 1, 4, 1)),
         content_hash="0" * 64,
         state=STATE,
-        decoder=Decoder(CONTEXT, CHUNK, VOCABULARY, (END,), prefill, tokenizer),
+        decoder=Decoder(CONTEXT, CHUNK, VOCABULARY, (END,), prefill, tokenizer, VERIFIED, verifying),
     )

@@ -80,8 +80,8 @@ def expected(sizes: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> np.ndarr
     """What a product or a convolution of halves gives in single precision."""
     left, right = (array.astype("float32") for array in arrays[:2])
     if sizes["kind"] == "product":
-        wanted: np.ndarray = left @ right.transpose(1, 0, 2).reshape(sizes["depth"], sizes["columns"])
-        return wanted
+        product: np.ndarray = left @ right.transpose(1, 0, 2).reshape(sizes["depth"], sizes["columns"])
+        return product
     return _convolved(sizes, left, right)
 
 

@@ -5,7 +5,6 @@ python -m benchmarks.llm.models NAME FOLDER
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -113,12 +112,6 @@ def make(shape: Shape, folder: Path) -> None:
     partial = folder.with_name(f"partial-{folder.name}")
     made.save_pretrained(partial, safe_serialization=True, max_shard_size="100GB")
     partial.replace(folder)
-
-
-def config_of(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder."""
-    found: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 The same tuning runs on one board and on all of them; what is killed is killed in the middle of the second.
 
+    alone_per_s     measurements a second of one board
     speedup         measurements a second of all boards over those of one
     idle_share      of the boards' time between the first and the last begin of a measurement
     overhead_ms     of a measurement by a board's actor: median from call to answer, without itself
@@ -27,7 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -62,8 +63,12 @@ class Trial:
     seconds: float
     kill: str | None = None
 
-    def figures(self) -> dict[str, Any]:
-        """Run the tuning on one board, then on all of them."""
+    def figures(self, alone: float | None = None) -> dict[str, Any]:
+        """Run the tuning on one board, then on all of them.
+
+        Args:
+            alone: measurements a second of one board; None measures them.
+        """
         names = [f"sim-{number}" for number in range(self.boards)]
         with TemporaryDirectory(prefix="edgetlm-") as text, ExitStack() as ending:
             folder = Path(text)
@@ -71,8 +76,10 @@ class Trial:
             ending.callback(server.remove)
             cluster = RayCluster(folder, [names[number :: self.nodes] for number in range(self.nodes)])
             ending.callback(cluster.close)
-            alone = Run(self, cluster, server, folder / "alone", names[:1])
-            alone.whole()
+            if alone is None:
+                one = Run(self, cluster, server, folder / "alone", names[:1])
+                one.whole()
+                alone = one.rate()
             every = Run(self, cluster, server, folder / "every", names)
             every.whole(self.kill)
             return {
@@ -81,7 +88,8 @@ class Trial:
                 "kill": self.kill,
                 "measurement_s": self.seconds,
                 "trials": self.trials * self.boards,
-                "speedup": every.rate() / alone.rate(),
+                "alone_per_s": alone,
+                "speedup": every.rate() / alone,
                 "idle_share": every.idle_share(),
                 "overhead_ms": every.overhead_ms(),
                 "lost": every.lost,
@@ -92,6 +100,15 @@ class Trial:
                 "commands": every.commands,
                 "notes": every.notes,
             }
+
+
+def figures_of_each_part(trial: Trial) -> dict[str, Any]:
+    """The figures without a kill, then those with each part killed, on a new cluster each time."""
+    runs = [replace(trial, kill=None).figures()]
+    for part in PARTS:
+        print(f"{part} is killed next", file=sys.stderr, flush=True)
+        runs.append(replace(trial, kill=part).figures(runs[0]["alone_per_s"]))
+    return {"runs": runs}
 
 
 class Run:
@@ -196,8 +213,8 @@ class Run:
             # Its hosts are those of a cluster that is no more.
             for number in range(1, self._trial.nodes):
                 cluster.kill(number)
-            for number in range(self._trial.nodes):
-                cluster.start(number)
+            cluster.start(0)
+            cluster.start(*range(1, self._trial.nodes))
 
     def journal(self) -> list[dict[str, Any]]:
         """What the boards have measured to the end, in order."""
@@ -209,9 +226,8 @@ class Run:
         return sorted(found, key=lambda one: float(one["begin"]))
 
     def rate(self) -> float:
-        """Measurements a second, between the first and the last one's begin."""
-        begins = [float(one["begin"]) for one in self.journal()]
-        return (len(begins) - 1) / (begins[-1] - begins[0])
+        """Measurements a second, between the first one's begin and the last one's end."""
+        return rate(self.journal())
 
     def idle_share(self) -> float:
         """Of the boards' time between the first and the last begin of a measurement."""
@@ -234,6 +250,16 @@ class Run:
         with RecordStore(self._records) as store:
             every = store.select(profile_data(profile()), failed=True)
             return {one.record_key: one.candidate_key for one in every}
+
+
+def rate(journal: Sequence[Mapping[str, Any]]) -> float:
+    """Measurements a second, from the first one's begin to the last one's end.
+
+    Args:
+        journal: what the boards have measured: `begin` and `end`, in seconds of one clock.
+    """
+    begin, end = min(float(one["begin"]) for one in journal), max(float(one["end"]) for one in journal)
+    return len(journal) / (end - begin)
 
 
 def recovery_s(journal: Sequence[Mapping[str, Any]], names: Sequence[str], killed: float) -> float | None:

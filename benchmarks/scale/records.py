@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
@@ -33,11 +34,15 @@ from host.records.record import key_of, line_of
 from tests.servers.postgres import Server
 from tests.unit.records.samples import profile, record
 
-_DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50
+DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50
 _QUESTIONS, _WRITING_S = 40, 10.0
 _RULE = ("matmul", 4)
 # Rows of a device are spread over the database, as those of devices that measure at the same time.
 _TASK, _TILE, _TIME = "f" * 64, 4095, 123456.0
+_UNIQUE = "records_record_key_key"
+_SHOWN = 100_000
+# In a kept folder: which database there is filled, with how many records, in how many seconds.
+_FILLED = "filled.json"
 
 
 def task_name(number: int) -> str:
@@ -56,7 +61,7 @@ def some_record(threads: int) -> Record:
 def made_rows(count: int) -> Iterator[dict[str, Any]]:
     """So many rows, whose lines are records."""
     templates = []
-    for threads in range(1, _DEVICES + 1):
+    for threads in range(1, DEVICES + 1):
         one = some_record(threads)
         line = line_of(one)
         templates.append((one, row_of(one, line), line))
@@ -64,9 +69,9 @@ def made_rows(count: int) -> Iterator[dict[str, Any]]:
     draw = random.Random(7)
     time_text = json.dumps(_TIME * 1e-3)
     for number in range(count):
-        one, row, line = templates[number % _DEVICES]
-        task = names[number // _DEVICES % _TASKS]
-        tile = number // (_DEVICES * _TASKS) + 1
+        one, row, line = templates[number % DEVICES]
+        task = names[number // DEVICES % _TASKS]
+        tile = number // (DEVICES * _TASKS) + 1
         seconds = math.exp(draw.gauss(-7.0, 0.5))
         content = line.replace(_TASK, task).replace(str(_TILE), str(tile)).replace(time_text, repr(seconds))
         # As `Record` makes them: a row whose keys are not those of its line is not believed.
@@ -80,16 +85,31 @@ def made_rows(count: int) -> Iterator[dict[str, Any]]:
 
 
 def fill(url: str, count: int) -> float:
-    """Fill an empty database; returns the seconds that it took."""
+    """Fill an empty database as a restored copy is: by COPY, with its indexes afterwards.
+
+    Returns:
+        The seconds that it took.
+    """
     begin = time.monotonic()
-    done = 0
     database = Database(url)
-    rows = made_rows(count)
-    while batch := [row for _, row in zip(range(20 * BATCH), rows, strict=False)]:
-        with database.writing() as connection:
-            connection.execute(RECORDS.insert(), batch)
-        done += len(batch)
-        print(f"{done} of {count} records, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    names = [column.name for column in RECORDS.columns if column.name != "id"]
+    indexes = sorted(RECORDS.indexes, key=lambda index: str(index.name))
+    with database.engine.begin() as connection:
+        connection.execute(sql.text(f"ALTER TABLE records DROP CONSTRAINT {_UNIQUE}"))
+        for index in indexes:
+            index.drop(connection)
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with driver.cursor().copy(f"COPY records ({', '.join(names)}) FROM STDIN") as copy:
+            for number, row in enumerate(made_rows(count), 1):
+                copy.write_row([row[name] for name in names])
+                if number % _SHOWN == 0:
+                    said = f"{number} of {count} records, {time.monotonic() - begin:.0f} s"
+                    print(said, file=sys.stderr, flush=True)
+        connection.execute(sql.text("SET LOCAL maintenance_work_mem = '1GB'"))
+        connection.execute(sql.text(f"ALTER TABLE records ADD CONSTRAINT {_UNIQUE} UNIQUE (record_key)"))
+        for index in indexes:
+            index.create(connection)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         # What autovacuum does within minutes: an answer out of the index alone needs it.
         connection.execute(sql.text("VACUUM ANALYZE records"))
@@ -104,7 +124,7 @@ def best_ms(url: str) -> dict[str, float]:
     with RecordStore(url) as store:
         for _ in range(_QUESTIONS):
             tasks = {task_name(number): _RULE for number in draw.sample(range(_TASKS), _MODEL_TASKS)}
-            device = profile(threads=draw.randrange(1, _DEVICES + 1))
+            device = profile(threads=draw.randrange(1, DEVICES + 1))
             begin = time.perf_counter()
             found = store.best_of(tasks, device)
             spent.append((time.perf_counter() - begin) * 1e3)
@@ -144,15 +164,20 @@ def sizes(url: str) -> dict[str, float]:
     return {"line": float(length), **{name: size / count for name, size in parts.items()}}
 
 
-def figures_of(records: int) -> dict[str, Any]:
-    """Fill a database and ask it; see the docstring of the module."""
-    server = Server(durable=True)
+def figures_of(records: int, kept: Path | None = None) -> dict[str, Any]:
+    """Fill a database and ask it; see the docstring of the module.
+
+    Args:
+        records: how many the database holds.
+        kept: folder of the server, whose database is filled once and stays; None removes a new one.
+    """
+    server = Server(durable=True, folder=kept)
     try:
-        url = server.url(server.database())
-        filled_s = fill(url, records)
+        database, filled_s = _filled(server, records)
+        url = server.url(database)
         return {
             "records": records,
-            "devices": _DEVICES,
+            "devices": DEVICES,
             "tasks": _TASKS,
             "model_tasks": _MODEL_TASKS,
             "filled_s": filled_s,
@@ -162,4 +187,20 @@ def figures_of(records: int) -> dict[str, Any]:
             "single_per_s": written_per_s(url, 1),
         }
     finally:
-        server.remove()
+        if kept is None:
+            server.remove()
+        else:
+            server.stop("fast")
+
+
+def _filled(server: Server, records: int) -> tuple[str, float]:
+    """The database with so many records, and the seconds that it took to fill it."""
+    path = server.folder / _FILLED
+    if path.is_file():
+        known = json.loads(path.read_text())
+        if known["records"] == records:
+            return str(known["database"]), float(known["seconds"])
+    database = server.database()
+    seconds = fill(server.url(database), records)
+    path.write_text(json.dumps({"database": database, "records": records, "seconds": seconds}))
+    return database, seconds

@@ -1,6 +1,6 @@
 """The tables of the documents, by the name that their blocks have."""
 
-from benchmarks.tables import device, gpu, modelled, models, operators
+from benchmarks.tables import device, gpu, modelled, models, operators, scale
 from benchmarks.tables.language_models import language_models
 from benchmarks.tables.support import support
 from benchmarks.tables.table import Table
@@ -48,9 +48,13 @@ TABLES: dict[str, Table] = {
     "memory": Table(("memory",), device.memory),
     "light_commands": Table(("light_commands",), models.light_commands),
     "first_model": Table(("first_model",), models.first_model),
-    "scale": Table(("scale",), device.scale),
+    "scale": Table(("scale",), scale.records),
+    "scale_killed_parts": Table(("scale_boards",), scale.killed_parts),
+    "scale_many_boards": Table(("scale_many",), scale.many_boards),
+    "scale_simulated_boards": Table(("scale_simulated",), scale.simulated_boards),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
     "random_models": Table(("fuzz_numbers",), device.fuzzing),
+    "process_replay": Table(("process_replay",), device.process_replay),
     "support": Table((), support),
 }

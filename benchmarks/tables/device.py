@@ -95,16 +95,17 @@ def memory(result: Result) -> list[str]:
     return markdown(head, rows)
 
 
-def scale(result: Result) -> list[str]:
-    """Questions to a database that hosts share, what a writer adds, and what a record takes."""
+def process_replay(result: Result) -> list[str]:
+    """What a process replay compared, and at which stages it found differences."""
     figures = result.figures
-    best, size = figures["best_ms"], figures["bytes_per_record"]
-    asked = f"the best programs of a model of {figures['model_tasks']} tasks"
+    changed = [f"{number} first in {stage}" for stage, number in figures["differences"].items()]
     rows = [
-        (f"{asked}, median and greatest of many", f"{best['median']:.0f} ms, {best['greatest']:.0f} ms"),
-        ("records a second of one writer, 500 at a time", f"{figures['batch_per_s']:,.0f}"),
-        ("the same, each by itself, as a tuning adds them", f"{figures['single_per_s']:,.0f}"),
-        ("the line of a record", f"{size['line']:,.0f} bytes"),
-        ("a record in the database, indexes included", f"{size['database']:,.0f} bytes"),
+        ("models and operators on their targets", figures["models_on_targets"]),
+        ("targets", figures["targets"]),
+        ("kernels", figures["kernels"]),
+        ("bundles", figures["bundles"]),
+        ("not compiled", figures["not_compiled"]),
+        ("differences", "; ".join(changed) or "none"),
     ]
-    return markdown((f"with {figures['records']:,} records", "figure"), rows)
+    only = f", {figures['only']} only" if figures["only"] else ""
+    return markdown((f"set {figures['set']}{only}, against {figures['base'][:10]}", "number"), rows)

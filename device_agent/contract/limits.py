@@ -111,6 +111,7 @@ class BundleLimits(NamedTuple):
         context: tokens that a language model's state has places for.
         vocabulary: tokens that a language model knows.
         end_tokens: tokens that end a text.
+        verified_tokens: that a language model verifies in one call.
     """
 
     manifest_bytes: int
@@ -137,6 +138,7 @@ class BundleLimits(NamedTuple):
     context: int
     vocabulary: int
     end_tokens: int
+    verified_tokens: int
 
 
 class SshLimits(NamedTuple):

@@ -19,7 +19,10 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
     decoder       of a language model: {"context", "chunk", "vocabulary", "end_tokens"}: main takes a token
                   and its position, both int32[1], and gives logits of the next, float32[1, vocabulary]; the
                   library's function "prefill" takes tokens int32[chunk], the position of the first and the
-                  row whose logits are wanted, both int32[1]. Both take the state and the parameters too
+                  row whose logits are wanted, both int32[1]. With "verified", its
+                  function "verify" takes tokens int32[verified] and the position of the first, int32[1],
+                  and gives the logits behind each, float32[verified, vocabulary]. All take the state and the
+                  parameters too
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
@@ -273,6 +276,9 @@ def _check_state(fields: Dict[str, Any], backend: str) -> None:
 def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> None:
     context = _whole(decoder.get("context"), "the context", 1, _BOUNDS.context)
     _whole(decoder.get("chunk"), "the chunk", 1, context)
+    if "verified" in decoder:
+        most = min(context, _BOUNDS.verified_tokens)
+        _whole(decoder["verified"], "the tokens that are verified at once", 2, most)
     vocabulary = _whole(decoder.get("vocabulary"), "the vocabulary", 1, _BOUNDS.vocabulary)
     for token in _list(decoder.get("end_tokens"), "the tokens that end a text", _BOUNDS.end_tokens):
         _whole(token, "a token that ends a text", 0, vocabulary - 1)

@@ -13,8 +13,8 @@ from device_agent.execute.model_signature import TensorInfo
 from device_agent.execute.virtual_machine import Entry, VirtualMachine, tensors_of
 from device_agent.store.opened_bundle import BundleError
 
-# The function of the library that takes several tokens at once.
-PREFILL = "prefill"
+# The functions of the library that take several tokens at once.
+PREFILL, VERIFY = "prefill", "verify"
 _ROWS_OF_A_STEP = 4
 
 
@@ -30,6 +30,7 @@ class Decoder:
         vocabulary: number of tokens that there are.
         end_tokens: those that end a text.
         reused: tokens of the last call that were not computed again.
+        verified: tokens of one call of `verify`, the known one included; 0 where the bundle has none.
 
     Raises:
         BundleError: the library has no function for several tokens.
@@ -46,12 +47,18 @@ class Decoder:
         self._worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
         self._machine = machine
         chunk, one = TensorInfo("tokens", (self._chunk,), "int32"), TensorInfo("position", (1,), "int32")
-        try:
-            self._prefill = machine.entry(PREFILL, (chunk, one, one))
-        except (RuntimeError, AttributeError, ValueError) as error:
-            raise BundleError("its library has no function %s: make the bundle again" % PREFILL) from error
+        self._prefill = self._entry(PREFILL, (chunk, one, one))
+        self.verified = int(fields.get("verified", 0))
+        if self.verified:
+            self._verify = self._entry(VERIFY, (TensorInfo("tokens", (self.verified,), "int32"), one))
         # The tokens that the state is right for, from position 0 on.
         self._tokens: List[int] = []
+
+    def _entry(self, name: str, inputs: Sequence[TensorInfo]) -> Entry:
+        try:
+            return self._machine.entry(name, inputs)
+        except (RuntimeError, AttributeError, ValueError) as error:
+            raise BundleError("its library has no function %s: make the bundle again" % name) from error
 
     def check(self, tokens: Sequence[int]) -> None:
         """Refuses tokens that the model cannot take.
@@ -132,6 +139,34 @@ class Decoder:
             self._tokens += given
             position += len(given)
         return ffi.to_bytes(tensors_of(result)[0], 4 * self.vocabulary)
+
+    def can_verify(self, tokens: Sequence[int]) -> bool:
+        """Whether `verify` takes them: the state is right for all but the last, and has places for a call."""
+        fits = self.verified > 0 and len(tokens) - 1 + self.verified <= self.context
+        return fits and self._tokens == list(tokens[:-1])
+
+    def verify(self, tokens: Sequence[int], draft: Sequence[int]) -> List[memoryview]:
+        """Logits of the token behind some tokens, and of those behind each token that may follow them.
+
+        The state is right for the tokens afterwards; `confirm` says which of the draft are right too.
+
+        Args:
+            tokens: that `can_verify` takes.
+            draft: fewer than `verified`.
+        """
+        position = len(tokens) - 1
+        self.reused = position
+        given = [tokens[-1], *draft]
+        padding = [0] * (self.verified - len(given))
+        result = self._call(self._verify, [given + padding, [position]])
+        self._tokens.append(tokens[-1])
+        size = 4 * self.vocabulary
+        rows = memoryview(ffi.to_bytes(tensors_of(result)[0], self.verified * size))
+        return [rows[row * size : (row + 1) * size] for row in range(len(given))]
+
+    def confirm(self, draft: Sequence[int]) -> None:
+        """Says that the text goes on with these tokens, the first of the draft that was verified last."""
+        self._tokens += draft
 
     def _common(self, tokens: Sequence[int]) -> int:
         known = len(self._tokens)

@@ -200,8 +200,6 @@ _DLManagedTensor._fields_ = [
     ("deleter", _Deleter),
 ]
 
-_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
-
 
 def _release(pointer: Any) -> None:
     producer = ctypes.cast(pointer.contents.manager_ctx, ctypes.py_object)
@@ -219,13 +217,12 @@ class _View:
     """
 
     def __init__(self, address: int, shape: Sequence[int], dtype: str, owner: Any) -> None:
-        kind = dtype.rstrip("0123456789")
-        bits = 8 if kind == "bool" else int(dtype[len(kind) :])
+        kind = load_runtime().dtype(dtype)
         self._owner = owner
         self._dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
         self._managed = _DLManagedTensor()
         self._managed.dl_tensor = _DLTensor(
-            address, 1, 0, len(shape), _DLPACK_CODES[kind], bits, 1, self._dims, None, 0
+            address, 1, 0, len(shape), kind.type_code, kind.bits, 1, self._dims, None, 0
         )
         self._managed.manager_ctx = id(self)
         self._managed.deleter = _release_callback

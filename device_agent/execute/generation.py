@@ -8,6 +8,7 @@ from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Option
 from device_agent.errors import AgentError
 from device_agent.execute.decoder import Decoder
 from device_agent.execute.sampling import Sampler
+from device_agent.execute.speculation import Lookup, Pace
 from device_agent.execute.tokenizer import TextPieces, Tokenizer
 from device_agent.execute.virtual_machine import VirtualMachine
 
@@ -24,6 +25,7 @@ class Timing(NamedTuple):
         prefill_s: seconds until the first token was known.
         tokens: that were generated.
         decode_s: seconds of computing those behind the first.
+        speculated_tokens: of the tokens, those that were drafted and turned out right: no step computed them.
     """
 
     prompt_tokens: int
@@ -31,6 +33,7 @@ class Timing(NamedTuple):
     prefill_s: float
     tokens: int = 0
     decode_s: float = 0.0
+    speculated_tokens: int = 0
 
     @property
     def tokens_per_s(self) -> Optional[float]:
@@ -65,9 +68,15 @@ class Generation:
         self._folder = folder
         self._lock = lock
         self._tokenizer: Optional[Tokenizer] = None
+        # Kept from text to text: what the device is like stays.
+        self._pace = Pace(self.decoder.verified)
 
     def generate(
-        self, prompt: Union[str, Sequence[int]], max_tokens: int, sampler: Sampler
+        self,
+        prompt: Union[str, Sequence[int]],
+        max_tokens: int,
+        sampler: Sampler,
+        speculate: Optional[bool] = None,
     ) -> Iterator[Union[str, int]]:
         """Begins a text; what follows the prompt, in pieces, is computed when they are taken.
 
@@ -75,6 +84,8 @@ class Generation:
             prompt: text, or numbers of tokens.
             max_tokens: most tokens to generate.
             sampler: chooses them.
+            speculate: whether tokens are drafted and verified several at a time; None where that is faster,
+                by the times of both.
 
         Returns:
             Pieces of text, or numbers of tokens where the prompt is numbers. Without the token that ends it.
@@ -88,19 +99,19 @@ class Generation:
         if not isinstance(prompt, str):
             tokens = [int(token) for token in prompt]
             self.decoder.check(tokens)
-            return self._tokens(tokens, max_tokens, sampler)
+            return self._tokens(tokens, max_tokens, sampler, speculate)
         tokens = self._known_tokenizer().encode(prompt)
         self.decoder.check(tokens)
-        return self._pieces(tokens, max_tokens, sampler)
+        return self._pieces(tokens, self._tokens(tokens, max_tokens, sampler, speculate))
 
     def _known_tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
             self._tokenizer = Tokenizer(self._folder)
         return self._tokenizer
 
-    def _pieces(self, prompt: List[int], max_tokens: int, sampler: Sampler) -> Iterator[str]:
+    def _pieces(self, prompt: List[int], tokens: Iterator[int]) -> Iterator[str]:
         pieces = TextPieces(self._known_tokenizer(), prompt)
-        for token in self._tokens(prompt, max_tokens, sampler):
+        for token in tokens:
             piece = pieces.add(token)
             if piece:
                 yield piece
@@ -108,33 +119,73 @@ class Generation:
         if rest:
             yield rest
 
-    def _tokens(self, prompt: List[int], max_tokens: int, sampler: Sampler) -> Iterator[int]:
+    def _tokens(
+        self, prompt: List[int], max_tokens: int, sampler: Sampler, speculate: Optional[bool]
+    ) -> Iterator[int]:
         # All tokens are given to the decoder each time, which knows whose state it has: the model may have
         # been used for something else since the last one was taken.
-        tokens, self.stopped = list(prompt), ""
-        token, seconds = self._next(tokens, sampler)
+        tokens, self.stopped, lookup = list(prompt), "", Lookup()
+        chosen, seconds = self._next(tokens, [], sampler)
         self.timing = timing = Timing(len(prompt), self.decoder.reused, seconds)
         while True:
-            if token in self.decoder.end_tokens:
-                self.stopped = END_OF_TEXT
-                return
-            tokens.append(token)
-            self.timing = timing = timing._replace(tokens=timing.tokens + 1)
-            yield token
-            if timing.tokens == max_tokens:
-                self.stopped = MAX_TOKENS
-                return
-            if len(tokens) > self.decoder.context:
-                self.stopped = "the context of %d tokens is full" % self.decoder.context
-                return
-            token, seconds = self._next(tokens, sampler)
-            timing = timing._replace(decode_s=timing.decode_s + seconds)
+            for token in chosen:
+                if token in self.decoder.end_tokens:
+                    self.stopped = END_OF_TEXT
+                    return
+                tokens.append(token)
+                self.timing = timing = timing._replace(tokens=timing.tokens + 1)
+                yield token
+                if timing.tokens == max_tokens:
+                    self.stopped = MAX_TOKENS
+                    return
+                if len(tokens) > self.decoder.context:
+                    self.stopped = "the context of %d tokens is full" % self.decoder.context
+                    return
+            draft = self._draft(lookup, tokens, max_tokens - timing.tokens - 1, speculate)
+            chosen, seconds = self._next(tokens, draft, sampler)
+            self._observe(len(tokens), len(draft), len(chosen), seconds)
+            timing = timing._replace(
+                decode_s=timing.decode_s + seconds,
+                speculated_tokens=timing.speculated_tokens + len(chosen) - 1,
+            )
 
-    def _next(self, tokens: List[int], sampler: Sampler) -> Tuple[int, float]:
+    def _draft(self, lookup: Lookup, tokens: List[int], most: int, speculate: Optional[bool]) -> List[int]:
+        """Tokens that may follow, to be verified; none where a step is to be made."""
+        count = min(most, self.decoder.verified - 1)
+        if count < 1 or speculate is False or not self.decoder.can_verify(tokens):
+            return []
+        draft = lookup.draft(tokens, count)
+        return draft if speculate or (draft and self._pace.worth()) else []
+
+    def _next(self, tokens: List[int], draft: List[int], sampler: Sampler) -> Tuple[List[int], float]:
+        """The tokens that follow, one or more, and the seconds that they took."""
         start_s = time.monotonic()
         with self._lock:
-            token = sampler.choose(self.decoder.logits(tokens))
-        return token, time.monotonic() - start_s
+            # Since the draft was made, somebody else may have changed the state.
+            if draft and self.decoder.can_verify(tokens):
+                chosen = self._verified(tokens, draft, sampler)
+            else:
+                chosen = [sampler.choose(self.decoder.logits(tokens))]
+        return chosen, time.monotonic() - start_s
+
+    def _verified(self, tokens: List[int], draft: List[int], sampler: Sampler) -> List[int]:
+        """The tokens that steps would choose, up to the first that is not the drafted one."""
+        chosen: List[int] = []
+        for place, logits in enumerate(self.decoder.verify(tokens, draft)):
+            chosen.append(sampler.choose(logits))
+            if draft[place : place + 1] != chosen[-1:] or chosen[-1] in self.decoder.end_tokens:
+                break
+        self.decoder.confirm(draft[: len(chosen) - 1])
+        return chosen
+
+    def _observe(self, tokens: int, drafted: int, chosen: int, seconds: float) -> None:
+        # A call after which more than one token had to be computed says nothing.
+        if tokens - self.decoder.reused != 1:
+            return
+        if drafted:
+            self._pace.verification(seconds, chosen)
+        else:
+            self._pace.step(seconds)
 
 
 def no_language_model(folder: str) -> AgentError:

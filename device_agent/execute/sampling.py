@@ -8,7 +8,7 @@ import itertools
 import math
 import random
 import sys
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence, Union
 
 
 class Sampling(NamedTuple):
@@ -55,7 +55,7 @@ class Sampler:
         self._how = how
         self._random = random.Random(how.seed)
 
-    def choose(self, logits: bytearray) -> int:
+    def choose(self, logits: Union[bytearray, memoryview]) -> int:
         """A token.
 
         NumPy is used where the process has it, and makes this faster; the most likely token is the same one.

@@ -1,7 +1,7 @@
 // Continues a text of a language model, given and printed as numbers of tokens, one a line.
 //
 //     generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]
-//              [--trust unsigned] [--memory] TOKEN...
+//              [--trust unsigned] [--speculate measured|always|never] [--memory] TOKEN...
 //
 // Its speed and why it ended come on stderr; with --memory also the memory behind every 100th token.
 #include <chrono>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kUsage =
     "generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]"
-    " [--trust unsigned] [--memory] TOKEN...";
+    " [--trust unsigned] [--speculate measured|always|never] [--memory] TOKEN...";
 constexpr int64_t kEvery = 100;
 
 struct Arguments {
@@ -27,7 +27,15 @@ struct Arguments {
   int64_t max_tokens = 256;
   int threads = 0;
   bool memory = false;
+  edgetlm::Speculate speculate = edgetlm::Speculate::measured;
 };
+
+edgetlm::Speculate speculate_of(const std::string& value) {
+  if (value == "measured") return edgetlm::Speculate::measured;
+  if (value == "always") return edgetlm::Speculate::always;
+  if (value == "never") return edgetlm::Speculate::never;
+  throw std::invalid_argument("--speculate is measured, always or never");
+}
 
 bool set_option(const std::string& name, const std::string& value, Arguments* found) {
   if (name == "--max-tokens") {
@@ -44,6 +52,8 @@ bool set_option(const std::string& name, const std::string& value, Arguments* fo
     found->threads = static_cast<int>(edgetlm::whole_of(value));
   } else if (name == "--trust") {
     found->trust = value;
+  } else if (name == "--speculate") {
+    found->speculate = speculate_of(value);
   } else {
     return false;
   }
@@ -108,11 +118,12 @@ int run(const Arguments& arguments) {
                        static_cast<long long>(own_pages()));
         }
         return std::printf("%d\n", token) > 0 && std::fflush(stdout) == 0;
-      });
+      }, arguments.speculate);
   const std::chrono::duration<double> prefill = first - begin, rest = Clock::now() - first;
   const double speed = made > 1 && rest.count() > 0.0 ? static_cast<double>(made - 1) / rest.count() : 0.0;
-  std::fprintf(stderr, "%lld tokens, %.1f tokens/s, first token after %.3f s; %s\n", static_cast<long long>(made),
-               speed, prefill.count(), reason(stopped));
+  std::fprintf(stderr, "%lld tokens, %lld by speculation, %.1f tokens/s, first token after %.3f s; %s\n",
+               static_cast<long long>(made), static_cast<long long>(generator.speculated()), speed, prefill.count(),
+               reason(stopped));
   return 0;
 }
 

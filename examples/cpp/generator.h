@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "bundle.h"
+#include "speculation.h"
 
 namespace edgetlm {
 
@@ -106,31 +108,53 @@ enum class Stopped { end_of_text, max_tokens, context_full, left };
 class Generator {
  public:
   // The bundle has to outlive it, and is not to be run by others meanwhile.
-  explicit Generator(const Bundle& bundle) : bundle_(bundle), decoder_(bundle.decoder) {
+  explicit Generator(const Bundle& bundle) : bundle_(bundle), decoder_(bundle.decoder), pace_(decoder_.verified) {
     if (decoder_.context == 0) throw std::runtime_error("the bundle is not a language model's: use run_bundle");
     const TensorInfo one{"position", {1}, "int32", {}}, chunk{"tokens", {decoder_.chunk}, "int32", {}};
     prefill_ = bundle.entry("prefill", {chunk, one, one});
+    if (decoder_.verified > 0) {
+      verify_ = bundle.entry("verify", {TensorInfo{"tokens", {decoder_.verified}, "int32", {}}, one});
+      // What a call needs is allocated now, and not in the middle of a text.
+      std::fill_n(integers(verify_.input(0)), decoder_.verified, 0);
+      *integers(verify_.input(1)) = 0;
+      verify_.run();
+    }
     known_.reserve(static_cast<size_t>(decoder_.context) + 1);
   }
 
   // Continues a text. `take` gets each token, without one that ends the text, and returns whether to go on.
   Stopped generate(const std::vector<int32_t>& prompt, int64_t max_tokens, const Sampling& how,
-                   const std::function<bool(int32_t)>& take) {
+                   const std::function<bool(int32_t)>& take, Speculate speculate = Speculate::measured) {
     check(prompt, max_tokens);
     Sampler sampler(how);
+    speculated_ = 0;
     std::vector<int32_t> tokens = prompt;
     tokens.reserve(static_cast<size_t>(decoder_.context) + 1);
-    for (int64_t made = 1;; ++made) {
-      const std::vector<Value> logits = logits_behind(tokens);
-      const int32_t token = sampler.choose(numbers(logits), static_cast<size_t>(decoder_.vocabulary));
-      const std::vector<int64_t>& ends = decoder_.end_tokens;
-      if (std::find(ends.begin(), ends.end(), token) != ends.end()) return Stopped::end_of_text;
-      tokens.push_back(token);
-      if (!take(token)) return Stopped::left;
-      if (made == max_tokens) return Stopped::max_tokens;
-      if (tokens.size() > static_cast<size_t>(decoder_.context)) return Stopped::context_full;
+    std::vector<int32_t> chosen{behind(tokens, &sampler)};
+    for (int64_t made = 0;;) {
+      for (const int32_t token : chosen) {
+        if (ends(token)) return Stopped::end_of_text;
+        tokens.push_back(token);
+        if (!take(token)) return Stopped::left;
+        if (++made == max_tokens) return Stopped::max_tokens;
+        if (tokens.size() > static_cast<size_t>(decoder_.context)) return Stopped::context_full;
+      }
+      const std::vector<int32_t> draft = drafted(tokens, max_tokens - made - 1, speculate);
+      using Clock = std::chrono::steady_clock;
+      const Clock::time_point begin = Clock::now();
+      chosen = draft.empty() ? std::vector<int32_t>{behind(tokens, &sampler)} : verified(tokens, draft, &sampler);
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      speculated_ += static_cast<int64_t>(chosen.size()) - 1;
+      if (draft.empty()) {
+        pace_.step(seconds);
+      } else {
+        pace_.verification(seconds, chosen.size());
+      }
     }
   }
+
+  // Tokens of the last text that were drafted and turned out right: no step computed them.
+  int64_t speculated() const { return speculated_; }
 
  private:
   void check(const std::vector<int32_t>& prompt, int64_t max_tokens) const {
@@ -146,6 +170,47 @@ class Generator {
       throw std::invalid_argument("token " + std::to_string(token) + " is not of the model's vocabulary, 0 to " +
                                   std::to_string(decoder_.vocabulary - 1));
     }
+  }
+
+  bool ends(int32_t token) const {
+    return std::find(decoder_.end_tokens.begin(), decoder_.end_tokens.end(), token) != decoder_.end_tokens.end();
+  }
+
+  int32_t behind(const std::vector<int32_t>& tokens, Sampler* sampler) {
+    const std::vector<Value> logits = logits_behind(tokens);
+    return sampler->choose(numbers(logits, 1), static_cast<size_t>(decoder_.vocabulary));
+  }
+
+  // Tokens that may follow, to be verified; none where a step is to be made.
+  std::vector<int32_t> drafted(const std::vector<int32_t>& tokens, int64_t most, Speculate speculate) {
+    const int64_t count = std::min(most, decoder_.verified - 1);
+    const auto places = static_cast<int64_t>(tokens.size()) - 1 + decoder_.verified;
+    if (count < 1 || places > decoder_.context || speculate == Speculate::never) return {};
+    std::vector<int32_t> draft = drafted_from(tokens, static_cast<size_t>(count));
+    if (speculate == Speculate::measured && !draft.empty() && !pace_.worth()) draft.clear();
+    return draft;
+  }
+
+  // The tokens that steps would choose, up to the first that is not the drafted one. The state is right for all
+  // tokens but the last.
+  std::vector<int32_t> verified(const std::vector<int32_t>& tokens, const std::vector<int32_t>& draft,
+                                Sampler* sampler) {
+    int32_t* taken = integers(verify_.input(0));
+    std::fill(taken, taken + decoder_.verified, 0);
+    taken[0] = tokens.back();
+    std::copy(draft.begin(), draft.end(), taken + 1);
+    *integers(verify_.input(1)) = static_cast<int32_t>(tokens.size() - 1);
+    const std::vector<Value> results = verify_.run();
+    const float* logits = numbers(results, decoder_.verified);
+    known_.push_back(tokens.back());
+    const auto vocabulary = static_cast<size_t>(decoder_.vocabulary);
+    std::vector<int32_t> chosen;
+    for (size_t row = 0; row <= draft.size(); ++row) {
+      chosen.push_back(sampler->choose(logits + row * vocabulary, vocabulary));
+      if (row == draft.size() || chosen.back() != draft[row] || ends(chosen.back())) break;
+      known_.push_back(draft[row]);
+    }
+    return chosen;
   }
 
   // What follows some tokens. Those at the beginning that the state is right for are not computed again.
@@ -184,8 +249,8 @@ class Generator {
     return prefill_.run();
   }
 
-  const float* numbers(const std::vector<Value>& logits) const {
-    const size_t size = static_cast<size_t>(decoder_.vocabulary) * sizeof(float);
+  const float* numbers(const std::vector<Value>& logits, int64_t rows) const {
+    const size_t size = static_cast<size_t>(rows * decoder_.vocabulary) * sizeof(float);
     if (logits.size() != 1 || bytes_of(logits[0].tensor()) != size) {
       throw std::runtime_error("the library gives no logits of its vocabulary: make the bundle again");
     }
@@ -197,7 +262,9 @@ class Generator {
   static constexpr size_t kRowsOfAStep = 4;
   const Bundle& bundle_;
   const DecoderInfo decoder_;
-  Entry prefill_;
+  Entry prefill_, verify_;
+  Pace pace_;
+  int64_t speculated_ = 0;
   // The tokens that the state is right for, from position 0 on.
   std::vector<int32_t> known_;
 };

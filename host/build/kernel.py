@@ -20,10 +20,12 @@ from host.build.periodic_loads import has_periodic_loads, split_at_periods
 from host.build.target import architecture_of
 from host.errors import BuildError
 from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
+from host.tensor_ir.extremes import with_all_extremes
+from host.tensor_ir.saturation import saturates, with_saturation
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 7
+BUILD_VERSION = 8
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -98,7 +100,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with eight changes.
+    """What TVM's own build does before code generation, with nine changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -109,12 +111,15 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
-    - Maxima and minima with a number keep NaN: see `host.build.maxima`.
+    - Maxima and minima with a number keep NaN: see `host.build.maxima`; those of many numbers keep infinities
+      too: see `host.tensor_ir.extremes`.
     - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.tensor_ir.bfloat16`.
+    - What is rounded to bytes is bounded by AVX-512's narrowing: see `host.tensor_ir.saturation`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
     architecture = architecture_of(target)
+    narrowed = with_saturation if saturates(target) else (lambda body: body)
     named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)
@@ -128,7 +133,15 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         # An entry function would define __tvm_ffi_main in every object.
         variable: body.with_body(
             _sums_on_the_stack(
-                _natural_alignment(_halves(keeping_nan(body.body, architecture), own_halves, bfloat16))
+                _natural_alignment(
+                    narrowed(
+                        _halves(
+                            keeping_nan(with_all_extremes(function, body.body), architecture),
+                            own_halves,
+                            bfloat16,
+                        )
+                    )
+                )
             )
         )
         .without_attr("tirx.is_entry_func")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,12 @@ def _rate(fields: Fields, name: str) -> float:
 def _date(fields: Fields, name: str) -> str:
     text = _name(fields, name)
     try:
-        _time(text)
+        made = _time(text)
     except ValueError:
         raise fields.wrong(name, "a date with its time zone") from None
+    # The newer of two stays: one of a wrong clock would stay for ever.
+    if made > datetime.now(UTC) + timedelta(seconds=LIMITS.records.ahead_s):
+        raise fields.wrong(name, "a date in the past")
     return text
 
 

@@ -150,12 +150,7 @@ def _run(
 
     run(samples[0])
     settings = _settings(loadgen, scenario, seconds, seed, _expected_s(run, samples[0]))
-    outputs = loadgen.LogOutputSettings()
-    outputs.outdir = str(folder)
-    outputs.copy_summary_to_stdout = False
-    logs = loadgen.LogSettings()
-    logs.log_output = outputs
-    logs.enable_trace = False
+    logs = _logs(loadgen, folder)
     system = loadgen.ConstructSUT(answer, lambda: None)
     library = loadgen.ConstructQSL(len(samples), len(samples), lambda _: None, lambda _: None)
     try:
@@ -167,23 +162,38 @@ def _run(
     if failures:
         raise failures[0]
     found = _results(folder / _DETAIL)
-    latencies = {
-        name.rstrip("0").rstrip("."): found[key] / 1e6
-        for name in _PERCENTILES
-        if (key := f"result_{name}_percentile_latency_ns") in found
-    }
-    latencies["mean"] = found["result_mean_latency_ns"] / 1e6
     rate = found.get("result_samples_per_second", found.get("result_qps_without_loadgen_overhead"))
     return LoadgenResult(
         scenario=scenario,
         valid=found["result_validity"] == "VALID",
         queries=answered,
         samples_per_s=None if rate is None else float(rate),
-        latency_ms=latencies,
+        latency_ms=_latency_ms(found),
         seconds=seconds,
         seed=seed,
         version=version("mlcommons-loadgen"),
     )
+
+
+def _logs(loadgen: Any, folder: Path) -> Any:
+    """LoadGen's settings of its logs: into a folder, and nothing on the terminal."""
+    outputs = loadgen.LogOutputSettings()
+    outputs.outdir = str(folder)
+    outputs.copy_summary_to_stdout = False
+    logs = loadgen.LogSettings()
+    logs.log_output = outputs
+    logs.enable_trace = False
+    return logs
+
+
+def _latency_ms(found: Mapping[str, Any]) -> dict[str, float]:
+    """Milliseconds of a query by percentile, and their mean, out of LoadGen's results."""
+    latencies = {
+        name.rstrip("0").rstrip("."): found[key] / 1e6
+        for name in _PERCENTILES
+        if (key := f"result_{name}_percentile_latency_ns") in found
+    }
+    return {**latencies, "mean": found["result_mean_latency_ns"] / 1e6}
 
 
 def _expected_s(run: Callable[[list[np.ndarray]], object], sample: list[np.ndarray]) -> float:

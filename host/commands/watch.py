@@ -20,11 +20,12 @@ from host.deploy.leased_boards import LeasedBoards
 from host.errors import BundleError, DeviceError, EdgeError, MeasureError, UserError
 from host.model.reference_times import ReferenceTimes
 from host.options import CompileOptions
+from host.options.engine import LOCAL
 from host.progress import Progress, Silence
 from host.records.epochs import BoardEpochs, Epoch, EpochDamaged
 from host.transport import Device
 from host.transport.wire import client_name
-from host.tuning.runners.reach import Reach
+from host.tuning.runners.reach import Reach, open_reach
 
 # Of `Watched.status`.
 BEGUN, STEADY, DRIFTED, ACCEPTED, FAILED = "begun", "steady", "drifted", "accepted", "failed"
@@ -39,12 +40,14 @@ class WatchOptions:
         accept: begin a new epoch of a board that has drifted.
         rollback: roll back each model whose earlier version is shown to be faster.
         wait_s: how long to wait for a board that another host has.
+        engine: from where boards are reached; see `host.execution.open_engine`.
     """
 
     records: str = ""
     accept: bool = False
     rollback: bool = False
     wait_s: float = 0.0
+    engine: str = LOCAL
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,13 @@ def watch(
         EdgeError: the records cannot be used.
     """
     told = progress or Silence()
-    opened = CompileOptions(Path(), records=options.records, wait_s=options.wait_s)
+    opened = CompileOptions(Path(), records=options.records, wait_s=options.wait_s, engine=options.engine)
     found = []
-    with BoardEpochs(records_of(opened)) as epochs:
+    with BoardEpochs(records_of(opened)) as epochs, open_reach(options.engine, names) as reach:
         for name in names:
             told.stage(name)
             try:
-                found.append(_watched(name, opened, epochs, options, told))
+                found.append(_watched(name, opened, epochs, options, told, reach))
             except UserError:
                 raise
             except EdgeError as error:
@@ -108,16 +111,21 @@ def watch(
 
 
 def _watched(
-    name: str, opened: CompileOptions, epochs: BoardEpochs, options: WatchOptions, told: Progress
+    name: str,
+    opened: CompileOptions,
+    epochs: BoardEpochs,
+    options: WatchOptions,
+    told: Progress,
+    reach: Reach,
 ) -> Watched:
     """Watch one board, which is leased meanwhile."""
     with (
-        LeasedBoards(opened, "watch", told.note, Reach(), take_drifted=True) as boards,
+        LeasedBoards(opened, "watch", told.note, reach, take_drifted=True) as boards,
         boards.connect(name) as device,
     ):
         # Nobody measures there between two sessions of this watch.
         device.reserve()
-        return _Watch(device, epochs, options, told).run()
+        return _Watch(device, epochs, options, told, reach).run()
 
 
 def begin_first_epoch(
@@ -144,6 +152,7 @@ class _Watch:
     epochs: BoardEpochs
     options: WatchOptions
     progress: Progress
+    reach: Reach
 
     def run(self) -> Watched:
         """Measure the board and do what follows."""
@@ -182,7 +191,7 @@ class _Watch:
             return None
 
     def _references(self) -> ReferenceTimes:
-        return measure_references(self.device, self.progress.advance)
+        return self.reach.beside(self.device, measure_references, self.progress.advance)
 
     def _out(self, seen: Watched, now: ReferenceTimes) -> Watched:
         """A board that is taken out: a new epoch if that is wanted, and its models."""

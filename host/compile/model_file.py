@@ -17,8 +17,9 @@ from host.progress import StageClock
 if TYPE_CHECKING:
     from host.sandbox import Worker
 
-# Tokens that a language model keeps by default, and tokens of one call of its prefill.
-_CONTEXT, _CHUNK = 2048, 64
+# Tokens that a language model keeps by default, tokens of one call of its prefill, and those that it verifies
+# in one call: so many read the weights once and fit the registers of every processor.
+_CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
 
 
 def read_model(
@@ -99,7 +100,15 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
         context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
         chunk, note = min(_CHUNK, context), clock.progress.note
         model = import_decoder(
-            options.model, context, chunk, options.quantize, options.seed, note, options.text
+            options.model,
+            context,
+            chunk,
+            options.quantize,
+            options.seed,
+            note,
+            options.text,
+            _VERIFIED,
+            options.group,
         )
     return replace(model, name=options.name or as_name(model.name))
 

@@ -13,6 +13,7 @@ from host.lowering.expressions.stage import Stage
 from host.lowering.expressions.tvm_legalisation import write_with_tvm
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
+from host.tensor_ir.extremes import EXTREMES_OF_ALL
 
 _NAME_LENGTH = 60
 
@@ -66,6 +67,8 @@ class FunctionTable:
             name = self._fresh_name(group)
             results = _results(stage, group, self.halves)
             function = te.create_prim_func([*stage.arguments.values(), *results])
+            if any(node.op in ("max", "min") and node.output.is_float for node in group.nodes):
+                function = function.with_attr(EXTREMES_OF_ALL, True)
             self.functions[name] = function.with_attr("global_symbol", name)
             order = tuple(values.index(value) for value in stage.arguments)
             self._by_key[key] = (name, order)

@@ -33,8 +33,8 @@ from host.lowering.tasks import make_tasks
 from host.model import ImportedModel, LoweredModel
 from targets import Board, HardwareModel
 
-# The second function of a language model.
-PREFILL = "prefill"
+# The other functions of a language model.
+PREFILL, VERIFY = "prefill", "verify"
 
 
 def lower(
@@ -55,7 +55,8 @@ def lower(
             convolutions are direct.
         half: type of half precision in which tensors lie in memory, "float16" or "bfloat16"; "" for single
             precision. Algorithms that are less exact are left out then: they lose what the rounding has left.
-            As bfloat16, dense layers and convolutions are dot products of the processor.
+            As bfloat16, dense layers and convolutions are dot products of the processor where these are
+            faster than multiply-adds.
         any_length: whether the functions are to be generalised to other lengths of a dimension.
         operators: what the model may hold; by default all of `host.lowering.ops`.
 
@@ -84,6 +85,8 @@ def lower(
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
         made.append(entry(PREFILL, model.decoder.prefill))
+        if model.decoder.verify is not None:
+            made.append(entry(VERIFY, model.decoder.verify))
     first = made[0]
     module, parameters, layers = (
         merged(made) if len(made) > 1 else (first.module, first.parameters, first.layers)
@@ -180,6 +183,6 @@ def optimise(
     if not any_length:
         graph = split_by_region(graph)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
-    if half == "bfloat16":
+    if half == "bfloat16" and hardware.has_fast_bfloat16:
         graph = use_bfloat16(graph, hardware.lanes)
     return at(Phase.PACKED, pack_weights(graph, hardware.lanes))

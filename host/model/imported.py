@@ -26,6 +26,9 @@ class Decoder:
         prefill: relax IRModule whose `main` takes tokens (P) int32, the position of the first (1) int32, the
             row whose logits are wanted (1) int32, and then the state; it gives logits (1, V) float32.
         tokenizer: a `tokenizer.json`, or the content of one; None where the model came without one.
+        verified: tokens of one call of `verify`, S; 0 without.
+        verify: relax IRModule whose `main` takes tokens (S) int32, the position of the first (1) int32, and
+            then the state; it gives the logits behind each token, (S, V) float32. None without.
     """
 
     context: int
@@ -34,6 +37,8 @@ class Decoder:
     end_tokens: tuple[int, ...]
     prefill: tvm.IRModule
     tokenizer: Path | bytes | None
+    verified: int = 0
+    verify: tvm.IRModule | None = None
 
 
 @dataclass(frozen=True, eq=False)

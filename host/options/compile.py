@@ -20,6 +20,8 @@ BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
 _HALVES = {"fp32": "", "fp16": "float16", "bf16": "bfloat16"}
 DTYPES = tuple(_HALVES)
 QUANTISATIONS = ("", "int8", "int4")
+# Weights that share a scale, those of the importer of language models; the first where none is asked for.
+GROUPS = (32, 64, 128)
 OBJECTIVES = ("latency", "energy", "edp")
 PROCESSORS = ("auto", "cpu", "gpu")
 # Who proposes what is measured: all together, or one of them alone. Installed packages add further names.
@@ -70,11 +72,19 @@ class CompileOptions:
     )
     quantize: str = declared(
         "",
-        "int8 or int4: weights of a language model, with a scale for each 32 of them. int8 of an ONNX model: "
-        "weights and activations, with --calibration.",
+        "int8 or int4: weights of a language model, with a scale for each group of them. int8 of an ONNX "
+        "model: weights and activations, with --calibration.",
         "program",
         commands=_OF_FUNCTIONS,
         choices=QUANTISATIONS,
+    )
+    group: int = declared(
+        32,
+        "Weights of a language model that share a scale with --quantize: 32, 64 or 128. More take less "
+        "memory.",
+        "program",
+        commands=_OF_FUNCTIONS,
+        metavar="WEIGHTS",
     )
     calibration: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
@@ -272,6 +282,10 @@ class CompileOptions:
             raise UserError("--processor gpu does not go with a range of lengths: leave one of them out")
         if self.calibration is not None and self.quantize != "int8":
             raise UserError("--calibration goes with --quantize int8: give both, or leave it out")
+        if self.group not in GROUPS:
+            raise UserError(f"--group {self.group}: give {', '.join(map(str, GROUPS))}")
+        if self.group != GROUPS[0] and not self.quantize:
+            raise UserError(f"--group {self.group} goes with --quantize int8 or int4: give both")
         if not 0.0 < self.quantize_error < float("inf"):
             raise UserError(
                 f"--quantize-error {self.quantize_error:g}: give a number above 0, as in --quantize-error 0.1"

@@ -7,7 +7,7 @@ from pathlib import Path
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.language_file import ENCODER, is_language_model
-from host.options.compile import CompileOptions
+from host.options.compile import GROUPS, CompileOptions
 
 
 def check_for_model(options: CompileOptions, model: Path, format_name: str) -> None:
@@ -32,7 +32,12 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         )
         return
     _require_none(
-        {"--context": bool(options.context_tokens), "--text": options.text is not None}, "goes only"
+        {
+            "--context": bool(options.context_tokens),
+            "--text": options.text is not None,
+            f"--group {options.group}": options.group != GROUPS[0],
+        },
+        "goes only",
     )
     if format_name == ENCODER and options.ranged:
         raise UserError(

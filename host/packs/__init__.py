@@ -4,6 +4,7 @@
     manifest.sig       who made it: signature of the manifest by the host's key, as that of a bundle
     records.jsonl      the board's records, a line each
     calibration.json   its calibration, where it has one
+    model-N.*          each language model that was fine-tuned for it: what it belongs to, card and weights
 
 A pack is a zip of these, read by the checks that a zip of a bundle passes (`host.bundle.archive`).
 """

@@ -17,7 +17,7 @@ from host.calibration import Calibration
 from host.calibration.foreign import calibration_from_elsewhere
 from host.errors import EdgeError, UserError
 from host.files import writing
-from host.packs.manifest import CALIBRATION, RECORDS, PackManifest, parse_manifest
+from host.packs.manifest import CALIBRATION, MOST_MODELS, RECORDS, PackManifest, model_files, parse_manifest
 from host.records import Record
 from host.records.json_lines import Refused, read_lines
 
@@ -88,6 +88,21 @@ class PackReader:
             yield replace(record, origin=replace(record.origin, pack=self.origin.data()))
         if count + self.refused.count != declared:
             raise self._nothing(f"it does not hold the {declared} records that its manifest names")
+
+    @property
+    def models(self) -> tuple[tuple[Path, Path, Path], ...]:
+        """The files of each fine-tuned model: what it belongs to, card, weights. They are not trusted."""
+        every = (model_files(number) for number in range(MOST_MODELS))
+        there = (names for names in every if names[0] in self.manifest.files)
+        return tuple((self._folder / a, self._folder / b, self._folder / c) for a, b, c in there)
+
+    def refusal(self, reason: str) -> EdgeError:
+        """The error for a pack of which nothing is taken.
+
+        Args:
+            reason: in one line.
+        """
+        return self._nothing(reason)
 
     def _calibration(self) -> Calibration | None:
         path = self._folder / CALIBRATION

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,14 +16,18 @@ from host.calibration import Calibration
 from host.errors import UserError
 from host.files import file_hash, writing
 from host.keys import host_key
-from host.packs.manifest import CALIBRATION, RECORDS, PackManifest, parse_manifest
+from host.packs.manifest import CALIBRATION, MOST_MODELS, RECORDS, PackManifest, model_files, parse_manifest
 from host.records import Record
 from host.records.json_lines import write_lines
 from host.versions import versions
 
 
 def write_pack(
-    path: Path, board: str, records: Iterable[Record], calibration: Calibration | None
+    path: Path,
+    board: str,
+    records: Iterable[Record],
+    calibration: Calibration | None,
+    models: Sequence[tuple[Path, Path, Path]] = (),
 ) -> tuple[PackManifest, BundleSignature]:
     """Write a pack, whole or not at all, in place of an earlier file.
 
@@ -31,14 +36,19 @@ def write_pack(
         board: that everything was measured on.
         records: at least one.
         calibration: of the board; None where it has none.
+        models: files of each language model that was fine-tuned for it: what it belongs to, card, weights.
 
     Returns:
         What the pack says of itself, and who signed it.
 
     Raises:
-        UserError: there are no records, `path` is a folder, or the host's key cannot be used.
+        UserError: there are no records or too many models, `path` is a folder, or the key cannot be used.
         DeviceFull: no space left.
     """
+    if len(models) > MOST_MODELS:
+        raise UserError(
+            f"{board} has {len(models)} fine-tuned models, a pack holds {MOST_MODELS}: publish a device of it"
+        )
     if path.is_dir():
         raise UserError(f"{path} is a folder: give the name of a file to write")
     key = host_key()
@@ -47,6 +57,9 @@ def write_pack(
         count = write_lines(records, folder / RECORDS)
         if calibration is not None:
             (folder / CALIBRATION).write_text(json.dumps(calibration.to_json(), allow_nan=False))
+        for number, sources in enumerate(models):
+            for source, name in zip(sources, model_files(number), strict=True):
+                shutil.copyfile(source, folder / name)
         files = {one.name: FileEntry(one.stat().st_size, file_hash(one)) for one in sorted(folder.iterdir())}
         manifest = PackManifest(board, datetime.now(UTC).isoformat(), versions(), count, files)
         data = manifest.data()

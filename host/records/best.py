@@ -1,18 +1,117 @@
-"""The best programs of a whole model in one question, chosen by the database.
+"""The best programs of a whole model, chosen by the database.
 
 The rule is that of `host.records.record.fastest_program`; the database applies it to the columns of the rows,
-so that a million records of a model are not read to take fifty.
+so that a million records of a model are not read to take fifty. `near_rows` reads the fastest records of a
+task alone and is sure of most tasks; `best_rows` reads all of them, for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sql
 
 from host.records.database import RECORDS
 from host.records.record import CLOSE
+
+# The programs among which the best is looked for have a record that is so much slower than the fastest one.
+_NEAR = 1.1 * CLOSE
+# Written into the statement: an index with this condition is not used for a parameter.
+_ALONE: sql.ColumnElement[str] = sql.literal_column("''")
+
+
+def near_rows(
+    profile_key: str, tasks: Mapping[str, tuple[str, int]], measured: sql.ColumnElement[bool]
+) -> sql.Select[Any]:
+    """What `best_rows` gives for tasks of which few records decide: "workload_hash" and "number".
+
+    A program's time is the mean of its records, which is not below the fastest of them. Where the fastest
+    mean among programs near the fastest record is so near itself, no other program can be taken. A task
+    is left out where that is not so, or where kernels were measured inside of a model, for which there is
+    another rule.
+
+    Args:
+        profile_key: of the device.
+        tasks: the rule and its version of each, by workload hash; at least one.
+        measured: says of a row whether its time counts.
+    """
+    columns = (sql.column("task", sql.String), sql.column("rule", sql.String))
+    asked = (
+        sql.values(*columns, sql.column("version", sql.Integer), name="asked")
+        .data([(task, rule, version) for task, (rule, version) in tasks.items()])
+        .cte("asked")
+    )
+
+    def of(one: sql.FromClause) -> sql.ColumnElement[bool]:
+        return sql.and_(
+            RECORDS.c.profile_key == profile_key,
+            RECORDS.c.workload_hash == one.c.task,
+            RECORDS.c.rule == one.c.rule,
+            RECORDS.c.space_version == one.c.version,
+            measured,
+        )
+
+    least = sql.select(sql.func.min(RECORDS.c.median_s)).where(of(asked)).scalar_subquery()
+    inside = sql.select(RECORDS.c.id).where(of(asked), RECORDS.c.measured_in != _ALONE).exists()
+    # Each is asked once for a task, and not again for each record that is compared with it.
+    fastest = (
+        sql.select(asked, least.label("least_s"), inside.label("inside"))
+        .cte("fastest")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
+    )
+    near = (
+        sql.select(fastest, RECORDS.c.candidate_key)
+        .distinct()
+        .where(of(fastest), RECORDS.c.median_s <= _NEAR * fastest.c.least_s, sql.not_(fastest.c.inside))
+        .cte("near")
+    )
+    mean = sql.func.avg(RECORDS.c.median_s)
+    programs = (
+        sql.select(
+            near.c.task,
+            near.c.least_s,
+            mean.label("seconds"),
+            sql.func.min(RECORDS.c.id).label("first"),
+            sql.func.min(mean).over(partition_by=near.c.task).label("best_s"),
+        )
+        .where(of(near), RECORDS.c.candidate_key == near.c.candidate_key)
+        .group_by(near.c.task, near.c.least_s, near.c.candidate_key)
+        .subquery("programs")
+    )
+    return (
+        sql.select(programs.c.task, sql.func.min(programs.c.first).label("number"))
+        .where(
+            programs.c.seconds <= CLOSE * programs.c.best_s,
+            CLOSE * programs.c.best_s <= _NEAR * programs.c.least_s,
+        )
+        .group_by(programs.c.task)
+    )
+
+
+def best_numbers(
+    ask: Callable[[sql.Select[Any]], Sequence[Any]],
+    profile_key: str,
+    tasks: Mapping[str, tuple[str, int]],
+    measured: sql.ColumnElement[bool],
+) -> dict[int, str]:
+    """The task of each record that is to be taken, by the record's `id`.
+
+    Args:
+        ask: gives the rows of a query.
+        profile_key: of the device.
+        tasks: the rule and its version of each, by workload hash.
+        measured: says of a row whether its time counts.
+    """
+    if not tasks:
+        return {}
+    numbers = {number: task for task, number in ask(near_rows(profile_key, tasks, measured))}
+    rest = set(tasks) - set(numbers.values())
+    if rest:
+        for task, rule, version, number in ask(best_rows(profile_key, sorted(rest), measured)):
+            if tasks.get(task) == (rule, version):
+                numbers[number] = task
+    return numbers
 
 
 def best_rows(profile_key: str, tasks: Collection[str], measured: sql.ColumnElement[bool]) -> sql.Select[Any]:

@@ -10,6 +10,7 @@ Every time is of the clock of the database.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,27 @@ def present_epoch(records: str | Path, board: str, patience_s: float | None = No
         return epochs.present(board)
 
 
+def mark_elsewhere(connection: sql.Connection, keys: Collection[str]) -> None:
+    """Mark epochs that another store's board had, because it says that they have ended.
+
+    What was taken from there before has no mark, and records do not change. Epochs of boards that are known
+    here stay as they are: whether these have drifted is found by their own watch.
+
+    Args:
+        connection: in a transaction.
+        keys: of the epochs.
+    """
+    if not keys:
+        return
+    now = _now(connection)
+    nobody = {"board": "", "name": "", "content": "", "began_at": now}
+    insert_new(connection, EPOCHS, [{**nobody, "epoch": key} for key in sorted(keys)], "epoch")
+    query = sql.select(EPOCHS.c.epoch).where(EPOCHS.c.epoch.in_(sorted(keys)), EPOCHS.c.board == "")
+    foreign = connection.execute(query).scalars().all()
+    said = {"reason": "the store that its records are from says so", "found_by": "", "found_at": now}
+    insert_new(connection, DRIFTS, [{**said, "epoch": key} for key in foreign], "epoch")
+
+
 def drifted_boards(connection: sql.Connection) -> dict[str, str]:
     """Why each board has drifted that is taken out, by what every host calls it."""
     later = EPOCHS.alias()
@@ -225,7 +247,7 @@ def drifted_boards(connection: sql.Connection) -> dict[str, str]:
     query = (
         sql.select(EPOCHS.c.board, DRIFTS.c.reason)
         .join(DRIFTS, DRIFTS.c.epoch == EPOCHS.c.epoch)
-        .where(EPOCHS.c.id == newest)
+        .where(EPOCHS.c.id == newest, EPOCHS.c.board != "")
         .order_by(DRIFTS.c.found_at.desc())
         .limit(_MOST_ROWS)
     )

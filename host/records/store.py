@@ -13,7 +13,7 @@ import sqlalchemy as sql
 from device_agent.contract.limits import LIMITS
 from host.closing import Closing
 from host.errors import EdgeError
-from host.records.best import best_rows
+from host.records.best import best_numbers
 from host.records.checks import Implausible, check, check_foreign
 from host.records.database import (
     BATCH,
@@ -25,6 +25,7 @@ from host.records.database import (
     insert_new,
     row_of,
 )
+from host.records.epochs import mark_elsewhere
 from host.records.foreign import ForeignRecord
 from host.records.json_lines import Refused, read_lines, write_lines
 from host.records.record import (
@@ -80,6 +81,9 @@ class RecordStore(Closing):
     def append(self, records: Iterable[Record]) -> int:
         """Add records, all or none; one that is there already is not added again.
 
+        Where one that is there comes with the mark of a drift, its epoch gets that mark here too
+        (`host.records.epochs.mark_elsewhere`).
+
         Returns:
             How many are new.
         """
@@ -88,9 +92,13 @@ class RecordStore(Closing):
             return [row_of(record, self._line(record)) for record in batch]
 
         def add(connection: sql.Connection) -> int:
-            return sum(
-                insert_new(connection, RECORDS, lines(batch), "record_key") for batch in _batches(records)
-            )
+            count = 0
+            for batch in _batches(records):
+                new = insert_new(connection, RECORDS, lines(batch), "record_key")
+                if new < len(batch):
+                    mark_elsewhere(connection, _drifted_epochs(batch))
+                count += new
+            return count
 
         return self._added(records, add)
 
@@ -109,7 +117,7 @@ class RecordStore(Closing):
         return None if found is None else found[0]
 
     def best_of(self, tasks: Mapping[str, tuple[str, int]], profile: Mapping[str, Any]) -> dict[str, Record]:
-        """The records whose programs are to be taken for the tasks of a model, in two questions in all.
+        """The records whose programs are to be taken for the tasks of a model, in three questions at most.
 
         Args:
             tasks: the rule of each task and its version, by workload hash; others' programs do not count.
@@ -118,12 +126,12 @@ class RecordStore(Closing):
         Returns:
             What `best` gives for each task, without those that have no record.
         """
-        best = best_rows(key_of(profile), tasks, _MEASURED)
-        numbers = {
-            number: task
-            for task, rule, version, number in self._reader.ask(lambda asked: asked.execute(best).all())
-            if tasks.get(task) == (rule, version)
-        }
+        numbers = best_numbers(
+            lambda query: self._reader.ask(lambda asked: asked.execute(query).all()),
+            key_of(profile),
+            tasks,
+            _MEASURED,
+        )
         query = sql.select(RECORDS).where(RECORDS.c.id.in_(list(numbers)))
         taken = {row.id: row for row in self._reader.rows(query)} if numbers else {}
         found: dict[str, Record] = {}
@@ -349,6 +357,12 @@ class RecordStore(Closing):
                 + (" when this machine's clock is right" if "date" in str(error) else "")
             ) from error
         return line_of(record)
+
+
+def _drifted_epochs(records: Iterable[Record]) -> set[str]:
+    """The epochs of records that come with the mark of a drift."""
+    marked = (one.origin.epoch for one in records if one.measurement.invalid == DRIFTED)
+    return {epoch for epoch in marked if epoch is not None}
 
 
 def _rank(numbered: tuple[int, Record]) -> tuple[bool, float, int]:

@@ -19,6 +19,7 @@ from typing import Any
 import tvm
 
 from host.errors import LoweringError, ScheduleError, TlmError
+from host.execution import Engine
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
@@ -174,13 +175,16 @@ class Dataset:
         if len(whole) != len(text) or not lines:
             self.path.write_text(whole or json.dumps(self._header) + "\n")
 
-    def grow(self, count: int, teacher: Proposer, jobs: int = 1) -> Iterator[Example]:
+    def grow(
+        self, count: int, teacher: Proposer, jobs: int = 1, engine: Engine | None = None
+    ) -> Iterator[Example]:
         """Adds examples until there are `count`. Each example is on disk before it is returned.
 
         Args:
             count: total number of examples.
             teacher: proposes programs with estimates; it must be picklable if `jobs` is greater than 1.
             jobs: number of processes that make examples; the file is the same for any number.
+            engine: whose hosts make them; see `in_order`.
 
         Raises:
             TlmError: tokens or rules were added since the file was made, or one of the processes ended before
@@ -192,7 +196,7 @@ class Dataset:
             make_example, self.seed, boards=training_boards(), teacher=teacher, vocabulary=self.vocabulary
         )
         with self.path.open("a") as file:
-            for example in in_order(make, range(len(self.examples), count), jobs):
+            for example in in_order(make, range(len(self.examples), count), jobs, engine):
                 file.write(json.dumps(content_of(example), separators=(",", ":")) + "\n")
                 file.flush()
                 self.examples.append(example)

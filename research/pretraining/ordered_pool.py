@@ -14,13 +14,16 @@ from multiprocessing.connection import wait
 from typing import TypeVar
 
 from host.errors import TlmError
+from host.execution import Engine, JobCrashed, Pending
 
 T = TypeVar("T")
 # Numbers submitted in advance for each process, so that a slow piece of work does not stall the others.
 _AHEAD = 16
 
 
-def in_order(work: Callable[[int], T], numbers: range, jobs: int) -> Iterator[T]:
+def in_order(
+    work: Callable[[int], T], numbers: range, jobs: int, engine: Engine | None = None
+) -> Iterator[T]:
     """Yields the results of `work` in order, for any number of processes.
 
     Args:
@@ -28,10 +31,15 @@ def in_order(work: Callable[[int], T], numbers: range, jobs: int) -> Iterator[T]
             be picklable.
         numbers: the numbers to work on.
         jobs: number of processes; with 1, the work is done in the calling process.
+        engine: whose hosts do the work in place of processes of this one, each on all of its cores.
 
     Raises:
         TlmError: a process ended before its work was done.
+        EdgeError: the engine is gone.
     """
+    if engine is not None and engine.remote:
+        yield from _by_hosts(work, numbers, engine)
+        return
     if jobs <= 1 or len(numbers) <= 1:
         yield from map(work, numbers)
         return
@@ -52,6 +60,28 @@ def in_order(work: Callable[[int], T], numbers: range, jobs: int) -> Iterator[T]
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _by_hosts(work: Callable[[int], T], numbers: range, engine: Engine) -> Iterator[T]:
+    """The same by the hosts of an engine; what a host had that is lost is done again by another one."""
+    shared, most = engine.share(work), _AHEAD * engine.cores()
+    waiting: deque[Pending[T]] = deque()
+    try:
+        for number in numbers:
+            waiting.append(engine.submit(_one, shared, number))
+            if len(waiting) > most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except JobCrashed as error:
+        raise TlmError(f"an example ends the process that makes it: {error}") from error
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+def _one(work: Callable[[int], T], number: int) -> T:
+    return work(number)
 
 
 def _watch() -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from host.errors import TlmError
+from host.execution import open_engine
 from host.files import write_whole
+from host.options.engine import LOCAL
 from host.schedules.proposer import Proposer
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, Card, Size
@@ -45,6 +48,7 @@ class PretrainOptions:
         save_every: number of steps between two saved states.
         size: size of the network.
         jobs: number of processes that make the examples; it changes nothing but the time.
+        engine: whose hosts make them in place of these; see `host.execution.open_engine`.
     """
 
     out: Path
@@ -58,6 +62,7 @@ class PretrainOptions:
     save_every: int = 200
     size: Size = field(default_factory=Size)
     jobs: int = 1
+    engine: str = LOCAL
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,12 @@ def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Prog
     if not options.resume and any((options.out / name).exists() for name in (STATE, SENTENCES, CARD)):
         raise TlmError(f"{options.out}: there is a training already; add --resume or choose another folder")
     data = Dataset(options.out / SENTENCES, options.seed, vocabulary)
-    for example in data.grow(options.examples, teacher, options.jobs):
-        report(Progress("sentences", example.index + 1, options.examples))
+    with ExitStack() as ending:
+        engine = None
+        if len(data.examples) < options.examples:
+            engine = ending.enter_context(closing(open_engine(options.engine)))
+        for example in data.grow(options.examples, teacher, options.jobs, engine):
+            report(Progress("sentences", example.index + 1, options.examples))
     trained, withheld = split(data.examples[: options.examples])
     if not trained or not withheld:
         raise TlmError(f"{options.examples} examples are too few to train on: at least {_WITHHELD_EACH + 1}")

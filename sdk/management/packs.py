@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from host.errors import UserError
@@ -12,8 +14,9 @@ from host.errors import UserError
 if TYPE_CHECKING:
     from device_agent.contract.trust import TrustedKeys
     from host.calibration import Calibration
-    from host.packs import Origin
+    from host.packs import Origin, PackReader
     from host.records import Record, RecordStore
+    from host.tlm.model.sharing import CheckedModel
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,14 @@ class Published:
         board: that it is of.
         records: number of them.
         calibrated: whether its calibration is in it.
+        models: number of fine-tuned language models in it.
         signer, key: who signed it, and the public key in hexadecimal.
     """
 
     board: str
     records: int
     calibrated: bool
+    models: int
     signer: str
     key: str
 
@@ -44,6 +49,8 @@ class Pulled:
         new, found: records that are new, and all that it holds and that can be true.
         calibrated: whether its calibration is new here; None where it has none.
         refused: one line about records with impossible values; "" if there are none.
+        models: fine-tuned language models that are used here from now on.
+        notes: lines about models that are not.
     """
 
     board: str
@@ -52,6 +59,8 @@ class Pulled:
     found: int
     calibrated: bool | None
     refused: str = ""
+    models: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,17 +77,17 @@ class _Subject:
     profile: Mapping[str, Any] | None
     calibration: Calibration | None
 
-    def records_of(self, store: RecordStore) -> Iterator[Record]:
-        """Its records, failed ones too, oldest first."""
+    def has(self, profile: Mapping[str, Any]) -> bool:
+        """Whether a profile is of it."""
         from sdk.management.records import without_threads
 
-        for record in store:
-            if self.profile is None:
-                wanted = record.profile.get("board") == self.board
-            else:
-                wanted = without_threads(record.profile) == self.profile
-            if wanted:
-                yield record
+        if self.profile is None:
+            return profile.get("board") == self.board
+        return without_threads(profile) == self.profile
+
+    def records_of(self, store: RecordStore) -> Iterator[Record]:
+        """Its records, failed ones too, oldest first."""
+        return (record for record in store if self.has(record.profile))
 
 
 def publish(name: str, path: Path, store: RecordStore) -> Published:
@@ -103,9 +112,16 @@ def publish(name: str, path: Path, store: RecordStore) -> Published:
             f"nothing is on record of {name}, which is {'a device' if subject.profile else 'no device'} here:"
             " sdk devices list and sdk records list show what there is"
         )
-    manifest, signature = write_pack(path, subject.board, subject.records_of(store), subject.calibration)
+    from host.tlm.model.sharing import tuned_models
+
+    models = [(one.belongs, one.card, one.weights) for one in tuned_models(subject.has)]
+    manifest, signature = write_pack(
+        path, subject.board, subject.records_of(store), subject.calibration, models
+    )
     calibrated = subject.calibration is not None
-    return Published(subject.board, manifest.records, calibrated, signature.signer, signature.key)
+    return Published(
+        subject.board, manifest.records, calibrated, len(models), signature.signer, signature.key
+    )
 
 
 def pull(path: Path, store: RecordStore, trusted: TrustedKeys) -> Pulled:
@@ -126,7 +142,8 @@ def pull(path: Path, store: RecordStore, trusted: TrustedKeys) -> Pulled:
     from host.packs import open_pack
 
     found = 0
-    with open_pack(path, trusted) as pack:
+    with ExitStack() as ending:
+        pack = ending.enter_context(open_pack(path, trusted))
 
         def counted() -> Iterator[Record]:
             nonlocal found
@@ -134,6 +151,9 @@ def pull(path: Path, store: RecordStore, trusted: TrustedKeys) -> Pulled:
                 found += 1
                 yield record
 
+        models, notes = _checked_models(
+            pack, Path(ending.enter_context(TemporaryDirectory(prefix="edgetlm-")))
+        )
         calibrated: bool | None = None
         if pack.calibration is None:
             new = store.append(counted())
@@ -141,7 +161,38 @@ def pull(path: Path, store: RecordStore, trusted: TrustedKeys) -> Pulled:
             place = calibration_path_of_machine(pack.calibration.machine)
             with writing(place), pulled_calibration(pack.calibration, pack.origin.data()) as calibrated:
                 new = store.append(counted())
-        return Pulled(pack.manifest.board, pack.origin, new, found, calibrated, str(pack.refused))
+        taken = 0
+        for model in models:
+            from host.tlm.model.sharing import keep
+
+            taken += keep(model, pack.origin.data())
+        refused = str(pack.refused)
+        return Pulled(pack.manifest.board, pack.origin, new, found, calibrated, refused, taken, notes)
+
+
+def _checked_models(pack: PackReader, folder: Path) -> tuple[list[CheckedModel], tuple[str, ...]]:
+    """The fine-tuned models of a pack that can be used here, and why the others cannot.
+
+    Raises:
+        EdgeError: one is damaged, or of another board.
+    """
+    from host.files import writing
+
+    models: list[CheckedModel] = []
+    notes: list[str] = []
+    for number, files in enumerate(pack.models):
+        from host.tlm.model.sharing import TunedModel, checked
+
+        try:
+            with writing(folder):
+                found = checked(TunedModel(*files), pack.manifest.board, folder / str(number))
+        except ValueError as error:
+            raise pack.refusal(str(error)) from error
+        if isinstance(found, str):
+            notes.append(found)
+        else:
+            models.append(found)
+    return models, tuple(notes)
 
 
 def _is_device(name: str) -> bool:

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from host.progress import Progress
 
 
-def device_names(texts: Sequence[str]) -> tuple[str, ...]:
+def device_names(texts: Sequence[str], engine: str) -> tuple[str, ...]:
     """The devices that names, `tag:NAME` and lists of these with commas mean, each once.
+
+    Args:
+        texts: as given.
+        engine: of the command; see `host.deploy.board_group.device_names`.
 
     Raises:
         UnknownDeviceError: there is no such device.
@@ -21,7 +25,7 @@ def device_names(texts: Sequence[str]) -> tuple[str, ...]:
     """
     from host.deploy.board_group import device_names as names_in
 
-    found = tuple(dict.fromkeys(name for text in texts for name in names_in(text)))
+    found = tuple(dict.fromkeys(name for text in texts for name in names_in(text, engine)))
     if not found:
         raise UserError("no device to watch: name one, as in sdk watch pi5")
     return found

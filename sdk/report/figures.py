@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
     from host.deploy import DeployResult
+    from host.model import LengthRange
 
 TUNE_SCHEMA = "edgetlm.tune/2"
 
@@ -42,9 +43,7 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "backend": result.choice.backend,
         "choice": {
             "why": result.choice.why,
-            "ratio": None
-            if result.choice.ratio is None
-            else dict(zip(("value", "low", "high"), result.choice.ratio, strict=True)),
+            "ratio": None if result.choice.ratio is None else _bounded(result.choice.ratio),
         },
         "latency_ms": figures.latency_ms(result.measurement),
         "energy_mj": figures.energy_mj(result.measurement.energy),
@@ -60,14 +59,8 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "instructions": result.measurement.instructions,
         "verify": figures.verify(result.verification),
         "peers": {name: figures.contender(one) for name, one in result.peers.items()},
-        "ratios": {
-            name: dict(zip(("value", "low", "high"), ratio, strict=True))
-            for name, ratio in result.ratios.items()
-        },
-        "length": None
-        if result.signature.length is None
-        else {"name": result.signature.length.name, "low": result.signature.length.low}
-        | {"high": result.signature.length.high},
+        "ratios": {name: _bounded(ratio) for name, ratio in result.ratios.items()},
+        "length": None if result.signature.length is None else _range(result.signature.length),
         "lengths": [figures.at_length(one) for one in result.lengths],
         "tasks": [figures.task(task) for task in result.tasks],
         "roofline": figures.roofline(result.explained),
@@ -93,6 +86,16 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "quantisation": None if result.quantisation is None else figures.quantisation(result.quantisation),
         "text": None if result.text is None else figures.text_quality(result.text),
     }
+
+
+def _bounded(ratio: tuple[float, float, float]) -> dict[str, float]:
+    """A ratio with its bounds."""
+    return dict(zip(("value", "low", "high"), ratio, strict=True))
+
+
+def _range(length: LengthRange) -> dict[str, Any]:
+    """The lengths that a model serves; those that were measured are in `lengths`."""
+    return {"name": length.name, "low": length.low, "high": length.high}
 
 
 def tune_json(result: TunedModel) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_hosts_are_started_used_and_ended(
     assert refused.returncode != 0 and not refused.stdout.strip()
 
     assert cluster("down") == {"build": "ended", "rack": "ended"}
-    _, alive = psutil.wait_procs(running, timeout=20)
+    _, alive = psutil.wait_procs(running, timeout=60)
     assert not alive, [one.cmdline() for one in alive]
     assert cluster("down") == {"build": "away", "rack": "away"}
 

@@ -116,7 +116,8 @@ class Machine:
 
     def __init__(self, module: tvm.IRModule, state: Sequence[tvm.runtime.Tensor]) -> None:
         register()
-        executable = tvm.compile(module, target="llvm")
+        # Hardly optimised: compiling takes longer than the few runs.
+        executable = tvm.compile(module, target=tvm.target.Target({"kind": "llvm", "opt-level": 0}))
         self._main = relax.VirtualMachine(executable, tvm.cpu())["main"]
         self._state = list(state)
 

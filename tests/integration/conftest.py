@@ -1,4 +1,7 @@
-"""Every test has caches, a device store and a working directory of its own, and leaves no process."""
+"""Every test has caches, a device store and a working directory of its own, and leaves no process.
+
+What takes a deployment the most time is less: see `tests.deployments`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.deployments.own_files import read_here
+from tests.deployments.short_rounds import shorten
 from tests.signing import trust
 
 
@@ -22,6 +27,18 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("EDGETLM_STORE", str(home / "store"))
     monkeypatch.chdir(work)
+
+
+@pytest.fixture(autouse=True)
+def rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons of whole models are short: see `tests.deployments.short_rounds`."""
+    shorten(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def model_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Model files are read without a worker: see `tests.deployments.own_files`."""
+    read_here(monkeypatch)
 
 
 @pytest.fixture
@@ -38,6 +55,6 @@ def no_stray_process() -> Iterator[None]:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     yield
     after = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    gone, alive = psutil.wait_procs(after, timeout=5)
+    gone, alive = psutil.wait_procs(after, timeout=60)
     assert not alive, [child.cmdline() for child in alive]
     del gone

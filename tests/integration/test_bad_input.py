@@ -19,6 +19,11 @@ from sdk.cli.main import main
 from tests.integration import small_models
 
 
+@pytest.fixture(autouse=True)
+def model_files() -> None:
+    """Model files are read in a worker, as those of a user are."""
+
+
 def truncated(path: Path) -> Path:
     small_models.convnet(path)
     path.write_bytes(path.read_bytes()[:700])

@@ -16,9 +16,9 @@ from host import bundle as bundles
 from host.errors import BundleError, EngineError, ModelFileError, UserError
 from sdk.cli.console import print_piece
 from sdk.cli.main import main
-from tests import tiny_decoder as tiny
 from tests.signing import reseal
 from tests.tiny_bundle import write_tiny
+from tests.tiny_decoder import following
 from tests.tiny_tokenizer import WORDS, write_tokenizer
 
 
@@ -26,13 +26,6 @@ from tests.tiny_tokenizer import WORDS, write_tokenizer
 def tiny_bundle(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     return write_tiny(folder, write_tokenizer(folder / "words.json"))
-
-
-def following(prompt, count):
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(tiny.next_token(tokens))
-    return tokens[len(prompt) :]
 
 
 def text(tokens):

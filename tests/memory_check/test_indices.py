@@ -179,6 +179,18 @@ ROWS = {
         inputs="d0 i0 images",
         values=(),
     ),
+    "RoiAlign of far regions, a sample for each pixel": Row(
+        "RoiAlign",
+        [(2, 3, 6, 6)],
+        [(8, 4)],
+        (8, 3, 2, 2),
+        numbers=(*FAR_FLOATS, 1e6, -1e6),
+        dtype="float32",
+        attributes={"output_height": 2, "output_width": 2, "sampling_ratio": 0},
+        before=[_constant("images", [0, 1] * 4, "int64")],
+        inputs="d0 i0 images",
+        values=(),
+    ),
     "GridSample by reflection": Row(
         "GridSample",
         [(1, 3, 6, 6)],

@@ -12,7 +12,7 @@ from host.build import build_kernel_library, target_for
 from host.gensor import Gensor
 from host.importers import load_here
 from host.lowering import lower
-from host.model import DeviceProfile
+from host.model import DeviceProfile, ImportedModel
 from host.schedules import scheduled_function, space_for
 from sdk.cli.main import main
 from targets import MachineDescription, board_for, declared
@@ -28,6 +28,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "dense.onnx"
     nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["h"]), onnx.helper.make_node("Relu", ["h"], ["y"])]
     return save(path, nodes, [floats("x", 4, 32)], [floats("y", 4, 16)], {"w": WEIGHTS})
+
+
+@pytest.fixture(scope="module")
+def imported(model: Path) -> ImportedModel:
+    return load_here(model)
 
 
 @pytest.fixture
@@ -57,12 +62,12 @@ def test_a_model_is_compiled_for_it_by_name(
 
 
 @pytest.mark.parametrize("name", sorted(declared()))
-def test_a_model_compiles_for_every_target(name: str, model: Path, tmp_path: Path) -> None:
+def test_a_model_compiles_for_every_target(name: str, imported: ImportedModel, tmp_path: Path) -> None:
     board = board_for(declared()[name])
     assert board is not None
     profile = DeviceProfile(name, board, board.hardware, 1)
     functions = {}
-    for task in lower(load_here(model), board).tasks:
+    for task in lower(imported, board).tasks:
         space = space_for(task, profile.hardware)
         (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
         functions[task.workload_hash] = scheduled_function(space.apply(candidate))

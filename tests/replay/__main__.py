@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.replay import base, recorder
-from tests.replay.compare import compare
+from tests.replay.compare import Comparison, compare
 from tests.replay.recorder import ReplayError
 from tests.replay.subjects import SETS
 from tests.replay.texts import TextStore
@@ -18,6 +18,7 @@ from tests.replay.unit import OF_THE_MACHINE
 
 COMMITTED = Path(__file__).resolve().parent / "small.jsonl"
 CACHE = recorder.ROOT / ".cache" / "replay"
+SCHEMA = "edgetlm.replay/1"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,7 +39,6 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--out", type=Path, required=True)
     record.add_argument("--resume", action="store_true", help="go on where an interrupted recording ended")
     record.add_argument("--fresh", action="store_true", help="compile objects that are known, too")
-    record.add_argument("--only", default="", help="part of the subjects' names")
     record.set_defaults(run=_record)
     two = commands.add_parser("compare", help="print how two recordings differ")
     two.add_argument("old", type=Path)
@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     two.set_defaults(run=_compare)
     against = commands.add_parser("against", help="compare the working tree with a commit")
     against.add_argument("--base", default="HEAD~1", help="the commit")
+    against.add_argument("--json", type=Path, help="file of the result, like those of benchmarks")
     against.set_defaults(run=_against)
     check = commands.add_parser("check", help=f"compare the small set with {COMMITTED.name}")
     check.set_defaults(run=_check)
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     update.set_defaults(run=_update)
     for command in (record, against):
         command.add_argument("--set", default="small" if command is record else "full", choices=SETS)
+        command.add_argument("--only", default="", help="part of the subjects' names")
     for command in (record, against, check, update):
         command.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     for command in (two, against, check):
@@ -81,20 +83,30 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _print(old: Path, new: Path, options: argparse.Namespace) -> int:
-    text, same = compare(old, new, options.cache, options.show)
-    sys.stdout.write(text)
-    return 0 if same else 1
+    return _shown(compare(old, new, options.cache, options.show))
+
+
+def _shown(found: Comparison) -> int:
+    sys.stdout.write(found.text)
+    return 1 if found.differences else 0
 
 
 def _against(options: argparse.Namespace) -> int:
+    # A commit from before the benchmarks runs this file, too.
+    from benchmarks.result_file import heading, write_result
+
+    about = heading("tests.replay", SCHEMA)
     commit = base.commit_of(options.base)
-    old = base.record_commit(commit, options.set, options.cache, options.jobs)
+    old = base.record_commit(commit, options.set, options.cache, options.jobs, options.only)
     head = base.commit_of("HEAD")
     clean = base.is_clean()
-    new = base.recording_for(head if clean else "tree", options.set, options.cache)
+    new = base.recording_for(head if clean else "tree", options.set, options.cache, options.only)
     if not clean or not new.is_file():
-        recorder.make(options.set, new, options.cache, options.jobs, resume=False)
-    return _print(old, new, options)
+        recorder.make(options.set, new, options.cache, options.jobs, resume=False, only=options.only)
+    found = compare(old, new, options.cache, options.show)
+    chosen = {"set": options.set, "only": options.only, "base": commit}
+    write_result(options.json, {**about, **chosen, **found.figures()})
+    return _shown(found)
 
 
 def _check(options: argparse.Namespace) -> int:

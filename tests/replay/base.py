@@ -33,16 +33,16 @@ def is_clean() -> bool:
     return not _git("status", "--porcelain")
 
 
-def recording_for(commit: str, name: str, cache: Path) -> Path:
-    """Where the recording of a commit lies or belongs."""
+def recording_for(commit: str, name: str, cache: Path, only: str = "") -> Path:
+    """Where the recording of a commit lies or belongs; `only` is the part of the subjects' names."""
     recorder = "".join(file.read_text() for file in _recorder_files())
-    known = json.dumps([commit, name, versions(), machine(), recorder])
+    known = json.dumps([commit, name, only, versions(), machine(), recorder])
     return (
         cache / "recordings" / f"{name}-{commit[:12]}-{hashlib.sha256(known.encode()).hexdigest()[:16]}.jsonl"
     )
 
 
-def record_commit(commit: str, name: str, cache: Path, jobs: int) -> Path:
+def record_commit(commit: str, name: str, cache: Path, jobs: int, only: str = "") -> Path:
     """The recording of a commit, from the cache or made now.
 
     The recorder is this one; the adapter is the commit's own where it has one.
@@ -50,13 +50,14 @@ def record_commit(commit: str, name: str, cache: Path, jobs: int) -> Path:
     Raises:
         ReplayError: it cannot be recorded.
     """
-    out = recording_for(commit, name, cache)
+    out = recording_for(commit, name, cache, only)
     if out.is_file():
         return out
     out.parent.mkdir(parents=True, exist_ok=True)
     with _worktree(commit) as folder:
         _lay_over(folder)
         arguments = ["--set", name, "--out", str(out), "--cache", str(cache), "--jobs", str(jobs), "--resume"]
+        arguments += ["--only", only] if only else []
         command = [sys.executable, "-m", "tests.replay", "record", *arguments]
         # First in the path, before the folder that an editable installation names.
         environment = {**os.environ, "PYTHONPATH": str(folder)}

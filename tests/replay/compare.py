@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.replay.recorder import ReplayError, read
 from tests.replay.texts import TextStore
-from tests.replay.unit import OF_THE_MACHINE, STAGES, Line
+from tests.replay.unit import OF_THE_MACHINE, STAGES, TARGET, Line
 
 # Of a function whose loops all changed, so many lines show how.
 _LINES_OF_A_DIFF = 60
@@ -113,8 +114,36 @@ def _diff(old: str | None, new: str | None) -> list[str]:
     return lines[:_LINES_OF_A_DIFF] + ([f"... {more} more lines"] if more > 0 else [])
 
 
-def compare(old: Path, new: Path, cache: Path, shown: int = 3) -> tuple[str, bool]:
-    """Compare two recordings; returns a report, and whether they are the same.
+@dataclass(frozen=True)
+class Comparison:
+    """Two recordings that were compared.
+
+    Attributes:
+        text: for a reader.
+        differences: in order of the stage at which they begin.
+        lines: of the new recording.
+    """
+
+    text: str
+    differences: tuple[Difference, ...]
+    lines: tuple[Line, ...]
+
+    def figures(self) -> dict[str, Any]:
+        """What was compared, and how much differs first in which stage, for a result file."""
+        models = [line for line in self.lines if line["target"] and line["subject"] != TARGET]
+        return {
+            "lines": len(self.lines),
+            "targets": len({line["target"] for line in models}),
+            "models_on_targets": sum(not line["kernel"] for line in models),
+            "kernels": sum(bool(line["kernel"]) for line in models),
+            "bundles": sum("manifest" in line["stages"] for line in self.lines),
+            "not_compiled": sum("failed" in line for line in self.lines),
+            "differences": dict(Counter(one.stage or one.remark for one in self.differences)),
+        }
+
+
+def compare(old: Path, new: Path, cache: Path, shown: int = 3) -> Comparison:
+    """Compare two recordings.
 
     Numbers of another machine are not compared with those of this one.
 
@@ -133,12 +162,12 @@ def compare(old: Path, new: Path, cache: Path, shown: int = 3) -> tuple[str, boo
     failed = [line for line in after if "failed" in line]
     remarks += "".join(f"not compiled: {_name(line)}: {line['failed']}\n" for line in failed)
     if not found:
-        return f"{remarks}no difference in {len(after)} lines\n", True
+        return Comparison(f"{remarks}no difference in {len(after)} lines\n", (), tuple(after))
     store = TextStore(cache / "texts")
     for line in (*before, *after):
         if "content" in line:
             store.keep(line["content"])
-    return remarks + report(found, store, shown), False
+    return Comparison(remarks + report(found, store, shown), tuple(found), tuple(after))
 
 
 def _name(line: Line) -> str:

@@ -15,6 +15,8 @@ import pytest
 import tvm
 import tvm_ffi
 
+from benchmarks.result_file import read_result
+from benchmarks.tables.device import process_replay
 from tests.replay import adapter, base, recorder, unit
 from tests.replay.__main__ import COMMITTED, main
 from tests.replay.codegen import Calls, watched
@@ -22,7 +24,7 @@ from tests.replay.compare import compare, differences, report
 from tests.replay.recorder import ReplayError, lines_text
 from tests.replay.subjects import BYTES, CODE, KINDS, PROGRAMS, Unit, units
 from tests.replay.texts import TextStore
-from tests.replay.unit import OF_THE_MACHINE, STAGES, Line, Places
+from tests.replay.unit import OF_THE_MACHINE, STAGES, TARGET, Line, Places
 
 _SUBJECT = Unit("operator/softmax_8x50x50", "x86_64-v3", BYTES, drawn=1)
 _KERNEL = (_SUBJECT.subject, _SUBJECT.target, "fused_softmax")
@@ -199,7 +201,46 @@ def test_numbers_of_another_machine_are_not_compared(tmp_path: Path) -> None:
     old = _recording(tmp_path / "old", [_line(parameters="1", lowered="2")])
     for machine, same in (("one", False), ("any", True)):
         new = _recording(tmp_path / "new", [_line(parameters="3", lowered="2")], machine=machine)
-        assert compare(old, new, tmp_path)[1] is same
+        assert (not compare(old, new, tmp_path).differences) is same
+
+
+def test_a_result_says_what_was_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the subjects that were asked for, with the figures that docs/process-replay.md shows."""
+    asked = []
+    model = {**_line(main="1", manifest="2"), "kernel": ""}
+    target = {**model, "subject": TARGET, "stages": {"target": "1"}}
+
+    def of_commit(commit: str, name: str, cache: Path, jobs: int, only: str) -> Path:
+        asked.append((name, only))
+        return _recording(tmp_path / "old", [model, target, _line(lowered="1", object="2")])
+
+    def made(name: str, out: Path, cache: Path, jobs: int, resume: bool, only: str) -> None:
+        asked.append((name, only))
+        out.parent.mkdir()
+        _recording(out, [model, target, {**_line(lowered="3", object="4"), "failed": "no"}])
+
+    monkeypatch.setattr(base, "record_commit", of_commit)
+    monkeypatch.setattr(base, "is_clean", lambda: False)
+    monkeypatch.setattr(recorder, "make", made)
+    result = tmp_path / "result.json"
+    command = f"against --base HEAD --set small --only mod --cache {tmp_path} --json {result}"
+    assert main(command.split()) == 1
+    assert asked == [("small", "mod")] * 2
+    found = read_result(result)
+    assert found.schema == "edgetlm.replay/1"
+    assert {**found.figures, "base": ""} == {
+        "set": "small",
+        "only": "mod",
+        "base": "",
+        "lines": 3,
+        "targets": 1,
+        "models_on_targets": 1,
+        "kernels": 1,
+        "bundles": 1,
+        "not_compiled": 1,
+        "differences": {"lowered": 1},
+    }
+    assert process_replay(found)[-1] == "| differences | 1 first in lowered |"
 
 
 def test_one_recording_has_what_the_other_lacks(tmp_path: Path) -> None:

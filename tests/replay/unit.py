@@ -42,6 +42,8 @@ STAGES = (
     "manifest",
     "content",
 )
+# The subject of the lines that describe targets.
+TARGET = "target"
 # These have numbers in them that come out of another library on the processor of the one who records:
 # weights of the models, constants folded of them, outputs of ONNX Runtime.
 OF_THE_MACHINE = frozenset({"file", "parameters", "golden", "content"})
@@ -102,7 +104,7 @@ def surface_lines(places: Places) -> list[Line]:
     ]
     for target in adapter.target_names():
         stages = {"target": store.keep(adapter.target_text(target))}
-        found.append({"subject": "target", "target": target, "kernel": "", "stages": stages})
+        found.append({"subject": TARGET, "target": target, "kernel": "", "stages": stages})
     return found
 
 

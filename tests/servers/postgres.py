@@ -34,19 +34,25 @@ class Server:
 
     Args:
         durable: what is kept is on the disk, as with the options that a server has by default.
+        folder: of a server that was stopped, which is started again; None makes a new one.
 
     Attributes:
         folder: of the socket and of all data.
     """
 
-    def __init__(self, durable: bool = False) -> None:
+    def __init__(self, durable: bool = False, folder: Path | None = None) -> None:
         self._options = _OPTIONS if durable else _OPTIONS + _FAST
         # Not below the folder of a test: its name is too long for a socket, and closed to another user.
-        self.folder = Path(tempfile.mkdtemp(prefix="edgetlm-pg-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="edgetlm-pg-"))
         self._data = self.folder / "data"
         self._log = self.folder / "log"
         # PostgreSQL refuses to be started by root.
         self._user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
+        if not self._data.is_dir():
+            self._make()
+        self.start()
+
+    def _make(self) -> None:
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
         word = self.folder / "word"
@@ -55,7 +61,6 @@ class Server:
         self._run(
             "initdb", "-D", self._data, "-U", OWNER, "-A", "scram-sha-256", f"--pwfile={word}", "-E", "UTF8"
         )
-        self.start()
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

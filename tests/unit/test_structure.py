@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import tomllib
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
@@ -85,3 +87,12 @@ def test_no_step_of_a_walk_calls_a_later_one(walk: str) -> None:
     pairs = [(room, later) for number, room in enumerate(rooms) for later in rooms[number + 1 :]]
     chains = [graph.find_shortest_chain(importer=a, imported=b, as_packages=True) for a, b in pairs]
     assert not [chain for chain in chains if chain]
+
+
+def test_the_layers_of_the_document_are_those_that_are_checked() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [contract] = [one for one in linter["contracts"] if one["name"] == "The layers of the host"]
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Layers\n")[2]
+    shown = text.split("```")[1].splitlines()
+    found = [sorted(re.findall(r"host\.\w+", line)) for line in shown if line.startswith("host.")]
+    assert found == [sorted(re.findall(r"host\.\w+", layer)) for layer in contract["layers"]]

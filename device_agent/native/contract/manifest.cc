@@ -176,6 +176,10 @@ void check_decoder(const JsonValue& decoder, CheckedManifest* manifest) {
   DecoderInfo& info = manifest->decoder;
   info.context = whole(decoder.find("context"), "the context", 1, bounds::context);
   info.chunk = whole(decoder.find("chunk"), "the chunk", 1, info.context);
+  if (const JsonValue* verified = decoder.find("verified")) {
+    const int64_t most = std::min<int64_t>(info.context, bounds::verified_tokens);
+    info.verified = whole(verified, "the tokens that are verified at once", 2, most);
+  }
   info.vocabulary = whole(decoder.find("vocabulary"), "the vocabulary", 1, bounds::vocabulary);
   for (const JsonValue& token : list(decoder.find("end_tokens"), "the tokens that end a text", bounds::end_tokens)) {
     info.end_tokens.push_back(whole(&token, "a token that ends a text", 0, info.vocabulary - 1));

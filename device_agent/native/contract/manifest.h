@@ -46,6 +46,8 @@ struct Parameter {
 struct DecoderInfo {
   int64_t context = 0;
   int64_t chunk = 0;
+  // Tokens of one call of the function "verify"; 0 where the library has none.
+  int64_t verified = 0;
   int64_t vocabulary = 0;
   std::vector<int64_t> end_tokens;
 };

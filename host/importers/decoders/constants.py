@@ -24,7 +24,7 @@ from host.importers.decoders.description import (
     Vector,
 )
 from host.importers.decoders.folder import ModelFolder
-from host.importers.decoders.quantise import GROUP, Form, Quantised, QuantisedPart, quantise
+from host.importers.decoders.quantise import GROUP, Form, Quantised, QuantisedPart, block_of, quantise
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +67,11 @@ class Constants:
         folder: with the weights.
         bits: most of a quantised weight, 8 or 4; 0 for float32.
         context: positions that tables have rows for.
+        group: inputs that share a scale of weights that are quantised here.
     """
 
-    def __init__(self, folder: ModelFolder, bits: int, context: int) -> None:
-        self._folder, self.bits, self._context = folder, bits, context
+    def __init__(self, folder: ModelFolder, bits: int, context: int, group: int = GROUP) -> None:
+        self._folder, self.bits, self._context, self._group = folder, bits, context, group
         self._products: dict[Product, ProductConstants] = {}
         self._others: dict[object, relax.Constant] = {}
         self._tables: dict[Rotary, tuple[relax.Constant, relax.Constant]] = {}
@@ -131,12 +132,12 @@ class Constants:
         bias = None
         if product.biases:
             bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
-        runs = groupby(product.parts, lambda part: part_form(self._folder, part, self.bits))
+        runs = groupby(product.parts, lambda part: part_form(self._folder, part, self.bits, self._group))
         return ProductConstants(tuple(self._weights(form, tuple(parts)) for form, parts in runs), bias)
 
     def _weights(self, form: Form | None, parts: tuple[Matrix, ...]) -> WeightConstants:
         if form is not None:
-            made = zip(*(self._quantised(part, form.bits).arrays for part in parts), strict=True)
+            made = zip(*(self._quantised(part, form).arrays for part in parts), strict=True)
             return WeightConstants(parts, form, tuple(constant(np.concatenate(one)) for one in made))
         weight = np.empty((sum(part.rows for part in parts), parts[0].columns), np.float32)
         begin = 0
@@ -145,11 +146,11 @@ class Constants:
             begin += part.rows
         return WeightConstants(parts, None, (constant(weight),))
 
-    def _quantised(self, part: Matrix, bits: int) -> Quantised:
+    def _quantised(self, part: Matrix, form: Form) -> Quantised:
         try:
             if part.transposed:
-                return quantise(self._matrix(part), bits)
-            return self._folder.weights[part.name].quantised(part.name, bits)
+                return quantise(self._matrix(part), form.bits, form.block)
+            return self._folder.weights[part.name].quantised(part.name, form)
         except ValueError as error:
             raise ModelFileError(
                 f"{self._folder.path}: weight {printable(part.name, 100)!r} cannot be quantised: {error}: "
@@ -169,7 +170,7 @@ def constant(values: np.ndarray) -> relax.Constant:
     return relax.const(tvm.runtime.tensor(np.ascontiguousarray(values)))
 
 
-def part_form(folder: ModelFolder, part: Matrix, bits: int) -> Form | None:
+def part_form(folder: ModelFolder, part: Matrix, bits: int, group: int = GROUP) -> Form | None:
     """The form of a matrix of a product; None for float32.
 
     Weights that are quantised in the files keep their form, and those beside them that are not stay as they
@@ -179,13 +180,15 @@ def part_form(folder: ModelFolder, part: Matrix, bits: int) -> Form | None:
         folder: with the weights.
         part: one of them.
         bits: that are asked for; 0 for float32.
+        group: inputs that share a scale, of `GROUPS`; where the inputs are not whole groups, fewer.
     """
     if folder.bits:
         return folder.weights[part.name].form
-    return Form(bits) if bits and part.columns % GROUP == 0 else None
+    block = block_of(part.columns, group)
+    return Form(bits, block=block) if bits and block else None
 
 
-def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None:
+def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int, group: int = GROUP) -> None:
     """Refuse a model whose weights no bundle can hold, before one is read.
 
     Raises:
@@ -193,7 +196,7 @@ def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None
     """
     total = sum(4 * math.prod(shape) for _, shape in weights.tensors())
     for part in (part for product in weights.products() for part in product.parts):
-        form = part_form(folder, part, bits)
+        form = part_form(folder, part, bits, group)
         if form is not None:
             total -= 4 * part.rows * part.columns - form.bytes_of(part.rows, part.columns)
     if total > LIMITS.bundle.file_bytes:

@@ -15,8 +15,14 @@ from host.importers.decoders.description import DecoderDescription
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.golden import make_golden
-from host.importers.decoders.module import BLOCK, build_prefill, build_step, state_specs
-from host.importers.decoders.quantise import BITS
+from host.importers.decoders.module import (
+    BLOCK,
+    build_prefill,
+    build_step,
+    build_verify,
+    state_specs,
+)
+from host.importers.decoders.quantise import BITS, GROUP
 from host.importers.decoders.text import tokens_of_text
 from host.language_file import language_format
 from host.model import Decoder, ImportedModel, Signature, TensorSpec
@@ -31,6 +37,8 @@ def import_decoder(
     seed: int = 0,
     notice: Callable[[str], None] = lambda line: None,
     text: Path | None = None,
+    verified: int = 0,
+    group: int = GROUP,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -42,6 +50,8 @@ def import_decoder(
         seed: of the prompts of the golden cases.
         notice: gets lines about what is not deployed as it is in the file.
         text: file with a text of the user's, on which the bundle is to be judged; None without.
+        group: weights along the inputs that share a scale, where they are quantised here.
+        verified: tokens that one call verifies, at most `context`; 0 for no such function.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -66,10 +76,11 @@ def import_decoder(
     read.check(weights.tensors())
     tokens = None if text is None else tokens_of_text(text, read, context, description.vocabulary)
     bits = read.bits or BITS[quantize]
-    check_bytes(read, weights, bits)
-    constants = Constants(read, bits, context)
+    check_bytes(read, weights, bits, group)
+    constants = Constants(read, bits, context, group)
     step = build_step(description, weights, constants, context)
     prefill = build_prefill(description, weights, constants, context, chunk)
+    verify = build_verify(description, weights, constants, context, verified) if verified else None
     golden, judged = make_golden(read.path, description, weights, constants, context, seed, tokens)
     signature = _signature(description)
     state = state_specs(description, context, bits)
@@ -77,9 +88,12 @@ def import_decoder(
     ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
     for line in read.notes:
         notice(line)
-    digest = content_hash(
-        read.files(), {"context": [context], "chunk": [chunk], "bits": [bits], "seed": [seed]}
+    settings = {"context": [context], "chunk": [chunk], "bits": [bits], "seed": [seed]}
+    # Others have the hash that they always had.
+    settings |= ({"verified": [verified]} if verified else {}) | (
+        {"group": [group]} if group != GROUP else {}
     )
+    digest = content_hash(read.files(), settings)
     return ImportedModel(
         read.name,
         detect_format(read.path),
@@ -89,7 +103,9 @@ def import_decoder(
         golden,
         digest,
         state=state,
-        decoder=Decoder(context, chunk, description.vocabulary, ends, prefill, read.tokenizer),
+        decoder=Decoder(
+            context, chunk, description.vocabulary, ends, prefill, read.tokenizer, verified, verify
+        ),
         text=judged,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),
     )

@@ -81,6 +81,18 @@ def build_prefill(
     return _Builder(description, weights, constants, context).function(chunk, last=True)
 
 
+def build_verify(
+    description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int, rows: int
+) -> tvm.IRModule:
+    """The module of some tokens, each verified: tokens (S), position (1), state -> logits (S, V).
+
+    Raises:
+        ModelFileError: a weight cannot be used.
+        OSError: it cannot be read.
+    """
+    return _Builder(description, weights, constants, context).function(rows, last=False)
+
+
 class _Builder:
     """Emits the function of one entry, a step or a prefill, with relax's block builder."""
 

@@ -1,8 +1,8 @@
 """Weights as integers of 8 or 4 bits with scales along the inputs: their forms, and rounding to one of them.
 
-Rounding is to the nearest, symmetric, with a scale for each 32. 8 bits: value = weight * scale. 4 bits: value
-= (nibble - 8) * scale, two nibbles a byte, the even element in the low one. Weights of files have other forms
-too (`Form`).
+Rounding is to the nearest, symmetric, with a scale for each 32, 64 or 128. 8 bits: value = weight * scale.
+4 bits: value = (nibble - 8) * scale, two nibbles a byte, the even element in the low one. Weights of files
+have other forms too (`Form`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 from host.importers.decoders.description import Matrix
 
 GROUP = 32
+# Inputs that may share a scale of what is rounded here.
+GROUPS = (32, 64, 128)
 ZERO, MINIMUM = "zero", "minimum"
 BITS = {"": 0, "int8": 8, "int4": 4}
 # Elements that are worked on at a time, so that the copies on the way stay small.
@@ -118,12 +120,26 @@ class QuantisedPart:
     values: Quantised
 
 
-def quantise(values: np.ndarray, bits: int) -> Quantised:
+def block_of(columns: int, group: int) -> int:
+    """Inputs that share a scale, for a matrix: those that are asked for, or half of them and so on.
+
+    Args:
+        columns: inputs, K.
+        group: one of `GROUPS`.
+
+    Returns:
+        A divisor of the inputs of 32 or more; 0 where there is none, and the matrix stays in float32.
+    """
+    return next((size for size in reversed(GROUPS) if size <= group and columns % size == 0), 0)
+
+
+def quantise(values: np.ndarray, bits: int, block: int = GROUP) -> Quantised:
     """Quantise a matrix.
 
     Args:
-        values: (N, K) float32, finite; K is a multiple of 32.
+        values: (N, K) float32, finite; K is a multiple of the block.
         bits: 4 or 8.
+        block: inputs that share a scale.
 
     Raises:
         ValueError: a value is too large for a scale of half precision.
@@ -133,12 +149,12 @@ def quantise(values: np.ndarray, bits: int) -> Quantised:
     if max(-float(values.min(initial=0)), float(values.max(initial=0))) > limit:
         raise ValueError(f"a value is beyond {limit:g}")
     weight = np.empty((rows, columns), np.int8) if bits == 8 else np.empty((rows, columns // 2), np.uint8)
-    scales = np.empty((rows, columns // GROUP), np.float16)
+    scales = np.empty((rows, columns // block), np.float16)
     step = max(_BLOCK // columns, 1)
 
     def fill(begin: int) -> None:
         part = slice(begin, begin + step)
-        groups = values[part].reshape(-1, columns // GROUP, GROUP)
+        groups = values[part].reshape(-1, columns // block, block)
         numbers, scales[part] = _eight(groups) if bits == 8 else _four(groups)
         numbers = numbers.reshape(-1, columns)
         weight[part] = numbers if bits == 8 else numbers[:, 0::2] | numbers[:, 1::2] << 4
@@ -146,7 +162,7 @@ def quantise(values: np.ndarray, bits: int) -> Quantised:
     # NumPy lets other threads run while it computes.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _THREADS)) as executor:
         list(executor.map(fill, range(0, rows, step)))
-    return Quantised(Form(bits), weight, scales)
+    return Quantised(Form(bits, block=block), weight, scales)
 
 
 def dequantise(matrix: Quantised) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Frequencies of rotary position embeddings: plain, linear, Llama 3, YaRN and LongRoPE (short contexts).
+"""Frequencies of rotary position embeddings: plain, linear, dynamic, Llama 3, YaRN and LongRoPE (short).
 
 Sources: Su et al., RoFormer (2021); Chen et al., position interpolation (2023); Peng et al., YaRN (2023);
 Ding et al., LongRoPE (2024); the Llama 3.1 model card for its interpolation between wavelengths.
@@ -20,6 +20,8 @@ _COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 _KINDS = {
     "default": set(),
     "linear": {"factor"},
+    # Beyond the positions of the model alone it is another rotation, and no context goes there.
+    "dynamic": {"factor", "original_max_position_embeddings"},
     "llama3": {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
     "yarn": {
         "factor",
@@ -99,6 +101,8 @@ def read_rotary(
     if kind == "longrope":
         return _longrope(config, fields, plain)
     factor = fields.number("factor", 1e-3, 1e6)
+    if kind == "dynamic":
+        return Rotary(tuple(plain.tolist())), 0
     if kind == "linear":
         return Rotary(tuple((plain / factor).tolist())), 0
     make = _llama3 if kind == "llama3" else _yarn

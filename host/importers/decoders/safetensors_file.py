@@ -48,19 +48,19 @@ class StoredTensor:
         """The form of the values where the file has whole numbers with scales; None of floating point."""
         return None
 
-    def quantised(self, name: str, bits: int) -> Quantised:
-        """The values (N, K) in the form of the file, or rounded to whole numbers with a scale for each 32.
+    def quantised(self, name: str, form: Form) -> Quantised:
+        """The values (N, K) in the form of the file, or rounded to whole numbers with scales.
 
         Args:
             name: of the tensor, for messages.
-            bits: of numbers that are rounded, 4 or 8; those of `form` where there is one.
+            form: that values are rounded to; not looked at where the file has one.
 
         Raises:
             ModelFileError: see `read`.
             ValueError: a value is too large for a scale of half precision.
             OSError: it cannot be read.
         """
-        return quantise(self.read(name), bits)
+        return quantise(self.read(name), form.bits, form.block)
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32.

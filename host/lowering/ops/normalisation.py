@@ -13,6 +13,7 @@ from host.lowering.expressions.stage import Element, Expression, Indices, Stage,
 from host.lowering.expressions.whole_vectors import WholeVectors
 from host.lowering.graph import Node, Value, normalise_axis
 from host.lowering.ops.forms import reduced_dims
+from host.lowering.ops.norm_of_groups import behind_norm, over_rows_of_channels, sink_transpose_of_norm
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Kind, OpSpec
 
@@ -139,7 +140,7 @@ def _norm(builder: Builder, node: Node) -> Value | None:
             continue
         x = _centred_source(d, dims)
         if x is not None and _is_variance(mean, d, x):
-            return builder.unary("layer_norm", x, dims=dims, epsilon=number)
+            return over_rows_of_channels(builder, x, dims, number)
         if mean.op == "mean" and _is_square(mean.inputs[0], d):
             return builder.unary("rms_norm", d, dims=dims, epsilon=number)
     return None
@@ -244,7 +245,8 @@ SPECS: tuple[OpSpec, ...] = (
         Kind.ROW_WISE,
         {"nn.layer_norm": _read_layer_norm},
         _layer_norm,
-        recognise=(_norm, _norm_as_scale_and_shift),
+        recognise=(_norm, _norm_as_scale_and_shift, behind_norm),
+        sink_transpose=sink_transpose_of_norm,
     ),
     OpSpec("rms_norm", Kind.ROW_WISE, {"nn.rms_norm": _read_rms_norm}, _rms_norm),
 )

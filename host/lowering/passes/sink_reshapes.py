@@ -9,6 +9,7 @@ reshape. Dense products always get a matrix.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Shape, Value, map_outputs, reshape_groups
@@ -53,14 +54,18 @@ class ReshapeWalk:
         self.readers = readers
         self.after_anchor: dict[Value, bool] = {}
         self.tensors: dict[Value, Value] = {}
+        self.views: dict[tuple[Value, Shape], Value] = {}
 
     def tensor(self, value: Value) -> Value:
         """The new tensor, in its own shape."""
         return self.tensors.get(value, value)
 
     def reshaped(self, value: Value) -> Value:
-        """The new tensor in the old value's shape."""
-        return self.builder.reshape(self.tensor(value), value.shape)
+        """The new tensor in the old value's shape, one view for all readers."""
+        key = self.tensor(value), value.shape
+        if key not in self.views:
+            self.views[key] = self.builder.reshape(*key)
+        return self.views[key]
 
     def visit(self, node: Node) -> None:
         """Translate one node."""
@@ -137,16 +142,14 @@ class ReshapeWalk:
         return inputs
 
     def reduction(self, node: Node) -> Value | None:
-        """A reduction of the last dimensions that keeps them, with the rows grouped as they come."""
+        """A reduction that keeps its dimensions, on the tensor as it comes, with the rows grouped as such."""
         value, tensor = node.inputs[0], self.tensor(node.inputs[0])
-        dims = len(node.attrs["axes"])
-        if not node.attrs["keepdims"] or not _ends_with(node.attrs["axes"], len(value.shape)):
+        if not node.attrs["keepdims"]:
             return None
-        if not same_tail(tensor.shape, value.shape, dims):
+        axes = _axes_before(tensor.shape, value.shape, node.attrs["axes"])
+        if not axes:
             return None
-        rank = len(tensor.shape)
-        shape = tensor.shape[: rank - dims] + (1,) * dims
-        axes = tuple(range(rank - dims, rank))
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(tensor.shape))
         return self.builder.one(node.op, [tensor], shape, node.output.dtype, axes=axes, keepdims=True)
 
     def row_wise(self, node: Node) -> Value | None:
@@ -159,6 +162,30 @@ class ReshapeWalk:
             # What comes before belongs to another function anyway: plain rows for this one.
             tensor = self.builder.reshape(tensor, (-1, *value.shape[len(value.shape) - dims :]))
         return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)
+
+
+def _axes_before(shape: Shape, view: Shape, axes: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions of `shape` that are the dimensions `axes` of a view of it; none where nothing is gained.
+
+    The last dimensions, if they are the same, or all of a sample: it does not matter how these are ordered.
+    Of dimensions that others follow, any that the view joins or splits among themselves.
+    """
+    dims = len(axes)
+    if _ends_with(axes, len(view)):
+        if same_tail(shape, view, dims):
+            return tuple(range(len(shape) - dims, len(shape)))
+        batch = any(size != 1 for size in view[1 : len(view) - dims])
+        whole = not batch and len(shape) > 1 and prod(shape[1:]) == prod(view[len(view) - dims :])
+        return tuple(range(1, len(shape))) if whole else ()
+    groups = reshape_groups(shape, view)
+    found: list[int] = []
+    for old, new in groups or ():
+        reduced = [axis in axes for axis in new if view[axis] != 1]
+        if any(reduced):
+            if not all(reduced):
+                return ()
+            found += [axis for axis in old if shape[axis] != 1]
+    return tuple(found)
 
 
 def _makes_elements(node: Node) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from host.model import DeviceProfile
 from host.places import data_root
 from host.records.store import profile_data
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, SCHEMA, read_card, read_weights
+from host.tlm.model.card import CARD, SCHEMA, Card, read_card, read_weights
 
 CURRENT, BELONGS = "current", "belongs.json"
 SHIPPED = Path(__file__).parents[1] / "weights"
@@ -57,8 +57,19 @@ def tuned_folder(profile: DeviceProfile, base: str, root: Path | None = None) ->
         base: digest of the pre-trained weights (`Card.root`).
         root: folder of all models; None takes the user's.
     """
-    key = hashlib.sha256(json.dumps(_belongs(profile, base), sort_keys=True).encode()).hexdigest()
-    return _boards_folder(profile, root) / key[:16]
+    return folder_of(_belongs(profile, base), root)
+
+
+def folder_of(belongs: Mapping[str, Any], root: Path | None = None) -> Path:
+    """The folder of the checkpoints that belong to a profile and a base.
+
+    Args:
+        belongs: "profile" (`host.records.profile_data`), "schema" and "base".
+        root: folder of all models; None takes the user's.
+    """
+    key = hashlib.sha256(json.dumps(belongs, sort_keys=True).encode()).hexdigest()
+    profile = belongs["profile"]
+    return _boards_folder(str(profile["board"]), int(profile["threads"]), root) / key[:16]
 
 
 def model_for(
@@ -137,7 +148,7 @@ def accept(checkpoint: Path, home: Path) -> Path:
         TlmError: the checkpoint is damaged, or the folder cannot be written.
     """
     _, card = read_weights(checkpoint, Vocabulary())
-    name = card.weights[:16]
+    name = checkpoint_name(card)
     target, partial = home / name, home / f".{name}.part"
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -153,11 +164,16 @@ def accept(checkpoint: Path, home: Path) -> Path:
     return target
 
 
+def checkpoint_name(card: Card) -> str:
+    """The name of a checkpoint's folder."""
+    return card.weights[:16]
+
+
 def outdated(profile: DeviceProfile, base: str, root: Path | None = None) -> tuple[str, ...]:
     """Why models that were fine-tuned for this board earlier no longer apply, one line for each model."""
     now = _belongs(profile, base)
     lines = []
-    for path in sorted(_boards_folder(profile, root).glob(f"*/{BELONGS}")):
+    for path in sorted(_boards_folder(profile.board.name, profile.threads, root).glob(f"*/{BELONGS}")):
         if not (path.parent / CURRENT).exists():
             continue
         try:
@@ -183,9 +199,9 @@ def _belongs(profile: DeviceProfile, base: str) -> dict[str, Any]:
     return {"profile": profile_data(profile), "schema": SCHEMA, "base": base}
 
 
-def _boards_folder(profile: DeviceProfile, root: Path | None) -> Path:
-    name = "".join(letter if letter.isalnum() else "-" for letter in profile.board.name)
-    return (root or models_root()) / f"{name}-{profile.threads}"
+def _boards_folder(board: str, threads: int, root: Path | None) -> Path:
+    name = "".join(letter if letter.isalnum() else "-" for letter in board)
+    return (root or models_root()) / f"{name}-{threads}"
 
 
 def _clean(home: Path, current: str) -> None:

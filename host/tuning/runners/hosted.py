@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from host.errors import DeviceError
 from host.execution import Actor, HostLost
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from host.measure.variants import VariantMeasurement
     from host.transport import Device
+
+T = TypeVar("T")
 
 
 class MeasuringBoard(HostedBoard):
@@ -78,6 +80,11 @@ class MeasuringBoard(HostedBoard):
                 path.write_bytes(content)
             return connection.measure_variants(self._models[key], paths)
 
+    def beside(self, number: int, work: Callable[[Device], T]) -> T:
+        """The result of work with the connected board, on this host."""
+        with self._measuring:
+            return work(self._of(number))
+
     def _ready(self, number: int) -> DeviceConnection:
         if self._connection is None or self._of(number) is not self._connection.device:
             raise DeviceError(f"{self.name}: its host has connected anew")
@@ -90,6 +97,25 @@ class MeasuringBoard(HostedBoard):
             with contextlib.suppress(DeviceError, OSError):
                 connection.close()
         super()._let_go()
+
+
+def on_its_host(actor: Actor, device: Device, work: Callable[[Device], T]) -> T:
+    """The result of work with a device, done by the host that has the connection.
+
+    Args:
+        actor: of its `MeasuringBoard`.
+        device: that `connect_hosted` connected.
+        work: a function of a module.
+
+    Raises:
+        HostLost: that host, or its connection, is gone.
+    """
+    number: int = device.agent.number  # type: ignore[attr-defined]
+    try:
+        found: T = actor.call("beside", number, work)
+    except (HostLost, DisconnectedError) as error:
+        raise HostLost(f"{device.name}: {error}") from error
+    return found
 
 
 def _not_here() -> Device:

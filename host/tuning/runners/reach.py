@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from host.closing import Closing
 from host.execution import Actor, Engine, LocalEngine, open_engine
@@ -11,6 +11,9 @@ from host.model import DeviceProfile
 from host.options.engine import LOCAL
 from host.transport import Device
 from host.tuning.runners.connection import BoardConnection, DeviceConnection
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class LeadConnection(BoardConnection, Protocol):
@@ -52,6 +55,19 @@ class Reach(Closing):
         """The connection that measures programs on a device; see `DeviceConnection`."""
         return DeviceConnection(name, profile, connect, device, keep)
 
+    def beside(
+        self, device: Device, work: Callable[Concatenate[Device, P], T], *told: P.args, **named: P.kwargs
+    ) -> T:
+        """Do work with a connected device in the process that has the connection.
+
+        Args:
+            device: connected by this.
+            work: a function of a module, and for a process of another host its result is copied.
+            told: further arguments, such as those that are told of progress; another host tells nothing.
+            named: the same by name.
+        """
+        return work(device, *told, **named)
+
     def close(self) -> None:
         """End the engine."""
         self.engine.close()
@@ -91,6 +107,18 @@ class HostedReach(Reach):
         from host.tuning.runners.hosted import HostedConnection
 
         return HostedConnection(name, profile, self._actor(name), connect, device, keep)
+
+    def beside(
+        self, device: Device, work: Callable[Concatenate[Device, P], T], *told: P.args, **named: P.kwargs
+    ) -> T:
+        """See `Reach.beside`; a host that goes away is a device that does.
+
+        Raises:
+            HostLost: the host, or its connection to the device, is gone.
+        """
+        from host.tuning.runners.hosted import on_its_host
+
+        return on_its_host(self._actor(device.name), device, work)
 
     def _actor(self, name: str) -> Actor:
         from host.tuning.runners.hosted import MeasuringBoard

@@ -8,8 +8,9 @@ nothing until it is back within the tolerance: it throttles, does other work, or
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+
+from host.statistics import geometric_mean
 
 # A board may be off by so much.
 TOLERANCE = 0.10
@@ -111,14 +112,14 @@ class BoardSpeeds:
 
 def _ratio(times_s: Sequence[float], others_s: Sequence[float]) -> float:
     """Geometric mean of the ratios over the programs that both have a time of."""
-    logs = [math.log(a / b) for a, b in zip(times_s, others_s, strict=True) if a > 0 and b > 0]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
+    ratios = [a / b for a, b in zip(times_s, others_s, strict=True) if a > 0 and b > 0]
+    return geometric_mean(ratios) if ratios else 1.0
 
 
 def _mean(values: Sequence[float]) -> float:
     """Geometric mean of the positive values; 0 if there are none."""
-    logs = [math.log(value) for value in values if value > 0]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else 0.0
+    positive = [value for value in values if value > 0]
+    return geometric_mean(positive) if positive else 0.0
 
 
 def _off(factor: float) -> str:

@@ -94,5 +94,7 @@ def speed(timing: TextTiming, stopped: str) -> str:
     parts = [f"{timing.tokens} tokens"]
     if timing.tokens_per_s is not None:
         parts.append(f"{timing.tokens_per_s:.1f} tokens/s")
+    if timing.speculated_tokens:
+        parts.append(f"{timing.speculated_tokens} of them by speculation")
     parts.append(f"first token after {timing.prefill_s:.2f} s ({timing.prompt_tokens} tokens of prompt)")
     return f"[{', '.join(parts)}; {stopped}]"

@@ -18,7 +18,7 @@ def publish(
     records: Records = "",
     verbose: Verbose = False,
 ) -> None:
-    """Write the records and the calibration of a board as one file, signed with this host's key."""
+    """Write what is known of a board as one file, signed: records, calibration, fine-tuned models."""
     from device_agent.contract.signing import short
     from sdk.cli.console import print_line
     from sdk.management import packs
@@ -27,7 +27,8 @@ def publish(
     with open_store(records, must_exist=True) as store:
         done = packs.publish(name, path, store)
     calibration = "its calibration" if done.calibrated else "no calibration"
-    print_line(f"{done.records} records of {done.board} and {calibration} written to {path}")
+    models = f", and {done.models} fine-tuned models" if done.models else ""
+    print_line(f"{done.records} records of {done.board} and {calibration}{models} written to {path}")
     print_line(f"signed by {done.signer} (key {short(done.key)}); a host that is to pull it once runs")
     print_line(f"sdk keys trust {done.key} --name NAME")
 
@@ -37,7 +38,7 @@ def pull(
     records: Records = "",
     verbose: Verbose = False,
 ) -> None:
-    """Add the records and the calibration of a pack; only of hosts whose key is trusted here."""
+    """Add the records, calibration and models of a pack; only of hosts whose key is trusted here."""
     from device_agent.contract.signing import short
     from sdk.cli.console import print_line
     from sdk.management import keys, packs
@@ -52,3 +53,7 @@ def pull(
     print_line(f"{done.new} of {done.found} records of {done.board} are new")
     if done.calibrated is not None:
         print_line(f"its calibration is {'new' if done.calibrated else 'not newer than what is here'}")
+    if done.models:
+        print_line(f"{done.models} fine-tuned models of it are used from now on")
+    for line in done.notes:
+        print_line(line)

@@ -42,6 +42,14 @@ def pretrain(
     layers: Annotated[int, typer.Option("--layers", min=1, help="Layers of the network.")] = 5,
     width: Annotated[int, typer.Option("--width", min=32, help="Width of the network, 32 a head.")] = 160,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that make the examples.")] = 1,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="local|ray|ray://HEAD",
+            help="Whose hosts make the examples, each on all of its cores: this machine alone if local.",
+        ),
+    ] = "local",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the folder.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -56,7 +64,7 @@ def pretrain(
     if width % 32:
         raise UserError(f"--width {width}: a multiple of 32, for example 160")
     size = Size(layers=layers, heads=width // 32, width=width)
-    options = PretrainOptions(out, steps, examples, seed, resume, size=size, jobs=jobs)
+    options = PretrainOptions(out, steps, examples, seed, resume, size=size, jobs=jobs, engine=engine)
     card = run(options, Gensor(), _show)
     print_line(f"model     {out}, withheld loss {card.training['withheld_loss']}")
 

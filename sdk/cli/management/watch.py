@@ -61,6 +61,9 @@ def watch(
         typer.Option("--rollback", help="Go back to the earlier version of a model where that is faster."),
     ] = False,
     wait: Annotated[str, typer.Option("--wait", metavar="10m", help=text_of("wait_s"))] = "",
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="local|ray|ray://HEAD", help=text_of("engine"))
+    ] = "local",
     records: Records = "",
     form: Form = "table",
     verbose: Verbose = False,
@@ -77,10 +80,10 @@ def watch(
     if accept and not once:
         raise UserError("--accept takes a board as it is now: give --once with it")
     pause_s, wait_s = _pause_s(once, every), parse_seconds(wait, "--wait")
-    names = management.device_names(devices)
+    names = management.device_names(devices, engine)
     from host.commands.watch import WatchOptions
 
-    options = WatchOptions(records, accept, rollback, wait_s)
+    options = WatchOptions(records, accept, rollback, wait_s, engine)
     while True:
         try:
             found = _watched(names, options, form)

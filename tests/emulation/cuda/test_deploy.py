@@ -16,6 +16,8 @@ from host.deploy import DeployOptions, deploy
 from host.progress import Silence
 from targets import Board, MachineDescription
 from targets.nvidia import ORIN_NANO
+from tests.deployments.own_files import read_here
+from tests.deployments.short_rounds import shorten
 from tests.emulation.cuda import emulated
 from tests.integration.small_models import convnet
 
@@ -47,6 +49,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(targets.x86_64, "resolve", resolve)
     monkeypatch.setattr("device_agent.board.jetson.software", lambda root: {"cuda": "12.6"})
     monkeypatch.setattr("host.transport.device.Device.describe", _with_cuda())
+    shorten(monkeypatch)
+    read_here(monkeypatch)
     yield
 
 

@@ -10,11 +10,7 @@ from typing import Any
 
 from device_agent.contract import strict_json
 from device_agent.contract.fields import Fields
-from device_agent.contract.tensors import tensor_sizes
 from device_agent.errors import AgentError, ClosedError
-from device_agent.execute import executor
-from device_agent.measure.measurement import plan_of
-from device_agent.wire import frames
 from host.errors import EdgeError
 from host.transport import replies
 from host.transport.wire import Connection, DisconnectedError, unpack
@@ -22,32 +18,11 @@ from tests.fuzz.case import Case, Outcome, complaint
 from tests.fuzz.corpus import frames as found
 from tests.fuzz.mutate import grown, mangled, written
 from tests.fuzz.targets.native import NativeReader, Verdict, disagreement
+from tests.fuzz.wire_readers import Received, read_frame, read_hello, read_plan, read_tensors
 
 KINDS = ("frame", "hello", "tensors", "plan", "json")
 _ANSWER = "answer"
 _HELD = 1 << 62
-
-
-class Received:
-    """A connection that holds some bytes and then ends; what is sent is thrown away."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
-
-    def recv_into(self, buffer: memoryview) -> int:
-        """What there is."""
-        part, self._data = self._data[: len(buffer)], self._data[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)
-
-    def settimeout(self, seconds: float | None) -> None:
-        """Nothing here waits."""
-
-    def sendall(self, data: object) -> None:
-        """Thrown away."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class Frames:
@@ -111,40 +86,15 @@ def _framed(rng: Random, header: bytes) -> bytes:
     return struct.pack(">I", length & 0xFFFFFFFF) + header
 
 
-def _header_in(data: bytes) -> frames.Header:
-    framed = struct.pack(">I", len(data)) + data
-    return frames.receive_header(Received(framed))  # type: ignore[arg-type]
-
-
-def _read_frame(data: bytes) -> None:
-    header = frames.receive_header(Received(data))  # type: ignore[arg-type]
-    frames.blob_bytes(header, executor._blob_limit(header))
-    frames.fields_of(header).seconds("time_limit_s", 0.0)
-    frames.fields_of(header).name("command")
-
-
-def _read_hello(data: bytes) -> None:
-    frames.check_hello(data, lambda secret: None)
-
-
-def _read_tensors(data: bytes) -> None:
-    header = _header_in(data)
-    tensor_sizes(frames.fields_of(header), frames.blob_bytes(header, 1 << 63))
-
-
-def _read_plan(data: bytes) -> None:
-    plan_of(_header_in(data))
-
-
 def _read_json(data: bytes) -> None:
     strict_json.parse(data, len(data))
 
 
 _READ: dict[str, Callable[[bytes], None]] = {
-    "frame": _read_frame,
-    "hello": _read_hello,
-    "tensors": _read_tensors,
-    "plan": _read_plan,
+    "frame": read_frame,
+    "hello": read_hello,
+    "tensors": read_tensors,
+    "plan": read_plan,
     "json": _read_json,
 }
 

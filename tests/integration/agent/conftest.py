@@ -207,7 +207,7 @@ def agent_pids(store_dir: Path) -> set[int]:
     return found
 
 
-def await_none(store_dir: Path, seconds: float = 20.0) -> set[int]:
+def await_none(store_dir: Path, seconds: float = 60.0) -> set[int]:
     """Waits until no such process is left; returns those that are."""
     until = time.monotonic() + seconds
     while (left := agent_pids(store_dir)) and time.monotonic() < until:

@@ -72,7 +72,7 @@ def test_a_host_that_is_killed_leaves_none(store_dir, mode, number):
     host = start_host(store_dir, mode)
     assert len(agent_pids(store_dir)) == 2
     host.send_signal(number)
-    host.wait(30)
+    host.wait(60)
     assert await_none(store_dir) == set()
 
 
@@ -117,7 +117,7 @@ def test_an_agent_on_its_own_stops_on_sigterm(store_dir, tmp_path):
         assert b'"port"' in agent.stdout.readline()
     time.sleep(0.2)
     agent.terminate()
-    assert agent.wait(20) == 0
+    assert agent.wait(60) == 0
 
 
 @pytest.mark.parametrize("content", [None, ""])

@@ -182,7 +182,7 @@ def test_sessions_are_compared_with_the_others_stopped(device, bundle, golden):
 
 
 def test_a_paused_executor_is_stopped_and_its_time_does_not_count(device, bundle, golden):
-    with device.open_session("tvm", time_limit_s=2.0) as session:
+    with device.open_session("tvm", time_limit_s=4.0) as session:
         session.load(bundle)
         session.set_inputs(inputs_of(golden))
         done = threading.Thread(
@@ -193,7 +193,7 @@ def test_a_paused_executor_is_stopped_and_its_time_does_not_count(device, bundle
         session.pause()
         states = [task.read_text().rpartition(")")[2].split()[0] for task in tasks(session.pid)]
         assert states and set(states) == {"T"}
-        threading.Event().wait(2.5)
+        threading.Event().wait(4.0)
         session.resume()
         done.join()
         assert session.run(inputs_of(golden))[0].shape == (4, 32)

@@ -47,6 +47,20 @@ def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bun
 
 
 @pytest.mark.usefixtures("trusted_here")
+@pytest.mark.parametrize("how", [[], ["--temperature", 0.5, "--seed", 4]], ids=str)
+def test_cpp_writes_the_same_text_by_speculation(
+    generate: Path, text_bundle: Path, how: list[object]
+) -> None:
+    prompt = [5, 6, 7, 8, 9] * 3
+    words = ("--max-tokens", 300, *how, *prompt)
+    plain, [said] = generated(generate, text_bundle, "--speculate", "never", *words)
+    assert ", 0 by speculation, " in said
+    found, [said] = generated(generate, text_bundle, "--speculate", "always", *words)
+    assert found == plain and ", 0 by speculation, " not in said
+    assert generated(generate, text_bundle, *words)[0] == plain
+
+
+@pytest.mark.usefixtures("trusted_here")
 def test_cpp_draws_the_same_tokens_with_the_same_seed(generate: Path, text_bundle: Path) -> None:
     def drawn(seed: int, *options: object) -> list[int]:
         words = ("--temperature", 3, "--max-tokens", 12, "--seed", seed, *options, 5, 6)
@@ -85,6 +99,7 @@ def test_cpp_ends_a_text_where_python_does(generate: Path, tmp_path: Path) -> No
         (["--temperature", -1, 1], "temperature is not 0 or more"),
         (["--top-p", 0, 1], "top_p is not above 0"),
         (["--seed"], "generate BUNDLE"),
+        (["--speculate", "often", 1], "--speculate is measured, always or never"),
     ],
 )
 @pytest.mark.usefixtures("trusted_here")

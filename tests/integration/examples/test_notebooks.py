@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.examples.running import environment
+
 FOLDER = Path(__file__).parents[3] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 # What a notebook shows of the last expression of a cell, without a notebook: its HTML, or its text.
 _RUNNER = """
 import ast, json, sys
+import pytest
+from tests.deployments.own_files import read_here
+from tests.deployments.short_rounds import shorten
+patch = pytest.MonkeyPatch()
+read_here(patch)
+shorten(patch)
 names = {"__name__": "__main__"}
 for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
     if cell["cell_type"] != "code":
@@ -55,6 +63,7 @@ def test_a_notebook_has_no_outputs_and_ids_of_its_own(path: Path) -> None:
 def test_the_cells_run_in_order(name: str, shown: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _RUNNER, str(FOLDER / f"{name}.ipynb")],
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,

@@ -14,7 +14,8 @@ import pytest
 from host.records import RecordStore
 from tests.integration import small_models
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "extensions"
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples" / "extensions"
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sdk(site: Path, *arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
-    """The command line with the packages of a folder."""
-    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    """The command line with the packages of a folder; whole models are measured briefly."""
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
     environment |= {"XDG_DATA_HOME": str(where / "data"), "XDG_CONFIG_HOME": str(where / "config")}
-    command = [sys.executable, "-m", "sdk.cli", *arguments]
+    command = [sys.executable, "-m", "tests.deployments.short_rounds", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=where, check=False)
 
 

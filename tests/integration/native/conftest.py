@@ -60,7 +60,7 @@ class NativeAgent(OnThisMachine):
     def stop(self) -> None:
         """Ends it."""
         self.process.terminate()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")

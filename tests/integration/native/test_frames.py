@@ -14,11 +14,10 @@ import pytest
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.measuring import Plan, VariantPlan
-from device_agent.contract.tensors import tensor_sizes
 from device_agent.errors import AgentError, ClosedError
-from device_agent.execute import executor
-from device_agent.measure.measurement import plan_of, variant_plan_of
+from device_agent.measure.measurement import variant_plan_of
 from device_agent.wire import frames
+from tests.fuzz.wire_readers import header_in, read_frame, read_hello, read_plan, read_tensors
 from tests.integration.agent.failures.test_hostile import FIRST
 from tests.integration.native.mutations import mutated
 from tests.integration.native.process import KEY, Executor, read_with
@@ -31,45 +30,9 @@ LARGE = LIMITS.wire.blob_bytes
 ODD: list[object] = [None, True, 0, -1, 5, 1 << 62, 0.5, 1e300, "", "x", "x\0", "x" * 5000, "\n", "é", [], {}]
 
 
-class Received:
-    """A connection that holds some bytes and then ends."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def recv_into(self, buffer: memoryview) -> int:
-        part, self._data = self._data[: len(buffer)], self._data[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)
-
-
 def framed(header: object) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack(">I", len(text)) + text
-
-
-def header_in(data: bytes) -> frames.Header:
-    return frames.receive_header(Received(framed(data)))  # type: ignore[arg-type]
-
-
-def read_frame(data: bytes) -> None:
-    header = frames.receive_header(Received(data))  # type: ignore[arg-type]
-    frames.blob_bytes(header, executor._blob_limit(header))
-    frames.fields_of(header).seconds("time_limit_s", 0.0)
-    frames.fields_of(header).name("command")
-
-
-def read_hello(data: bytes) -> None:
-    frames.check_hello(data, lambda secret: None)
-
-
-def read_tensors(data: bytes) -> None:
-    header = header_in(data)
-    tensor_sizes(frames.fields_of(header), frames.blob_bytes(header, 1 << 63))
-
-
-def read_plan(data: bytes) -> None:
-    plan_of(header_in(data))
 
 
 def read_variant_plan(data: bytes) -> None:

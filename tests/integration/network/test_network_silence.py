@@ -48,7 +48,7 @@ for engine, name in (word.split("=") for word in sys.argv[1:]):
     assert any(np.array_equal(one, np.full((2, 3), 3.0)) for one in outputs[0]), (engine, outputs)
 """
 
-_SDK = "import sys; from sdk.cli.entry import main; sys.exit(main())"
+_SDK = "import sys; from tests.deployments.short_rounds import main; sys.exit(main(sys.argv[1:]))"
 
 _APPLICATION = """
 import sys

@@ -17,7 +17,7 @@ import psutil
 
 # Path of another interpreter for the boards of these tests, for example an older one.
 BOARD_PYTHON = "EDGETLM_BOARD_PYTHON"
-_READY_S = 15.0
+_READY_S = 60.0
 
 
 def make_key(path: Path, passphrase: str = "") -> Path:
@@ -150,7 +150,7 @@ class Sshd:
         if self._process is not None:
             self.cut()
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
 

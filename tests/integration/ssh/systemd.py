@@ -29,7 +29,7 @@ exec unshare --cgroup --mount --pid --fork --kill-child sh -ec '
     exec "$@"
 ' space "$@"
 """
-_STOP_S = 10.0
+_STOP_S = 60.0
 
 
 class SystemdBoard(Sshd):

@@ -27,7 +27,7 @@ from tests.integration.small_models import convnet
 from tests.integration.ssh.sshd import cutting
 from tests.integration.ssh.versions import other_version
 
-_WAIT_S = 30.0
+_WAIT_S = 60.0
 
 
 def _install(entry: DeviceEntry) -> int:

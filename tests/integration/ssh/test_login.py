@@ -103,7 +103,7 @@ def test_a_locked_key_is_named_with_what_unlocks_it_and_the_agent_serves_it(boar
     socket_path = client_home / "agent"
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not socket_path.exists() and time.monotonic() < until:
             time.sleep(0.01)
         monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
@@ -113,7 +113,7 @@ def test_a_locked_key_is_named_with_what_unlocks_it_and_the_agent_serves_it(boar
         SshConnection.to("bench", "127.0.0.1", port=board.port).close()
     finally:
         agent.terminate()
-        agent.wait(10)
+        agent.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.scale import __main__ as command
-from benchmarks.scale.boards import Trial, lost_and_surplus, recovery_s
+from benchmarks.scale.boards import Trial, lost_and_surplus, rate, recovery_s
 
 
 def _entry(board: str, begin: float, end: float) -> dict[str, Any]:
@@ -21,6 +21,12 @@ JOURNAL = [
     *(_entry("a", 0.0, 3.0), _entry("b", 1.0, 4.0)),
     *(_entry("a", 6.0, 9.0), _entry("b", 7.0, 11.0), _entry("b", 12.0, 13.0)),
 ]
+
+
+@pytest.mark.parametrize("boards", [1, 8])
+def test_boards_that_are_never_idle_are_as_fast_as_one_each(boards: int) -> None:
+    journal = [_entry(f"{board}", 3.0 * k, 3.0 * k + 3.0) for board in range(boards) for k in range(5)]
+    assert rate(journal) == pytest.approx(boards / 3.0)
 
 
 def test_recovery_ends_with_the_slowest_boards_first_measurement() -> None:

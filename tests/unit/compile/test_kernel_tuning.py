@@ -5,40 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tvm.script import tirx as T
 
 from host.compile.static_model import Plan
 from host.compile.tuning.kernel_tuning import recall, records_of
 from host.deploy import CompileOptions
 from host.gensor import Gensor
-from host.model import DeviceProfile, Task
+from host.model import Task
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.schedules import space_for
-from targets import board_for, declared
 from tests.unit.compare.samples import measurement
-
-
-@T.prim_func(s_tir=True)
-def dense(
-    x: T.Buffer((16, 64), "float32"), w: T.Buffer((64, 64), "float32"), y: T.Buffer((16, 64), "float32")
-) -> None:
-    T.func_attr({"tirx.noalias": True})
-    for i, j, k in T.grid(16, 64, 64):
-        with T.sblock("y"):
-            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-            with T.init():
-                y[vi, vj] = T.float32(0)
-            y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
-
+from tests.unit.tuning.simulated import dense, profile
 
 TASK = Task("dense", dense, 2, "hash-dense", 2.0 * 16 * 64 * 64)
-
-
-def profile() -> DeviceProfile:
-    board = board_for(declared()["x86_64-v3"])
-    assert board is not None
-    return DeviceProfile("desk", board, board.hardware, 1)
 
 
 def planned(tasks: tuple[Task, ...] = (TASK,)) -> Plan:

@@ -26,14 +26,14 @@ from host.compile.variants import (
 )
 from host.deploy import DeployOptions
 from host.gensor import Gensor
-from host.model import Candidate, DeviceProfile, Measurement, Task
+from host.model import Candidate, Measurement, Task
 from host.progress import Silence, StageClock
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.schedules import DesignSpace, space_for
-from targets import board_for, declared
 from tests.integration.small_models import floats, save
 from tests.unit.compare.samples import measurement
+from tests.unit.tuning.simulated import profile
 
 
 @T.prim_func(s_tir=True)
@@ -52,12 +52,6 @@ def dense(
 
 
 TASK = Task("dense", dense, 1, "hash-dense", 2.0 * 512 * 1024 * 1024)
-
-
-def profile() -> DeviceProfile:
-    board = board_for(declared()["x86_64-v3"])
-    assert board is not None
-    return DeviceProfile("desk", board, board.hardware, 1)
 
 
 def ranked() -> tuple[DesignSpace, list[Candidate]]:

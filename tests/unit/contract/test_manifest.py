@@ -42,7 +42,7 @@ DECODER: dict[str, Any] = {
         "outputs": [{"name": "logits", "shape": [1, 10], "dtype": "float32"}],
     },
     "state": [{"name": "key_0", "shape": [2, 4, 8, 16], "dtype": "float32"}],
-    "decoder": {"context": 64, "chunk": 16, "vocabulary": 10, "end_tokens": [2, 9]},
+    "decoder": {"context": 64, "chunk": 16, "vocabulary": 10, "end_tokens": [2, 9], "verified": 4},
 }
 
 
@@ -157,6 +157,10 @@ WRONG_DECODER: list[tuple[tuple[Any, ...], Any]] = [
     (("decoder", "vocabulary"), 0),
     (("decoder", "vocabulary"), LIMIT.vocabulary + 1),
     (("decoder", "vocabulary"), 11),  # another than the logits
+    (("decoder", "verified"), None),
+    (("decoder", "verified"), 1),
+    (("decoder", "verified"), LIMIT.verified_tokens + 1),
+    (("decoder", "verified"), 2.0),
     (("decoder", "end_tokens"), None),
     (("decoder", "end_tokens"), 2),
     (("decoder", "end_tokens"), [10]),

@@ -13,7 +13,7 @@ from host.model.reference_times import ReferenceTimes
 from host.records import Record, RecordOrigin, RecordStore
 from host.records.database import DRIFTS, EPOCHS, Database
 from host.records.epochs import BoardEpochs, Epoch, EpochDamaged, drifted_boards, present_epoch
-from host.records.record import DRIFTED, fastest_program, line_of, record_of, why_untrusted
+from host.records.record import DRIFTED, fastest_program, invalidated, line_of, record_of, why_untrusted
 from sdk.cli.main import main
 from tests.unit.records.samples import failure, profile, record
 
@@ -109,6 +109,34 @@ def test_the_mark_goes_with_a_record_to_another_store(tmp_path: Path, place: str
         assert (summary.measured, summary.failed, summary.drifted) == (1, 0, 1)
     with RecordStore(place) as store:
         assert store.load(tmp_path / "r.jsonl") == 0
+
+
+def test_a_mark_that_comes_later_counts_for_what_was_taken_before(tmp_path: Path, place: str | Path) -> None:
+    """Its own store marks the board after records were taken; a file of before changes nothing."""
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    with BoardEpochs(tmp_path / "theirs.sqlite") as epochs, RecordStore(tmp_path / "theirs.sqlite") as theirs:
+        epoch = epochs.begin("board", "pi5", TIMES)
+        theirs.append([of_epoch(record(1.0, tile=8), epoch), record(2.0)])
+        theirs.export(before)
+        epochs.end(epoch.key, "stream takes 8% longer", "anna@desk")
+        theirs.export(after)
+    with RecordStore(place) as store:
+        assert store.load(before) == 2 and _best(store) == 1e-3
+        for path in (after, before, after):
+            assert store.load(path) == 0 and _best(store) == 2e-3
+        assert [one.median_s for one in store.select(profile())] == [2e-3]
+
+
+def test_nobody_elsewhere_marks_a_board_that_is_known_here(tmp_path: Path, place: str | Path) -> None:
+    with BoardEpochs(place) as epochs, RecordStore(place) as store:
+        mine = of_epoch(record(1.0, tile=8), epochs.begin("board", "pi5", TIMES))
+        store.append([mine])
+        with RecordStore(tmp_path / "theirs.sqlite") as theirs:
+            theirs.append([invalidated(mine)])
+            theirs.export(tmp_path / "r.jsonl")
+        assert store.load(tmp_path / "r.jsonl") == 0
+        present = epochs.present("board")
+        assert present is not None and present.drift is None and _best(store) == 1e-3
 
 
 def test_what_does_not_fit_the_schema_of_an_epoch_is_foreign_to_a_record() -> None:

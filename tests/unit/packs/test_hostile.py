@@ -20,6 +20,7 @@ from host.packs.manifest import CALIBRATION, RECORDS
 from host.records import RecordStore
 from host.records.record import line_of
 from sdk.management.packs import pull
+from tests.signing import entry
 from tests.unit.calibration.samples import calibration
 from tests.unit.packs.samples import LINES, contents, good, made, members, trusting, zipped
 from tests.unit.records.samples import record
@@ -52,6 +53,19 @@ def _unsigned(path: Path) -> Path:
     found = members(good(path))
     del found[SIGNATURE]
     return zipped(path, found)
+
+
+def _hidden_signer(path: Path) -> Path:
+    found = members(good(path))
+    signature = {**json.loads(found[SIGNATURE]), "signer": "anna\x1b[2J"}
+    return zipped(path, {**found, SIGNATURE: json.dumps(signature).encode()})
+
+
+def _said_smaller(path: Path) -> Path:
+    """A file that is longer than its manifest says, which is signed."""
+    files = {name: entry(content) for name, content in contents().items()}
+    files[RECORDS] = {**files[RECORDS], "size": files[RECORDS]["size"] - 1}
+    return made(path, contents(), files=files)
 
 
 def _extra(name: str) -> Make:
@@ -115,7 +129,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "no bundle": (lambda path: made(path, contents(), schema="edgetlm.bundle/1"), "it is no pack of records"),
     "other files": (
         lambda path: made(path, {**contents(), "lib.so": b"x"}),
-        "its manifest names other files than records.jsonl and calibration.json",
+        "its manifest names other files than records.jsonl, calibration.json and models",
     ),
     "named outside": (
         lambda path: made(path, {**contents(), "../lib.so": b"x"}),
@@ -131,6 +145,20 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         "the size of records.jsonl",
     ),
     "no date": (lambda path: made(path, contents(), made_at="soon"), "it names no board, or no date"),
+    "future pack": (
+        lambda path: made(path, contents(), made_at="9999-01-01T00:00:00+00:00"),
+        "no date in the past",
+    ),
+    "no time zone": (
+        lambda path: made(path, contents(), made_at="2026-11-21T10:00:00"),
+        "no date in the past",
+    ),
+    "hidden signer": (_hidden_signer, "manifest.sig names no signer with a key"),
+    "hidden version": (
+        lambda path: made(path, contents(), versions={"edgetlm\x1b[2J": "0"}),
+        "its versions are no names and numbers",
+    ),
+    "smaller": (_said_smaller, "records.jsonl does not match the hash in the manifest"),
     "hidden board": (lambda path: made(path, contents(), board="pi5\x1b[2J"), "it names no board"),
     "fewer": (_of_lines(*GOOD, count=9), "it does not hold the 9 records that its manifest names"),
     "more": (_of_lines(*GOOD, count=2), "it does not hold the 2 records that its manifest names"),
@@ -146,6 +174,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "no machine": (_calibrated(machine="../../../x"), "machine is '../../../x'; a SHA-256 is expected"),
     "levels": (_calibrated(levels=[{}] * 1000), "levels is a list of 1000"),
     "naive date": (_calibrated(date="2026-11-21T10:00:00"), "a date with its time zone"),
+    "future": (_calibrated(date="9999-01-01T00:00:00+00:00"), "a date in the past is expected"),
     "other calibration": (_calibrated(board="pi5"), "its calibration is of the board pi5"),
 }
 

@@ -12,15 +12,16 @@ from device_agent.contract.manifest import MANIFEST, SIGNATURE
 from host.calibration import calibrated, save
 from host.errors import EdgeError, UserError
 from host.keys import host_key
+from host.packs import write_pack
 from host.packs.manifest import CALIBRATION, RECORDS
-from host.records import RecordStore
-from host.records.record import line_of
+from host.records import RecordOrigin, RecordStore
+from host.records.record import invalidated, line_of
 from sdk.cli.main import main
 from sdk.management.packs import publish, pull
 from tests.unit.calibration.samples import MACHINE, board, calibration
 from tests.unit.compile.test_first_programs import narrow_s, taught
 from tests.unit.packs.samples import BOARD, LINES, contents, good, made, members, trusting
-from tests.unit.records.samples import record
+from tests.unit.records.samples import profile, record
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +85,20 @@ def test_what_is_pulled_says_where_it_is_from_and_is_there_once(tmp_path: Path, 
         assert (first.origin.signer, first.origin.key) == (key.name, key.public)
         [summary] = store.summaries()
         assert (summary.measured, summary.failed, summary.pulled) == (2, 1, 3)
+
+
+def test_an_older_pack_brings_no_drifted_times_back(tmp_path: Path, place: str | Path) -> None:
+    """The board drifted between two packs of it; whoever has the older one may give it again."""
+    epoch, key = RecordOrigin.read({"epoch": "a" * 32}), host_key()
+    fast, slow = replace(record(1.0, tile=8), origin=epoch), record(2.0)
+    older, newer = tmp_path / "older.pack", tmp_path / "newer.pack"
+    write_pack(older, BOARD, [fast, slow], None)
+    write_pack(newer, BOARD, [invalidated(fast), slow], None)
+    with RecordStore(place) as store:
+        for path, new, best_s in ((older, 2, 1e-3), (newer, 0, 2e-3), (older, 0, 2e-3)):
+            assert pull(path, store, trusting(key)).new == new
+            best = store.best("task", profile())
+            assert best is not None and best.median_s == best_s
 
 
 def test_what_was_measured_here_stays_as_it_is(tmp_path: Path) -> None:

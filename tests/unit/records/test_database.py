@@ -39,7 +39,7 @@ from host.records import RecordStore
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for number in range(100):
     (folder / f"{name} {number}").touch()
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not all((folder / f"{one} {number}").exists() for one in "ab"):
         assert time.monotonic() < until, "the other ended"
     with RecordStore(folder / f"{number}.sqlite") as store:

@@ -61,7 +61,7 @@ def test_a_store_that_cannot_be_upgraded_is_left_as_it_was(tmp_path: Path) -> No
     connection.commit()
     connection.close()
     before = _dump(path)
-    with pytest.raises(EdgeError, match="version 1 cannot be brought to version 4: row 2 is damaged"):
+    with pytest.raises(EdgeError, match="version 1 cannot be brought to version 5: row 2 is damaged"):
         RecordStore(path)
     assert _dump(path) == before
 
@@ -102,6 +102,7 @@ def test_a_store_of_the_third_version_is_upgraded(place: str | Path) -> None:
                 one["name"]: one["column_names"] for one in sql.inspect(connection).get_indexes("records")
             }
         assert found["records_by_task"][-1] == "epoch"
+        assert {"records_by_program", "records_in_models"} <= set(found)
 
 
 def test_a_shared_store_is_brought_up_to_date_by_its_owner_alone(
@@ -109,7 +110,7 @@ def test_a_shared_store_is_brought_up_to_date_by_its_owner_alone(
 ) -> None:
     version_2(shared, [record(1.0)])
     message = (
-        r"of schema version 2, this program reads version 4: .* sdk records upgrade.*nothing was changed"
+        r"of schema version 2, this program reads version 5: .* sdk records upgrade.*nothing was changed"
     )
     for _ in range(2):
         with pytest.raises(EdgeError, match=message):
@@ -124,7 +125,7 @@ def test_a_shared_store_of_a_newer_program_is_left_as_it_is(shared: str) -> None
     with RecordStore(shared) as store, store._database.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
     with pytest.raises(
-        EdgeError, match="is of schema version 9, this program reads version 4: take the program"
+        EdgeError, match="is of schema version 9, this program reads version 5: take the program"
     ):
         RecordStore(shared)
 
@@ -133,8 +134,8 @@ def test_a_shared_store_of_a_newer_program_is_left_as_it_is(shared: str) -> None
     ("statements", "message"),
     [
         (
-            ["UPDATE alembic_version SET version_num = '0005'"],
-            "is of schema version 5, this program reads version 4: .* --records; nothing was changed",
+            ["UPDATE alembic_version SET version_num = '0006'"],
+            "is of schema version 6, this program reads version 5: .* --records; nothing was changed",
         ),
         (["UPDATE alembic_version SET version_num = 'new'"], "is not a record store"),
         (["UPDATE alembic_version SET version_num = '0000'"], "is not a record store"),

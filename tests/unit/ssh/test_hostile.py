@@ -107,7 +107,7 @@ def test_messages_without_end_do_not_hide_the_output(hostile_board):
 
     def answer(channel):
         channel.sendall_stderr(b"m" * LIMITS.ssh.stderr_bytes)
-        done.wait(10)
+        done.wait(60)
         channel.sendall(b"out")
 
     hostile_board.answer = answer

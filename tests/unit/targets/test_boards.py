@@ -180,7 +180,7 @@ def test_a_larger_first_level_has_more_ways() -> None:
     [
         ("AMD EPYC 9354 32-Core Processor", (*_ICE_LAKE, "avx512_bf16"), 1.0),
         ("AMD EPYC 9555 64-Core Processor", (*_ICE_LAKE, "avx512_bf16", "avx_vnni"), 2.0),
-        ("Intel(R) Xeon(R) Platinum 8480+", (*_ICE_LAKE, "avx512_bf16", "amx_tile"), 1.0),
+        ("Intel(R) Xeon(R) Platinum 8480+", (*_ICE_LAKE, "avx512_bf16", "amx_tile"), 0.5),
         ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", _ICE_LAKE, None),
         ("AMD EPYC 9354 32-Core Processor", ("avx2", "fma", "avx512_bf16"), None),
     ],
@@ -193,6 +193,7 @@ def test_dot_products_of_bfloat16_by_instructions(
     found = board.hardware.bfloat16
     assert (None if found is None else found.per_cycle) == per_cycle
     assert ("+avx512bf16" in list(map(str, board.tvm_target.get("mattr", ())))) == (found is not None)  # type: ignore[call-overload]
+    assert board.hardware.has_fast_bfloat16 == ("AMD" in cpu and found is not None)
 
 
 def test_a_machine_that_nobody_claims() -> None:

@@ -74,7 +74,7 @@ class HostileAgent(OnThisMachine):
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
@@ -354,7 +354,7 @@ def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(monkeypatch: pyte
     thread = threading.Thread(target=serve)
     thread.start()
     silent = Connection(listener.getsockname()[1], "k", "board")
-    thread.join(20)
+    thread.join(60)
     device = Device("board", silent, True, HostileAgent())
     try:
         with pytest.raises(DeviceError, match=r"board: the device agent went away \(it does not answer\)"):

@@ -61,6 +61,7 @@ def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription
     sizes = read_sizes(config, head_size=256)
     rotary, positions = own_rotary(config, sizes)
     own = window(config) if config.has("sliding_window") else 0
+    own = own if "sliding_window" in config.values else _WINDOW
     standard = [0 if number % 2 else own for number in range(sizes.layers)]
     windows = layer_windows(config, sizes.layers, standard)
     model = description(config, sizes, rotary, windows, positions=positions)

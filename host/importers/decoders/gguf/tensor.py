@@ -46,7 +46,7 @@ class GgufTensor(StoredTensor):
         found = self._ordered(found)
         return found - np.float32(self.offset) if self.offset else found
 
-    def quantised(self, name: str, bits: int) -> Quantised:
+    def quantised(self, name: str, form: Form) -> Quantised:
         """The values in the form of their type, none changed; see `StoredTensor.quantised`.
 
         Raises:
@@ -55,7 +55,7 @@ class GgufTensor(StoredTensor):
             OSError: it cannot be read.
         """
         if self.form is None:
-            return super().quantised(name, bits)
+            return super().quantised(name, form)
         made = self._stored(name)
         return Quantised.of(made.form, [self._ordered(one) for one in made.arrays])
 

@@ -45,15 +45,16 @@ class PackedTensor(StoredTensor):
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32; see `StoredTensor.read`."""
-        return dequantise(self.quantised(name, self.layout.bits))
+        return dequantise(self.quantised(name, self.form))
 
-    def quantised(self, name: str, bits: int) -> Quantised:
+    def quantised(self, name: str, form: Form) -> Quantised:
         """The values in the form of the files, none changed; see `StoredTensor.quantised`.
 
         Raises:
             ModelFileError: the inputs are in another order, or scales are not finite.
             OSError: a file cannot be read.
         """
+        # What is asked for is not looked at.
         form, columns = self.form, self.shape[1]
         if self.order is not None and not np.array_equal(
             _array(self.order, np.dtype(np.int32)), np.arange(columns, dtype=np.int32) // form.block

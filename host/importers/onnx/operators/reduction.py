@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax
 
 from host.importers.onnx.operators.context import (
     Attributes,
@@ -117,30 +116,9 @@ def _of_nothing(context: Context, value: Any) -> Any:
     return relax.op.broadcast_to(constant(fill), context.output_shape())
 
 
-def _extreme(reduce: _Reduce, leads: Callable[[Any, Any], Any], identity: float) -> Converter:
-    """Largest or smallest.
-
-    TVM starts from the smallest finite number, which an infinite result never leaves, and loses NaN: floats
-    get a reduction of their own. Truth values are compared as numbers.
-
-    Args:
-        reduce: TVM's reduction.
-        leads: whether the first of two numbers is the result.
-        identity: what a reduction begins with.
-    """
-
-    def combine(a: Any, b: Any) -> Any:
-        return tirx.Select(tirx.Or(leads(a, b), tirx.isnan(a)), a, b)
-
-    reducer = te.comm_reducer(combine, lambda dtype: tirx.const(identity, dtype), name="extreme")
-
-    def with_infinity(value: Any, axes: list[int], keep: bool) -> Any:
-        if np.dtype(dtype_of(value)).kind != "f":
-            return reduce(value, axes, keep)
-        function = partial(_reduce_axes, reducer=reducer, axes=axes, keep=keep)
-        return relax.BlockBuilder.current().call_te(function, value, primfunc_name_hint="extreme")
-
-    plain = _reduction(with_infinity)
+def _extreme(reduce: _Reduce) -> Converter:
+    """Largest or smallest; truth values are compared as numbers."""
+    plain = _reduction(reduce)
 
     def convert(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         if dtype_of(inputs[0]) != "bool":
@@ -150,27 +128,6 @@ def _extreme(reduce: _Reduce, leads: Callable[[Any, Any], Any], identity: float)
         return relax.op.astype(result, "bool")
 
     return convert
-
-
-def _reduce_axes(data: te.Tensor, reducer: Any, axes: list[int], keep: bool) -> te.Tensor:
-    """Reduce some axes of a tensor."""
-    sizes = list(data.shape)
-    out = [1 if axis in axes else size for axis, size in enumerate(sizes) if keep or axis not in axes]
-
-    def compute(*at: Any) -> Any:
-        inner = {axis: te.reduce_axis((0, sizes[axis]), name=f"k{axis}") for axis in axes}
-        outer = iter(at)
-        position = []
-        for axis in range(len(sizes)):
-            if axis in axes:
-                position.append(inner[axis])
-                if keep:
-                    next(outer)
-            else:
-                position.append(next(outer))
-        return reducer(data(*position), axis=list(inner.values()))
-
-    return te.compute(out, compute, name="reduce")
 
 
 def _mean(value: Any, axes: list[int], keep: bool) -> Any:
@@ -198,9 +155,9 @@ CONVERTERS: dict[str, Converter] = {
     "ReduceL2": _reduction(relax.op.sum, before=_square, after=relax.op.sqrt),
     "ReduceLogSum": _reduction(relax.op.sum, after=relax.op.log),
     "ReduceLogSumExp": _reduction(_log_sum_exp),
-    "ReduceMax": _extreme(relax.op.max, lambda a, b: a > b, -np.inf),
+    "ReduceMax": _extreme(relax.op.max),
     "ReduceMean": _reduction(_mean),
-    "ReduceMin": _extreme(relax.op.min, lambda a, b: a < b, np.inf),
+    "ReduceMin": _extreme(relax.op.min),
     "ReduceProd": _reduction(relax.op.prod),
     "ReduceSum": _reduction(relax.op.sum),
     "ReduceSumSquare": _reduction(relax.op.sum, before=_square),

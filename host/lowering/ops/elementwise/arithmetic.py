@@ -18,16 +18,25 @@ from host.lowering.ops.forms import ElementExpression, elementwise, integer, num
 from host.lowering.spec import OpSpec, Recogniser, Simplification
 from host.lowering.types import numeric_type
 
+# Of larger constants nobody looks at every element.
+_FEW = 1 << 16
+
 
 def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
     """X + 0, x - 0, x * 1, x / 1."""
     number = 0.0 if node.op in ("add", "subtract") else 1.0
     left, right = inputs
-    if right.scalar() == number and left.shape == node.output.shape:
+    if _is_all(right, number) and left.shape == node.output.shape:
         return left
-    if node.op in ("add", "multiply") and left.scalar() == number and right.shape == node.output.shape:
+    if node.op in ("add", "multiply") and _is_all(left, number) and right.shape == node.output.shape:
         return right
     return None
+
+
+def _is_all(value: Value, number: float) -> bool:
+    """Whether a constant of few elements is this number everywhere, as scales of an instance norm are."""
+    few = value.data is not None and 0 < value.size <= _FEW
+    return value.scalar() == number or (few and bool(np.all(value.data == number)))
 
 
 def _subtract(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:

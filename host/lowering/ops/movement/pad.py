@@ -10,6 +10,7 @@ from tvm import tirx
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Shape, Value
+from host.lowering.ops.movement.pad_repeated import repeated
 from host.lowering.passes.sink_transposes import per_dimension
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
@@ -17,7 +18,7 @@ from host.lowering.spec import Fusion, OpSpec
 
 def _read(builder: Builder, call: OperatorCall) -> Value | None:
     if call.attrs.pad_mode != "constant":
-        return None
+        return repeated(builder, call)
     widths = [int(w) for w in call.attrs.pad_width]
     if any(width < 0 for width in widths):
         return None

@@ -54,15 +54,19 @@ def _unravel(place: Any, shape: Sequence[int]) -> list[Any]:
 
 def _sink_transpose(walk: TransposeWalk, node: Node) -> Ordered | None:
     """A reshape that joins or splits dimensions which stay neighbours in the unordered tensor."""
-    ordered = walk.get(node.inputs[0])
+    source = node.inputs[0]
+    while source.producer is not None and source.producer.op == "reshape":
+        # A view of a view: dimensions that the first one joins may be those that the second one splits.
+        source = source.producer.inputs[0]
+    ordered = walk.get(source)
     if ordered.is_plain:
         return None
-    groups = reshape_groups(node.inputs[0].shape, node.output.shape)
+    groups = reshape_groups(source.shape, node.output.shape)
     if groups is None:
         return None
     placed = []
     for old_axes, new_axes in groups:
-        sources = [ordered.order[axis] for axis in old_axes if node.inputs[0].shape[axis] != 1]
+        sources = [ordered.order[axis] for axis in old_axes if source.shape[axis] != 1]
         if any(not _only_units(ordered.tensor, a, b) for a, b in itertools.pairwise(sources)):
             return None
         placed.append((sources[0] if sources else -1, new_axes))

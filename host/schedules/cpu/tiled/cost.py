@@ -17,6 +17,7 @@ from host.schedules.cpu.tiled.roles import (
     Counts,
     Roles,
     cold_weights,
+    copied_stages,
     counts_of,
     outer_order,
     parallel_chunks,
@@ -114,7 +115,7 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
     memory = _memory_seconds(anchor, roles, hardware, values)
     exposed = sum(share.on(hardware) * moved for share, moved in zip(_EXPOSED, memory, strict=False))
     seconds = max(compute + exposed, *memory)
-    seconds += _padding_seconds(workload, hardware, values, compute)
+    seconds += _padding_seconds(workload, roles, hardware, values, compute)
     if threads <= 1:
         return seconds
     chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values), threads)
@@ -134,7 +135,8 @@ def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) 
     memory = _memory_seconds(anchor, roles, hardware, values)
     sources = [level.name for level in hardware.levels[1:]]
     moved = dict(zip(sources, memory, strict=True))
-    return {"compute": compute, **moved, "padding": _padding_seconds(workload, hardware, values, compute)}
+    padding = _padding_seconds(workload, roles, hardware, values, compute)
+    return {"compute": compute, **moved, "padding": padding}
 
 
 def _outer(anchor: Stage, roles: Roles) -> int:
@@ -379,16 +381,12 @@ def _runs(
 
 
 def _padding_seconds(
-    workload: Workload, hardware: HardwareModel, values: Decisions, compute_s: float
+    workload: Workload, roles: Roles, hardware: HardwareModel, values: Decisions, compute_s: float
 ) -> float:
-    """What reading a padded input costs: a copy of it, or the borders as code of their own."""
-    stages = [stage for stage in workload.stages[: workload.anchor] if stage.kind == "padding"]
-    if not stages:
-        return 0.0
-    if values["pad"] != PAD_COPY:
-        return _PEELED.on(hardware) * compute_s
-    total = 0.0
-    for stage in stages:
+    """What it costs to copy in advance, or to read the borders of a padded input by code of their own."""
+    padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
+    total = _PEELED.on(hardware) * compute_s if padded and values["pad"] != PAD_COPY else 0.0
+    for stage in copied_stages(workload, roles, values["pad"]):
         size = stage.write.elements * stage.write.element_bytes
         level = hardware.level_of(size)
         whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}

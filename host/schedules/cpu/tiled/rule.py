@@ -33,6 +33,7 @@ from host.schedules.cpu.tiled.roles import (
     Counts,
     Roles,
     cold_weights,
+    copied_stages,
     counts_of,
     registers,
     roles_of,
@@ -93,7 +94,9 @@ class Tiled(Rule):
         anchor = workload.anchor_stage
         roles = _roles(anchor, hardware)
         depth = anchor.axes[roles.reduction[-1]].extent
-        padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
+        padding = [stage for stage in workload.stages[: workload.anchor] if stage.kind == "padding"]
+        # What is expensive is computed once for each element, and not for each tap that reads it.
+        peeled = padding and not any(stage.expensive for stage in padding)
         vectors = step_sizes(roles.groups, 8, range(1, 9))
         rows = step_sizes(roles.row_total, 16, _ROWS)
         rows2 = tuple(s for s in (1, 2, 4) if roles.second_total % s == 0)
@@ -106,7 +109,7 @@ class Tiled(Rule):
             "block2": _block_sizes(roles.second_total, rows2),
             "unroll": tuple(s for s in (1, 2, 4, 8) if depth % s == 0),
             "window": (0, 1) if 1 < unrolled_window(anchor, roles) <= 64 else (0,),
-            "pad": (PAD_COPY, PAD_PEEL) if padded else (PAD_COPY,),
+            "pad": (PAD_COPY, PAD_PEEL) if peeled else (PAD_COPY,),
             "fetch": (0, 1) if cold_weights(anchor, roles, hardware) is not None else (0,),
         }
 
@@ -141,16 +144,17 @@ class Tiled(Rule):
         else:
             copy = schedule.cache_write(block, 0, "local")
             tails = [schedule.get(copy).name_hint]
-        pads = _prologue(schedule, workload)
+        copied = [stage.name for stage in copied_stages(workload, roles, sampler.value("pad"))]
+        left = _prologue(schedule, workload, copied)
         nest = Nest(sampler, anchor, roles, block, threads)
         for name in tails:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
             vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
-        for name in pads:
-            if sampler.value("pad") == PAD_PEEL:
-                schedule.compute_inline(schedule.get_sblock(name))
-            else:
+        for name in left:
+            if name in copied:
                 schedule_copy(schedule, name, hardware.lanes, threads)
+            else:
+                schedule.compute_inline(schedule.get_sblock(name))
         for name in apart:
             schedule_copy(schedule, name, hardware.lanes, threads)
         nest.parallelise(threads)
@@ -203,14 +207,15 @@ def _code_in_bounds(anchor: Stage, roles: Roles, counts: Counts, values: Decisio
     return whole and not counts.ragged_rows and code <= _LARGEST_PEELED
 
 
-def _prologue(schedule: s_tir.Schedule, workload: Workload) -> list[str]:
-    """Inlines cheap producers; returns the padding stages that are left to decide on."""
+def _prologue(schedule: s_tir.Schedule, workload: Workload, copied: list[str]) -> list[str]:
+    """Inlines cheap producers; returns those that are copied, and padding that is inlined last."""
     kinds = {stage.name: stage.kind for stage in workload.stages}
     names = prologue_names(workload)
+    left = [name for name in names if kinds[name] == "padding" or name in copied]
     for name in names:
-        if kinds[name] != "padding":
+        if name not in left:
             schedule.compute_inline(schedule.get_sblock(name))
-    return [name for name in names if kinds[name] == "padding"]
+    return left
 
 
 def vectorise_tail(schedule: s_tir.Schedule, block: Any, depth: int, lanes: int) -> None:

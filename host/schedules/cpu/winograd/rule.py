@@ -122,8 +122,8 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 
 def _pad_choices(shape: WinogradShape) -> tuple[int, ...]:
-    """Tests only where one stage pads and its input can be read in vectors."""
-    if len(shape.pads) != 1 or shape.pads[0].kind != "padding":
+    """Tests only where one stage pads, at little cost, and its input can be read in vectors."""
+    if len(shape.pads) != 1 or shape.pads[0].kind != "padding" or shape.pads[0].expensive:
         return (PAD_COPY,)
     contiguous = all(access.strides[-1] == 1 for access in shape.pads[0].reads)
     return (PAD_COPY, PAD_TEST) if contiguous else (PAD_COPY,)

@@ -14,6 +14,7 @@ import pytest
 
 import device_agent.runtime as runtime
 from device_agent.errors import AgentError
+from device_agent.execute.speculation import Lookup, Pace
 from device_agent.execute.virtual_machine import Entry, VirtualMachine
 from tests import tiny_decoder as tiny
 from tests.signing import reseal, seal
@@ -243,3 +244,72 @@ def test_other_bundles_generate_nothing(bundle):
     assert model.timing is None and model.stopped == ""
     with pytest.raises(AgentError, match="not the bundle of a language model"):
         model.generate([1])
+
+
+REPEATING = [3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3, 1]
+
+
+@pytest.mark.parametrize("prompt", [*prompts(), REPEATING], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 2.0, "seed": 3}, {"temperature": 0.3, "top_k": 3}], ids=str
+)
+def test_speculation_writes_the_same_text(model, prompt, options):
+    plain = list(model.generate(prompt, speculate=False, **options))
+    assert model.timing.speculated_tokens == 0
+    reason = model.stopped
+    assert list(model.generate(prompt, speculate=True, **options)) == plain
+    assert model.stopped == reason
+    for count in (1, 2, 3):
+        assert list(model.generate(prompt, speculate=True, max_tokens=count, **options)) == plain[:count]
+
+
+def test_right_drafts_save_steps(model, calls, monkeypatch):
+    prompt = [3, 1, 4]
+    wanted = expected(prompt)
+    text = prompt + wanted
+
+    def known(lookup, tokens, count):
+        return text[len(tokens) : len(tokens) + count]
+
+    monkeypatch.setattr(Lookup, "draft", known)
+    assert list(model.generate(prompt, speculate=True)) == wanted
+    timing: Any = model.timing
+    assert timing.tokens == len(wanted) and timing.speculated_tokens > len(wanted) // 3
+    plain = collections.Counter(calls)
+    calls.clear()
+    list(model.generate([*prompt[:1], 2], max_tokens=1))
+    calls.clear()
+    assert list(model.generate(prompt, speculate=False)) == wanted
+    assert sum(plain.values()) + timing.speculated_tokens == sum(calls.values())
+
+
+def test_wrong_drafts_change_nothing(model, monkeypatch):
+    prompt = [3, 1, 4]
+    wanted = expected(prompt)
+    text = prompt + wanted
+
+    def wrong(lookup, tokens, count):
+        right = text[len(tokens) : len(tokens) + count]
+        return [*right[:-1], (right[-1] + 1) % tiny.VOCABULARY] if right else []
+
+    monkeypatch.setattr(Lookup, "draft", wrong)
+    assert list(model.generate(prompt, speculate=True)) == wanted
+
+
+def test_another_text_between_two_tokens_of_a_speculated_one(model):
+    first = model.generate(REPEATING, max_tokens=9, speculate=True)
+    found = [next(first) for _ in range(3)]
+    assert list(model.generate([2, 7, 1], max_tokens=3, speculate=True)) == expected([2, 7, 1], 3)
+    assert found + list(first) == expected(REPEATING, 9)
+
+
+def test_speculation_is_on_where_its_times_are_shorter(model, monkeypatch):
+    prompt = [3, 1, 4]
+    text = prompt + expected(prompt)
+    monkeypatch.setattr(
+        Lookup, "draft", lambda lookup, tokens, count: text[len(tokens) : len(tokens) + count]
+    )
+    monkeypatch.setattr(Pace, "worth", lambda pace: False)
+    assert prompt + list(model.generate(prompt)) == text and model.timing.speculated_tokens == 0
+    monkeypatch.setattr(Pace, "worth", lambda pace: True)
+    assert prompt + list(model.generate(prompt)) == text and model.timing.speculated_tokens > 0

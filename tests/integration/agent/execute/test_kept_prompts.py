@@ -13,6 +13,7 @@ import device_agent.runtime as runtime
 from device_agent.errors import AgentError
 from tests import tiny_decoder as tiny
 from tests.tiny_bundle import write_tiny
+from tests.tiny_decoder import following
 from tests.tiny_tokenizer import write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("trusted_here")
@@ -34,13 +35,6 @@ def saved(tiny_bundle, tmp_path) -> Path:
     assert model.save_prompt(path) == len(PROMPT)
     assert not list(tmp_path.glob("*.part"))
     return path
-
-
-def following(prompt, count):
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(tiny.next_token(tokens))
-    return tokens[len(prompt) :]
 
 
 def test_a_loaded_prompt_is_not_computed_again(tiny_bundle, saved):

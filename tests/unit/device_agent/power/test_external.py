@@ -62,10 +62,11 @@ def test_its_readings_become_energy(tmp_path):
         measure.begin({"energy_s": 0.5, "energy_updates": 5})
         start = time.monotonic()
         time.sleep(0.6)
-        answer = measure.end(start, time.monotonic(), 10)
+        end = time.monotonic()
+        answer = measure.end(start, end, 10)
         record = answer["energy"]
         assert record["mean_w"] == pytest.approx(4.25) and record["boundary"] == "dc-input"
-        assert record["accuracy"] == "1 %" and 5 <= record["n_samples"] <= 32
+        assert record["accuracy"] == "1 %" and 5 <= record["n_samples"] <= (end - start) / 0.02 + 2
     finally:
         measure.close()
 
@@ -94,14 +95,14 @@ def test_a_port_on_loopback_is_a_meter():
         thread.start()
         sensor = meter(tcp=f"127.0.0.1:{server.getsockname()[1]}")
         assert sensor.probe() is None
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         readings = []
         while len(readings) < 2 and time.monotonic() < until:
             readings += sensor.take()
         assert [watts for _, watts in readings] == [2.5, 3.5]
         assert readings[0][0] <= readings[1][0] <= time.monotonic()
         sensor.close()
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -230,7 +231,7 @@ def test_a_silent_meter_is_not_waited_for(monkeypatch):
 def test_a_meter_that_goes_away_fails_its_readings():
     sensor = meter(command=["/bin/sh", "-c", f"echo '{HEADER}'; echo W 1; exit 0"])
     assert sensor.probe() is None
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     with pytest.raises(OSError, match="is gone: it ended"):
         while time.monotonic() < until:
             sensor.take()

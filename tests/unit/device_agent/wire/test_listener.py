@@ -49,7 +49,7 @@ def listener(admitted):
 
 
 def connect(listener, data=b""):
-    connection = socket.create_connection(("127.0.0.1", listener.port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", listener.port), timeout=60)
     connection.sendall(data)
     return connection
 
@@ -60,7 +60,7 @@ def frame(text):
 
 def test_nothing_of_what_follows_is_read(listener, admitted):
     with connect(listener, frame(b"hello") + b"next") as client:
-        connection, data = admitted.get(timeout=20)
+        connection, data = admitted.get(timeout=60)
         assert data == frame(b"hello")
         connection.setblocking(True)
         assert connection.recv(10) == b"next"
@@ -73,7 +73,7 @@ def test_a_request_may_come_in_pieces(listener, admitted):
     with connect(listener) as client:
         for byte in frame(b"slowly"):
             client.sendall(bytes([byte]))
-        connection, data = admitted.get(timeout=20)
+        connection, data = admitted.get(timeout=60)
         assert data == frame(b"slowly")
         connection.close()
 
@@ -94,7 +94,7 @@ def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted
         thread = threading.Thread(target=trickle)
         thread.start()
         assert silent.recv(1) == b""
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         stop.set()
     assert admitted.empty()
@@ -106,9 +106,9 @@ def test_the_longest_silent_make_room(listener, admitted):
     for early in crowd[:3]:
         assert early.recv(1) == b""
     with connect(listener, frame(b"late")):
-        assert admitted.get(timeout=20)[1] == frame(b"late")
+        assert admitted.get(timeout=60)[1] == frame(b"late")
     crowd[-1].sendall(frame(b"patient")[1:])
-    assert admitted.get(timeout=20)[1] == frame(b"patient")
+    assert admitted.get(timeout=60)[1] == frame(b"patient")
     for one in crowd:
         one.close()
 
@@ -118,7 +118,7 @@ def test_who_fails_at_the_door_leaves_it_open(listener, admitted):
         assert failing.recv(1) == b""
         assert refused.recv(10) == b"no"
     with connect(listener, frame(b"hello")):
-        assert admitted.get(timeout=20)
+        assert admitted.get(timeout=60)
 
 
 def test_an_error_of_ours_at_the_door_drops_one_connection_and_is_noted(admitted):
@@ -134,7 +134,7 @@ def test_an_error_of_ours_at_the_door_drops_one_connection_and_is_noted(admitted
     listener.open()
     with connect(listener, frame(b"odd")) as odd, connect(listener, frame(b"hello")):
         assert odd.recv(1) == b""
-        assert admitted.get(timeout=20) == frame(b"hello")
+        assert admitted.get(timeout=60) == frame(b"hello")
     listener.close()
     assert len(notes) == 1 and "UnicodeError" in notes[0]
 
@@ -149,7 +149,7 @@ def test_a_door_that_cannot_go_on_says_so(monkeypatch):
     listener = Listener(frames.hello_missing, lambda *_: None, failed=reasons.put)
     listener.open()
     with connect(listener, b"x"):
-        assert reasons.get(timeout=20) == r"the listener failed: SystemError('no\nmore')"
+        assert reasons.get(timeout=60) == r"the listener failed: SystemError('no\nmore')"
     listener.close()
 
 
@@ -166,7 +166,7 @@ def test_a_door_that_nobody_looks_after_ends_the_process():
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         port = int(process.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             connection.sendall(b"x")
             code = process.wait(60)
         said = process.stderr.read().decode()
@@ -177,7 +177,7 @@ def test_a_door_that_nobody_looks_after_ends_the_process():
 @given(st.binary(max_size=200))
 def test_whatever_is_sent_the_next_one_is_heard(listener, admitted, data):
     with connect(listener, data), connect(listener, frame(b"hello")):
-        while admitted.get(timeout=20)[1] != frame(b"hello"):
+        while admitted.get(timeout=60)[1] != frame(b"hello"):
             pass
 
 

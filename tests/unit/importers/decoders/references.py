@@ -77,18 +77,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 class Decoder:
     """A model on the virtual machine, and the logits of transformers for one text."""
 
-    def __init__(self, folder: Path, model: Any, bits: int = 0) -> None:
+    def __init__(self, folder: Path, model: Any, bits: int = 0, group: int = 32) -> None:
         read = read_folder(folder)
         description, weights = describe(read.config, read.weights)
         weights = read.with_own_head(weights)
         read.check(weights.tensors())
-        constants = Constants(read, bits, CONTEXT)
+        constants = Constants(read, bits, CONTEXT, group)
         self.specs = state_specs(description, CONTEXT, bits)
         self.step = build_step(description, weights, constants, CONTEXT)
         self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK)
         self.tokens = np.random.default_rng(1).integers(0, description.vocabulary, TOKENS)
         parts = list(constants.quantised_parts(weights))
         self.quantised = {part.matrix.name for part in parts}
+        self.blocks = {part.matrix.columns: part.values.form.block for part in parts}
         self.logits = place_and_run(model, self.tokens.tolist(), parts)
 
 

@@ -32,6 +32,16 @@ def test_quantised_logits_are_those_of_the_dequantised_weights(name: str, bits: 
         assert "transformer.h.0.mlp.c_proj.weight" not in made.quantised
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_groups_are_as_asked_for_where_inputs_are_whole_groups(bits: int, tmp_path: Path) -> None:
+    model = save(tmp_path, "llama", hidden_size=128, intermediate_size=192)
+    made = Decoder(tmp_path, model, bits, group=128)
+    assert made.blocks == {128: 128, 192: 64}
+    machine = Machine(made.step, empty_state(made.specs))
+    for position, token in enumerate(made.tokens[:4]):
+        assert distance(machine.run([token], [position])[0], made.logits[position]) < _HALVES, position
+
+
 def check(made: Decoder) -> None:
     machine = Machine(made.step, empty_state(made.specs))
     for position, token in enumerate(made.tokens[:6]):

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from host.importers.decoders.quantise import GROUP, Form, Quantised, dequantise, quantise
+from host.importers.decoders.quantise import GROUP, GROUPS, Form, Quantised, block_of, dequantise, quantise
+from host.options import compile as options
 from tests.decoders.operations import dequantised
 
 _SHAPES = st.tuples(st.integers(1, 3), st.sampled_from([32, 64, 96]))
@@ -34,6 +35,34 @@ def test_eight_bits_are_off_by_half_a_step(values: np.ndarray) -> None:
     step = np.maximum(largest / 127 * (1 + 2**-10), 2.0**-24)
     assert (distance <= 0.51 * np.maximum(step, scales)).all()
     assert ((scales == 0) == (largest == 0)).all()
+
+
+@pytest.mark.parametrize(("bits", "group"), [(8, 64), (8, 128), (4, 64), (4, 128)])
+def test_a_group_is_rounded_as_one(bits: int, group: int) -> None:
+    """Equal to what each group of 32 would be, if all had the largest element of the group."""
+    values = np.random.default_rng(0).standard_normal((3, 256)).astype(np.float32)
+    values[:, ::32] = 4.0
+    made, fine = quantise(values, bits, group), quantise(values, bits)
+    assert made.form == Form(bits, block=group) and made.scales.shape == (3, 256 // group)
+    if bits == 8:
+        assert np.array_equal(made.weight, fine.weight)
+    shared = values.reshape(3, -1, group)
+    error = ((dequantise(made).reshape(shared.shape) - shared) ** 2).sum()
+    other = ((dequantise(fine).reshape(shared.shape) - shared) ** 2).sum()
+    assert other <= error <= 1.2 * other
+    assert made.form.bytes_of(3, 256) == sum(one.nbytes for one in made.arrays)
+
+
+@pytest.mark.parametrize(
+    ("columns", "group", "expected"),
+    [(256, 128, 128), (192, 128, 64), (96, 128, 32), (80, 128, 0), (256, 32, 32), (192, 64, 64)],
+)
+def test_groups_that_do_not_fit_are_halved(columns: int, group: int, expected: int) -> None:
+    assert block_of(columns, group) == expected
+
+
+def test_the_option_takes_what_the_importer_knows() -> None:
+    assert options.GROUPS == GROUPS
 
 
 @settings(max_examples=80, deadline=None)

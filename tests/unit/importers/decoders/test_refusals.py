@@ -46,7 +46,7 @@ def test_an_architecture_that_is_not_known() -> None:
     [
         ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
         ("llama", {"hidden_act": "xielu"}, "xielu"),
-        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rotary embedding 'dynamic'"),
+        ("llama", {"rope_scaling": {"type": "ntk", "factor": 2.0}}, "rotary embedding 'ntk'"),
         ("qwen2", {"rope_scaling": {"type": "default", "mrope_section": [1, 2]}}, "mrope_section"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "odd": 1}}, "'odd'"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),

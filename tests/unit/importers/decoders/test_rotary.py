@@ -31,6 +31,7 @@ LONG = {
     ("theta", "values"),
     [
         (10000.0, {"rope_type": "linear", "factor": 2.5}),
+        (10000.0, {"rope_type": "dynamic", "factor": 2.5}),
         (500000.0, LLAMA),
         (1e6, YARN),
         (1e6, {**YARN, "truncate": False, "beta_fast": 16.0, "beta_slow": 2.0}),

@@ -130,3 +130,17 @@ def test_numbers_that_bfloat16_does_not_hold_stay_single() -> None:
 def test_a_processor_without_the_instruction_is_refused() -> None:
     with pytest.raises(LoweringError, match="has no dot products of bfloat16; use --dtype fp32"):
         lower(imported(relax_module(perceptron, ROWS)), harness.board(16), half="bfloat16")
+
+
+def test_a_processor_whose_dot_products_are_slower_multiplies_and_adds() -> None:
+    found = board()
+    assert found.hardware.has_fast_bfloat16 and found.hardware.bfloat16 is not None
+    unit = replace(found.hardware.bfloat16, per_cycle=found.hardware.fma_per_cycle / 4)
+    slow = replace(found, hardware=replace(found.hardware, bfloat16=unit))
+    assert not slow.hardware.has_fast_bfloat16
+    model = lower(imported(relax_module(perceptron, ROWS)), slow, half="bfloat16")
+    assert {space_for(task, slow.hardware).rule.name for task in model.tasks} == {"tiled", "rowwise"}
+    assert {array.dtype.name for array in model.parameters if array.size >= 1024} == {"bfloat16"}
+    (wanted,) = run(relax_module(perceptron, ROWS), ROWS)
+    (made,) = run_lowered(model, ROWS)
+    assert 1e-4 < np.abs(made - wanted).max() / np.abs(wanted).max() < 2e-2

@@ -73,6 +73,49 @@ def test_permutes_around_a_norm_cancel() -> None:
     assert calls(model) == 6
 
 
+def normalised_as_onnx(bb, x, groups: int):
+    """GroupNormalization as it is exported: an instance norm of groups, then scale and shift of channels."""
+    rows = bb.emit(op.reshape(x, (x.ty.shape[0], groups, -1)))
+    mean, variance = bb.emit(op.mean(rows, [2], True)), bb.emit(op.variance(rows, [2], True))
+    root = bb.emit(op.sqrt(bb.emit(op.add(variance, relax.const(1e-5)))))
+    rows = bb.emit(op.divide(bb.emit(op.subtract(rows, mean)), root))
+    scaled = bb.emit(op.multiply(bb.emit(op.reshape(rows, x.ty.shape)), weight(8, 1, 1)))
+    return bb.emit(op.add(scaled, weight(8, 1, 1, seed=4)))
+
+
+def normalised(bb, x, groups: int):
+    return bb.emit(op.nn.group_norm(x, weight(8), weight(8, seed=4), groups, 1, [2, 3]))
+
+
+@pytest.mark.parametrize("norm", [normalised, normalised_as_onnx])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_norms_of_groups_of_channels_need_no_transpose(norm, groups: int) -> None:
+    def build(bb, x):
+        x = bb.emit(op.nn.relu(norm(bb, conv(bb, x, 8, 3, padding=1), groups)))
+        return op.mean(conv(bb, x, 8, 8, padding=1), [2, 3])
+
+    for batch in (1, 2):
+        model = check(build, [normal(batch, 3, 8, 6)])
+        assert movements(model) == ["fused_transpose_packed_conv"]
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_borders_of_own_elements_keep_the_layout_of_convolutions(mode: str) -> None:
+    """As in image restoration and style transfer, where norms follow that have nothing to scale yet."""
+    ones, zeros = relax.const(np.ones(8, "float32")), relax.const(np.zeros(8, "float32"))
+
+    def build(bb, x):
+        x = conv(bb, bb.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2], pad_mode=mode)), 8, 3)
+        for groups in (8, 2):
+            x = bb.emit(op.nn.silu(bb.emit(op.nn.group_norm(x, ones, zeros, groups, 1, [2, 3]))))
+            x = conv(bb, bb.emit(op.nn.pad(x, [0, 0, 0, 0, 3, 2, 1, 0], pad_mode=mode)), 8, 8)
+        return op.mean(x, [2, 3])
+
+    model = check(build, [normal(2, 3, 8, 9)])
+    assert not [name for name in movements(model) if "fused_transpose_packed_conv" not in name][1:]
+    assert sum(task.weight for task in model.tasks if "transpose" in task.name) == 1
+
+
 def test_patches_of_a_vision_transformer_need_no_transpose() -> None:
     def build(bb, x):
         x = conv(bb, x, 8, 3, 4, strides=4)

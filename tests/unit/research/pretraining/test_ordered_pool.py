@@ -6,10 +6,13 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from host.errors import ScheduleError, TlmError
+from host.execution import JobCrashed
 from research.pretraining.ordered_pool import in_order
 
 
@@ -66,3 +69,41 @@ def test_ctrl_c_is_left_to_the_process_that_was_started() -> None:
 def test_errors_of_the_work_come_through() -> None:
     with pytest.raises(ScheduleError, match="no program"):
         list(in_order(_fails, range(60), 2))
+
+
+class _Hosts:
+    """An engine of other processes, which does each job when its result is asked for."""
+
+    remote = True
+
+    def __init__(self) -> None:
+        self.submitted: list[int] = []
+
+    def cores(self) -> int:
+        return 2
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def submit(self, function: Any, *arguments: Any) -> Any:
+        self.submitted.append(arguments[-1])
+        return SimpleNamespace(result=lambda: function(*arguments), cancel=lambda: True)
+
+
+def test_hosts_of_an_engine_give_the_same_order_and_get_no_more_than_they_can_do_soon() -> None:
+    hosts = _Hosts()
+    found = in_order(str, range(100), 1, hosts)  # type: ignore[arg-type]
+    assert next(found) == "0"
+    assert len(hosts.submitted) == 33
+    assert [*found] == [str(number) for number in range(1, 100)]
+    assert hosts.submitted == [*range(100)]
+
+
+def test_an_example_that_ends_its_process_is_said() -> None:
+    def crashed() -> None:
+        raise JobCrashed("the process of a job ended 4 times")
+
+    hosts = _Hosts()
+    hosts.submit = lambda *arguments: SimpleNamespace(result=crashed, cancel=lambda: True)  # type: ignore[method-assign]
+    with pytest.raises(TlmError, match=r"an example ends the process that makes it: .*ended 4 times"):
+        list(in_order(str, range(3), 1, hosts))  # type: ignore[arg-type]

@@ -123,8 +123,17 @@ def test_no_access_to_shared_memory_meets_another_in_a_bank(function: tirx.PrimF
     assert len(tilings) > 20
 
 
-@pytest.mark.parametrize("gpu", [ORIN_NANO, H100], ids=lambda gpu: gpu.arch)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+# On the larger GPU every third shape, and all of them by hand.
+@pytest.mark.parametrize(
+    ("shape", "gpu"),
+    [
+        *[pytest.param(shape, ORIN_NANO, id=f"{shape}-orin") for shape in SHAPES],
+        *[
+            pytest.param(shape, H100, id=f"{shape}-h100", marks=[pytest.mark.long] if number % 3 else [])
+            for number, shape in enumerate(SHAPES)
+        ],
+    ],
+)
 def test_construction_finds_the_best_by_its_estimate(shape: tuple[int, int, int], gpu: GpuModel) -> None:
     space = _space(mma.dense(*shape), gpu)
     (_, constructed), *_ = construct(space, space.estimate_s, WalkOptions(), 1, 0)
@@ -140,8 +149,17 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("gpu", [AGX_ORIN, H100, AGX_THOR], ids=lambda gpu: gpu.arch)
-@pytest.mark.parametrize("name", FUNCTIONS)
+# Every function on one of the GPUs, and on all of them by hand.
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        pytest.param(
+            name, gpu, id=f"{name}-{gpu.arch}", marks=[] if number % 3 == turn else [pytest.mark.long]
+        )
+        for number, name in enumerate(FUNCTIONS)
+        for turn, gpu in enumerate((AGX_ORIN, H100, AGX_THOR))
+    ],
+)
 def test_constructed_programs_stay_in_registers(name: str, gpu: GpuModel) -> None:
     space = _space(FUNCTIONS[name], gpu)
     (values, _), *_ = construct(space, space.estimate_s, WalkOptions(), 1, 0)

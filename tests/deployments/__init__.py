@@ -1,0 +1,1 @@
+"""What deployments of tests do not spend their time on."""
