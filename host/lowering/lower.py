@@ -12,6 +12,7 @@ from host.lowering.graph import Graph
 from host.lowering.ops import known_operators
 from host.lowering.passes.decompose_transposed import decompose_transposed
 from host.lowering.passes.fold_affine import fold_affine
+from host.lowering.passes.join_columns import join_columns
 from host.lowering.passes.pack_weights import pack_weights
 from host.lowering.passes.padding.drop_taps import drop_taps
 from host.lowering.passes.padding.split_by_region import split_by_region
@@ -182,6 +183,8 @@ def optimise(
     graph = decompose_transposed(graph)
     if not any_length:
         graph = split_by_region(graph)
+    if loops and not half:
+        graph = join_columns(graph, hardware.lanes)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
     if half == "bfloat16" and hardware.has_fast_bfloat16:
         graph = use_bfloat16(graph, hardware.lanes)
