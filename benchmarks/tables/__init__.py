@@ -10,6 +10,7 @@ TABLES: dict[str, Table] = {
     "end_to_end_2_threads": Table(("e2e_2_threads",), models.end_to_end),
     "zoo": Table(("e2e_zoo",), models.zoo),
     "attention": Table(("e2e_attention",), models.end_to_end),
+    "layouts": Table(("e2e_layouts",), models.end_to_end),
     "bfloat16_models": Table(("e2e_bf16",), models.bfloat16),
     "quantised_models": Table(("e2e_int8",), models.zoo),
     "loops_and_regions": Table(("e2e_loops_and_regions",), models.end_to_end),

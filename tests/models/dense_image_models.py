@@ -1,10 +1,10 @@
-"""Models of the zoo from images to images or boxes: detection, segmentation, depth, super-resolution."""
+"""Models of the zoo from images to images or boxes, and with norms that stay: detection, depth, diffusion."""
 
 from __future__ import annotations
 
 import torch
 
-from tests.models import dense_networks
+from tests.models import dense_networks, normalised_networks
 from tests.models.zoo_model import ZooModel, image_model, vision
 
 _ONNX = ("onnx",)
@@ -60,4 +60,16 @@ DENSE_IMAGE_MODELS: dict[str, ZooModel] = {
         dense_networks.espcn, lambda: (torch.randn(1, 1, 180, 320),), ("luma",), ("image",), _ONNX
     ),
     "edsr-small": image_model(dense_networks.edsr_small, 96, "image", _ONNX),
+    "diffusion-unet": ZooModel(
+        normalised_networks.DiffusionUnet,
+        lambda: (torch.randn(1, 3, 32, 32), torch.randn(1, 64)),
+        ("image", "step"),
+        ("noise",),
+        _ONNX,
+    ),
+    "style-transfer": image_model(normalised_networks.StyleTransfer, 128, "image", _ONNX),
+    "pointnet": ZooModel(
+        normalised_networks.PointNet, lambda: (torch.randn(1, 3, 1024),), ("cloud",), ("scores",), _ONNX
+    ),
+    "resnet-cbam": image_model(normalised_networks.GatedResNet, 160, "scores", _ONNX),
 }

@@ -21,7 +21,7 @@ from tests.emulation.cuda.test_bundles import layers
 from tests.shared_cache import executor_for
 from tests.unit.schedules import functions as fn
 
-# Every stage in a process of its own, with a kit made before. The rules and the driver have tests of their own.
+# Every stage in a process of its own, with a kit made before; rules and the driver have tests of their own.
 pytestmark = pytest.mark.long
 
 PRODUCT, CONVOLUTION = "small product 24x48x40", "small convolution 3x3/2 7x7x16 to 32"
