@@ -133,6 +133,28 @@ def test_a_board_that_no_host_reaches_is_refused_at_once(
     assert "no host of the cluster reaches pi5; boards of the cluster are: replay:" in command.said()
 
 
+def test_a_board_is_watched_from_the_host_that_reaches_it(
+    cluster: RayCluster, boards: tuple[str, str], shared: str
+) -> None:
+    """Its reference programs run there: no port of this machine leads to the board."""
+    command = [sys.executable, "-m", "sdk.cli", "watch", boards[1], "--once", "--engine", cluster.engine]
+    command += ["--records", shared, "-o", "json"]
+    places = {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    # The board's times are this machine's, which does other work: what the second watch finds is not asked.
+    for statuses in (("begun",), ("steady", "drifted")):
+        done = subprocess.run(
+            command,
+            env={**cluster.environment, **places},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in (0, 3), done.stderr[-2000:]
+        (row,) = json.loads(done.stdout)
+        assert row["device"] == boards[1] and row["status"] in statuses
+
+
 def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
     tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
 ) -> None:
@@ -160,28 +182,6 @@ def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
     once(kept)
     assert len(kept) == trials
     assert known <= {one.record_key for one in kept}
-
-
-def test_a_board_is_watched_from_the_host_that_reaches_it(
-    cluster: RayCluster, boards: tuple[str, str], shared: str
-) -> None:
-    """Its reference programs run there: no port of this machine leads to the board."""
-    command = [sys.executable, "-m", "sdk.cli", "watch", boards[1], "--once", "--engine", cluster.engine]
-    command += ["--records", shared, "-o", "json"]
-    places = {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
-    # The board's times are this machine's, which does other work: what the second watch finds is not asked.
-    for statuses in (("begun",), ("steady", "drifted")):
-        done = subprocess.run(
-            command,
-            env={**cluster.environment, **places},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode in (0, 3), done.stderr[-2000:]
-        (row,) = json.loads(done.stdout)
-        assert row["device"] == boards[1] and row["status"] in statuses
 
 
 def kill_when_there(cluster: RayCluster, *named: str) -> None:
