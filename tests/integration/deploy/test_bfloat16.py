@@ -55,7 +55,9 @@ def test_a_model_is_verified_and_keeps_its_interface(
     rules = {kernel.rule for kernel in manifest.kernels}
     fast = target_profile("local", 1).hardware.has_fast_bfloat16
     assert ("dot" in rules) == fast and "default" not in {kernel.source for kernel in manifest.kernels}
-    assert {one.dtype for one in manifest.parameters} >= {"bfloat16"}
+    # Weights of fewer than a thousand numbers are halves only where dot products read them.
+    large = any(one.dtype == "bfloat16" or np.prod(one.shape) >= 1024 for one in manifest.parameters)
+    assert any(one.dtype == "bfloat16" for one in manifest.parameters) == (fast or large)
     [first, *_] = bundle.golden_cases(out, manifest)
     with sdk.load(out) as model:
         names = [spec.name for spec in model.signature.inputs]
