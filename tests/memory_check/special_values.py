@@ -39,6 +39,10 @@ DIFFERENT: Mapping[tuple[str, str], str] = {
     **{("rows", f"y_{name}"): _PLACE for name in ("ReduceMax", "ReduceMin", "Hardmax")},
     **{("rows", f"y_Arg{name}"): _PLACE for name in ("Max_0", "Max_1", "Min_0", "Min_1")},
     **{("rows", f"y_{name}"): _ORDER for name in ("largest", "of_largest", "smallest", "of_smallest")},
+    (
+        "rows without NaN",
+        "y_GlobalMaxPool",
+    ): "where all are minus infinity, it begins with the smallest finite number",
     **{
         ("rows", f"y_{name}"): "maxima over windows are as fast as can be"
         for name in ("MaxPool", "GlobalMaxPool")
