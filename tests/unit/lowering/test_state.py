@@ -1,4 +1,4 @@
-"""State that is kept between calls, and two entries in one module."""
+"""State that is kept between calls, and several entries in one module."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def tensor(*values: int) -> Any:
     return tvm.runtime.tensor(np.array(values, "int32"))
 
 
-def test_two_entries_share_state_kernels_and_parameters() -> None:
+def test_entries_share_state_kernels_and_parameters() -> None:
     model = lower(tiny.imported(), board())
-    assert model.entries == ("prefill",) and model.state == tiny.STATE
-    # The constant of both entries is stored once, and the second kernel of both is one.
+    assert model.entries == ("prefill", "verify") and model.state == tiny.STATE
+    # The constant of all entries is stored once, and the second kernel of the first two is one.
     assert [array.tolist() for array in model.parameters] == [[tiny.ADDED]]
-    assert [(task.name, task.weight) for task in model.tasks] == [("step", 1), ("score", 1), ("steps", 1)]
+    names = ["step", "score", "steps", "verified", "score_rows"]
+    assert [(task.name, task.weight) for task in model.tasks] == [(name, 1) for name in names]
     run = machine(model)
     seen = tvm.runtime.tensor(np.zeros(tiny.CONTEXT, "float32"))
     shared = [seen, *map(tvm.runtime.tensor, model.parameters)]
@@ -51,7 +52,7 @@ def with_prefill(prefill: tvm.IRModule) -> ImportedModel:
 
 def test_kernels_of_one_name_that_differ_are_both_kept() -> None:
     model = lower(with_prefill(tiny.module(tiny.steps, "step", tiny.PREFILL_INPUTS)), board())
-    assert [task.name for task in model.tasks] == ["step", "score", "step_1"]
+    assert [task.name for task in model.tasks] == ["step", "score", "step_1", "verified", "score_rows"]
     seen = tvm.runtime.tensor(np.zeros(tiny.CONTEXT, "float32"))
     shared = [seen, *map(tvm.runtime.tensor, model.parameters)]
     found = machine(model)["prefill"](tensor(3, 1, 4, 0), tensor(0), tensor(2), *shared).numpy()
