@@ -10,9 +10,9 @@ from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.ops import known_operators
-from host.lowering.passes.decompose_transposed import decompose_transposed
+from host.lowering.passes.convolutions.decompose_transposed import decompose_transposed
+from host.lowering.passes.convolutions.join_columns import join_columns
 from host.lowering.passes.fold_affine import fold_affine
-from host.lowering.passes.join_columns import join_columns
 from host.lowering.passes.pack_weights import pack_weights
 from host.lowering.passes.padding.drop_taps import drop_taps
 from host.lowering.passes.padding.split_by_region import split_by_region

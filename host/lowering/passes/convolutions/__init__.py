@@ -1,0 +1,1 @@
+"""Convolutions rewritten as others that processors are better at."""
