@@ -33,7 +33,8 @@ class Database:
     Args:
         url: SQLAlchemy URL; a path, or text that is no URL, makes a SQLite file.
         upgrading: bring a shared database up to date.
-        patience_s: how long `patiently` waits for a server that is away.
+        patience_s: how long `patiently` waits for a server that is away. If given, opening waits as long: in
+            the middle of a command, a server that is restarted is no reason to end.
 
     Attributes:
         name: what it is called in messages, without secrets.
@@ -51,10 +52,22 @@ class Database:
             try:
                 self.engine = engine_of(parsed(url))
                 opened.callback(self.engine.dispose)
-                self._prepare(upgrading)
             except (SQLAlchemyError, UnicodeDecodeError, ImportError) as error:
-                raise problem(error, url, f"record store {self.name} cannot be opened") from error
+                raise self._cannot_be_opened(error) from error
+            if patience_s is None:
+                self._open(upgrading)
+            else:
+                self.patiently(lambda: self._open(upgrading))
             opened.pop_all()
+
+    def _open(self, upgrading: bool) -> None:
+        try:
+            self._prepare(upgrading)
+        except (SQLAlchemyError, UnicodeDecodeError, ImportError) as error:
+            raise self._cannot_be_opened(error) from error
+
+    def _cannot_be_opened(self, error: SQLAlchemyError | UnicodeDecodeError | ImportError) -> EdgeError:
+        return problem(error, self._url, f"record store {self.name} cannot be opened")
 
     @property
     def shared(self) -> bool:
