@@ -34,6 +34,7 @@ import psutil
 
 from benchmarks.scale.rack import Rack
 from benchmarks.scale.simulated import profile, tasks
+from host.errors import MeasureError
 from host.execution import Actor, Engine, LocalEngine, open_engine
 from host.gensor import Gensor
 from host.leases import LeaseTable, Request, leased
@@ -74,8 +75,12 @@ class RackBoard:
         return found
 
     def measure_variants(self, model: Any, libraries: Sequence[Path]) -> Any:
-        """Not used: kernels are measured alone."""
-        raise NotImplementedError
+        """Refused: the boards of a rack measure kernels alone.
+
+        Raises:
+            MeasureError: always.
+        """
+        raise MeasureError(f"{self.name} measures kernels alone; take a board for variants of a model")
 
     def drop(self) -> str:
         """Nothing to do: no connection can break."""

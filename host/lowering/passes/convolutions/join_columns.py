@@ -16,12 +16,14 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 
-# Times as many elements as are computed in vain for which nothing is rewritten.
+# A convolution is left as it is unless the new form has fewer vector operations by more than this factor.
 _LEAST_GAIN = 1.5
 
 
 def join_columns(graph: Graph, lanes: int) -> Graph:
-    """An equal graph with such convolutions rewritten, and with what follows them element by element.
+    """A graph that gives the same for finite inputs, in which such convolutions compute joined columns.
+
+    The elementwise operations behind a convolution compute joined columns too.
 
     Args:
         graph: before its weights are packed.
