@@ -31,18 +31,15 @@ def test_a_cell_says_how_it_is_shown_or_that_nothing_shows_it() -> None:
 def test_the_named_tests_exist(request: pytest.FixtureRequest) -> None:
     _, evidence = read_support()
     named = {test for one in evidence for target in one.targets for test in one.tests_of(target)}
-    # The whole suite has collected them already; a run of chosen tests has only some of a file.
-    chosen = request.config.option.keyword or any("::" in str(word) for word in request.config.args)
-    known = set() if chosen else {item.nodeid.partition("@")[0] for item in request.session.items}
-    collected = {node.partition("::")[0] for node in known}
-    files = sorted({test.partition("::")[0] for test in named} - collected)
+    # The whole suite has collected most of them; a run of chosen tests or markers only some of a file.
+    known = {item.nodeid.partition("@")[0] for item in request.session.items}
+    files = sorted({test.partition("::")[0] for test in named - known})
     if files:
         command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-o", "addopts=", *files]
         # Options of the user's, as -v, would change the form of the list.
         plain = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
         done = subprocess.run(command, cwd=ROOT, env=plain, check=True, capture_output=True, text=True)
-        found = done.stdout
-        known |= {line for line in found.splitlines() if "::" in line}
+        known |= {line for line in done.stdout.splitlines() if "::" in line}
     assert named - known == set()
 
 
