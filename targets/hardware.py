@@ -113,6 +113,11 @@ class Bfloat16Products:
     latency_cycles: float
 
 
+# Multiply-adds of whole vectors in a cycle, from which on there are two units for them; calibrated figures
+# are below 2.
+_TWO_WIDE_UNITS = 1.5
+
+
 @dataclass(frozen=True)
 class HardwareModel:
     """A CPU as the construction sees it.
@@ -157,6 +162,21 @@ class HardwareModel:
     dot_product: str = ""
     bfloat16: Bfloat16Products | None = None
     learned: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def halves_vectors(self) -> bool:
+        """Whether an operation on half a vector takes half as long as one on a whole vector.
+
+        So it is where units of 256 bits join for vectors of 512, each of which computes a half by itself
+        (Zen 4, cores of Intel's clients). A unit as wide as a vector is as long busy with a half. The threads
+        of a GPU's warp need not have the same block of channels.
+        """
+        return self.gpu is not None or (self.vector_bits == 512 and self.fma_per_cycle < _TWO_WIDE_UNITS)
+
+    @property
+    def half_vector_cost(self) -> float:
+        """Time of an operation on half a vector or less over that on a whole one."""
+        return 0.5 if self.halves_vectors else 1.0
 
     @property
     def has_fast_bfloat16(self) -> bool:

@@ -79,7 +79,7 @@ def lower(
         _check_state(model.name, graph, len(model.state))
         if half:
             # A loop over steps is written for single precision.
-            graph = expand_recurrent(graph, board.hardware.lanes, loops=False)
+            graph = expand_recurrent(graph, board.hardware, loops=False)
         graph = optimise(graph, board.hardware, approximate and not half, any_length, half)
         return Entry(name, *emit(graph, fuse(graph), target, half, any_length))
 
@@ -167,7 +167,7 @@ def optimise(
         return graph
 
     loops = hardware.gpu is None and not any_length
-    graph = expand_recurrent(graph, hardware.lanes, loops)
+    graph = expand_recurrent(graph, hardware, loops)
     graph = share_equal(at(Phase.READ, widen_halves(graph)))
     # Views out of the way first: what belongs together is then written without them.
     graph = sink_reshapes(simplify(graph))
@@ -187,5 +187,5 @@ def optimise(
         graph = join_columns(graph, hardware.lanes)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
     if half == "bfloat16" and hardware.has_fast_bfloat16:
-        graph = use_bfloat16(graph, hardware.lanes)
-    return at(Phase.PACKED, pack_weights(graph, hardware.lanes))
+        graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors)
+    return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors))

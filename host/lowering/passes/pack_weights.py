@@ -21,17 +21,22 @@ _TILES, _MANY_BLOCKS = (2, 3), 16
 _WARP = 32
 
 
-def lanes_for(channels: int, lanes: int) -> int:
+def lanes_for(channels: int, lanes: int, halves: bool = False) -> int:
     """How many output channels lie side by side in a packed weight.
 
     The vector's lanes, the last block filled up, except where less is read and multiplied otherwise:
-    half a vector of 512 bits where it divides the channels and filling up would add more than a tenth
-    (half a vector takes half the time, a quarter no less), and for channels that fit into a part of one.
-    A core without vectors gets blocks too: a tile of channels then reads one stream and not one for each.
+    for channels that fit into a part of a vector, and half a vector where it takes half the time, divides
+    the channels and filling up would add more than a tenth (a quarter takes no less). A core without vectors
+    gets blocks too: a tile of channels then reads one stream and not one for each.
+
+    Args:
+        channels: of the result.
+        lanes: fp32 elements of the target's vector.
+        halves: whether half a vector takes half the time, as of `HardwareModel.halves_vectors`.
     """
     lanes = max(lanes, _NARROWEST)
     filled = -(-channels // lanes) * lanes
-    if lanes >= 16 and channels % (lanes // 2) == 0 and 10 * filled > 11 * channels:
+    if halves and channels % (lanes // 2) == 0 and 10 * filled > 11 * channels:
         return lanes // 2
     width = lanes
     while width > _NARROWEST and channels <= width // 2:
@@ -39,19 +44,20 @@ def lanes_for(channels: int, lanes: int) -> int:
     return width
 
 
-def pack_weights(graph: Graph, lanes: int) -> Graph:
+def pack_weights(graph: Graph, lanes: int, halves: bool = False) -> Graph:
     """A graph whose convolutions and dense products read packed weights.
 
     Args:
         graph: with "conv" and "dense" nodes.
         lanes: fp32 elements of the target's vector.
+        halves: as of `lanes_for`.
     """
     packed: dict[tuple[Value, str], Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op not in ("conv", "dense") or inputs[1].data is None:
             return builder.copy(node, inputs)
-        op, arrange = _form(node, lanes)
+        op, arrange = _form(node, lanes, halves)
         key = (inputs[1], op)
         if key not in packed:
             packed[key] = constant(arrange(inputs[1].data))
@@ -61,21 +67,21 @@ def pack_weights(graph: Graph, lanes: int) -> Graph:
     return rebuild(graph, rule)
 
 
-def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
+def _form(node: Node, lanes: int, halves: bool) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
     weight = node.inputs[1]
     if node.op == "dense":
-        width = lanes_for(weight.shape[1], lanes)
+        width = lanes_for(weight.shape[1], lanes, halves)
         count = block_count(weight.shape[1], width)
         return "packed_dense", lambda data: blocks(data, width, count)
     groups = node.attrs["groups"]
     channels = node.inputs[0].shape[-1]
     out_channels = weight.shape[-1]
     if groups == 1:
-        width = lanes_for(out_channels, lanes)
+        width = lanes_for(out_channels, lanes, halves)
         return "packed_conv", lambda data: blocks(data, width)
     if groups == channels:
         return "depthwise_conv", lambda data: np.ascontiguousarray(data[..., 0, :])
-    width = lanes_for(out_channels // groups, lanes)
+    width = lanes_for(out_channels // groups, lanes, halves)
     if lanes >= _WARP and out_channels // groups % width:
         # Threads need no whole vectors: nothing has to be filled up and cut off again.
         width = out_channels // groups

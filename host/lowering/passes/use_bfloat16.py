@@ -21,12 +21,13 @@ _GROUP = _DOT.group
 _LARGEST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 
-def use_bfloat16(graph: Graph, lanes: int) -> Graph:
+def use_bfloat16(graph: Graph, lanes: int, halves: bool = False) -> Graph:
     """A graph whose products with constant weights are dot products of bfloat16 numbers.
 
     Args:
         graph: with "conv" and "dense" nodes.
         lanes: fp32 elements of the target's vector.
+        halves: as of `lanes_for`.
     """
     packed: dict[tuple[Value, str], Value] = {}
 
@@ -37,7 +38,7 @@ def use_bfloat16(graph: Graph, lanes: int) -> Graph:
         assert weight.data is not None
         key = (weight, node.op)
         if key not in packed:
-            packed[key] = constant(_packed(node, weight.data, lanes))
+            packed[key] = constant(_packed(node, weight.data, lanes, halves))
         missing = -data.shape[-1] % _GROUP
         if missing:
             rank = len(data.shape)
@@ -65,11 +66,11 @@ def _has_pairs(node: Node) -> bool:
     return weight is not None and whole and bool(np.abs(weight).max(initial=0.0) <= _LARGEST)
 
 
-def _packed(node: Node, data: np.ndarray, lanes: int) -> np.ndarray:
+def _packed(node: Node, data: np.ndarray, lanes: int, halves: bool) -> np.ndarray:
     """Weights [..., C, N] as [blocks, ..., C / 2, L, 2] of bfloat16, rounded to the nearest."""
     missing = -data.shape[-2] % _GROUP
     if missing:
         data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
-    width = lanes_for(data.shape[-1], lanes)
+    width = lanes_for(data.shape[-1], lanes, halves)
     count = block_count(data.shape[-1], width) if node.op == "dense" else 0
     return grouped(blocks(data.astype(ml_dtypes.bfloat16), width, count), _GROUP)

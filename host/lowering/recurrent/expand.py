@@ -13,14 +13,15 @@ from host.lowering.rebuild import rebuild
 from host.lowering.recurrent.layer import OPERATION, Layer, layer_of
 from host.lowering.recurrent.loop import LoopShape
 from host.lowering.recurrent.unrolled import unrolled
+from targets import HardwareModel
 
 
-def expand_recurrent(graph: Graph, lanes: int, loops: bool) -> Graph:
+def expand_recurrent(graph: Graph, hardware: HardwareModel, loops: bool) -> Graph:
     """An equal graph without "recurrent" nodes.
 
     Args:
         graph: as read.
-        lanes: fp32 elements of the target's vector.
+        hardware: the processor, whose vectors decide how weights are packed.
         loops: whether a function may loop over steps. Layers of sequences of different lengths, of weights
             that are computed, and of other types than fp32 are unrolled even so.
 
@@ -33,14 +34,14 @@ def expand_recurrent(graph: Graph, lanes: int, loops: bool) -> Graph:
             return builder.copy(node, inputs)
         layer = layer_of(builder, node, inputs)
         fits = layer.is_constant and layer.lengths is None and node.output.dtype == "float32"
-        return _looped(builder, layer, lanes) if loops and fits else unrolled(builder, layer)
+        return _looped(builder, layer, hardware) if loops and fits else unrolled(builder, layer)
 
     return rebuild(graph, rule)
 
 
-def _looped(builder: Builder, given: Layer, lanes: int) -> tuple[Value, ...]:
+def _looped(builder: Builder, given: Layer, hardware: HardwareModel) -> tuple[Value, ...]:
     """The states of all steps (T, N, H), and each state after the last step (N, H), from one function."""
-    width = lanes_for(given.hidden, lanes)
+    width = lanes_for(given.hidden, hardware.lanes, hardware.halves_vectors)
     layer = _filled_up(builder, given, -given.hidden % width)
     cell, hidden, batch, steps = layer.cell, layer.hidden, layer.batch, layer.steps
     shape = LoopShape(steps, batch, hidden // width, width)

@@ -10,6 +10,7 @@ from tvm import tirx
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Shape, Value, normalise_axis
+from host.lowering.passes.sink_transposes import Ordered, TransposeWalk
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
 
@@ -54,8 +55,23 @@ def _fold(inputs: Any, attrs: Any, shape: Shape, dtype: str) -> Any:
     return np.take(data, np.clip(wrapped, 0, size - 1), axis=axis)
 
 
+def _sink_transpose(walk: TransposeWalk, node: Node) -> Ordered | None:
+    ordered, positions = walk.get(node.inputs[0]), node.inputs[1]
+    if ordered.is_plain or len(positions.shape) != 1:
+        return None
+    axis = ordered.order[node.attrs["axis"]]
+    return walk.emit(node, [ordered.tensor, walk.written_out(positions)], ordered.order, axis=axis)
+
+
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec("take", read={"take": _read}, write=_write, fold=_fold, fusion=Fusion(inlined=True)),
+    OpSpec(
+        "take",
+        read={"take": _read},
+        write=_write,
+        fold=_fold,
+        fusion=Fusion(inlined=True),
+        sink_transpose=_sink_transpose,
+    ),
     # TVM writes it; here it is only folded.
     OpSpec("relax.index_tensor", fold=lambda inputs, attrs, shape, dtype: inputs[0][tuple(inputs[1:])]),
 )

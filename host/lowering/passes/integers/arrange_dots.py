@@ -28,9 +28,8 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
         graph: with "integer_dense", "integer_conv" and "integer_grouped_conv" nodes.
         hardware: whose vectors and dot product they are packed for.
     """
-    lanes = hardware.lanes
     if not hardware.dot_product:
-        return rebuild(graph, lambda b, node, inputs: _widened(b, node, inputs, lanes))
+        return rebuild(graph, lambda b, node, inputs: _widened(b, node, inputs, hardware))
     dot = dot_product(hardware.dot_product)
     dtype = dot.activations
     read = {node.inputs[0] for node in graph.nodes if node.op in _PRODUCTS}
@@ -43,7 +42,7 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
             assert old is not None
             if old.dtype != dtype and old not in moved:
                 moved[old] = _retyped(builder, inputs[0], dtype)
-            return _dots(builder, node, moved.get(old, inputs[0]), lanes, dot)
+            return _dots(builder, node, moved.get(old, inputs[0]), hardware, dot)
         if node.op == "quantize" and node.output in read and _step(node.output.dtype, dtype):
             zero = inputs[2].data
             if zero is not None:
@@ -75,17 +74,17 @@ def _retyped(builder: Builder, value: Value, dtype: str) -> Value:
 
 
 def _widened(
-    builder: Builder, node: Node, inputs: tuple[Value, ...], lanes: int
+    builder: Builder, node: Node, inputs: tuple[Value, ...], hardware: HardwareModel
 ) -> Value | tuple[Value, ...]:
     data = inputs[1].data if node.op in _PRODUCTS else None
     if data is None:
         return builder.copy(node, inputs)
     op = "grouped_conv" if node.op == _GROUPED else node.op.replace("integer", "packed")
-    weight = constant(_in_blocks(node, data, lanes))
+    weight = constant(_in_blocks(node, data, hardware))
     return builder.emit(op, [inputs[0], weight], node.attrs, [(node.output.shape, node.output.dtype)])
 
 
-def _dots(builder: Builder, node: Node, value: Value, lanes: int, dot: DotProduct) -> Value:
+def _dots(builder: Builder, node: Node, value: Value, hardware: HardwareModel, dot: DotProduct) -> Value:
     data = node.inputs[1].data
     assert data is not None
     attrs, correction = dict(node.attrs), None
@@ -98,18 +97,18 @@ def _dots(builder: Builder, node: Node, value: Value, lanes: int, dot: DotProduc
         rank = len(value.shape)
         value = builder.pad(value, (0,) * rank, (*(0,) * (rank - 1), missing), 0)
         data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
-    weight = constant(grouped(_in_blocks(node, data, lanes), dot.group))
+    weight = constant(grouped(_in_blocks(node, data, hardware), dot.group))
     op = node.op.replace("integer", "dot")
     result = builder.emit(op, [value, weight], attrs, [(node.output.shape, node.output.dtype)])[0]
     return result if correction is None else builder.binary("add", result, constant(correction))
 
 
-def _in_blocks(node: Node, data: np.ndarray, lanes: int) -> np.ndarray:
+def _in_blocks(node: Node, data: np.ndarray, hardware: HardwareModel) -> np.ndarray:
     """Weights [*K, C, N] as [N / L, *K, C, L], those of a grouped convolution as [G, N / G / L, *K, C, L]."""
     if node.op != _GROUPED:
-        return blocks(data, lanes_for(data.shape[-1], lanes))
+        return blocks(data, lanes_for(data.shape[-1], hardware.lanes, hardware.halves_vectors))
     groups = node.attrs["groups"]
-    return blocks_of_groups(data, groups, lanes_of_group(data.shape[-1] // groups, lanes))
+    return blocks_of_groups(data, groups, lanes_of_group(data.shape[-1] // groups, hardware.lanes))
 
 
 def lanes_of_group(channels: int, lanes: int) -> int:

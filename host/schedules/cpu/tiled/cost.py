@@ -234,8 +234,8 @@ def _step_cycles(
     per_vector = max(1.0, roles.lanes / hardware.lanes)
     narrow = min(1.0, roles.lanes / hardware.lanes)
     tile = vectors * rows * values["rows2"] * per_vector
-    # A vector of half the width costs half a slot where two of them start in a cycle, never less.
-    arithmetic = tile / hardware.fma_per_cycle * max(narrow, 0.5)
+    # A part of a vector costs half a slot where two halves start in a cycle, never less.
+    arithmetic = tile / hardware.fma_per_cycle * max(narrow, hardware.half_vector_cost)
     row_axis = roles.rows[0] if roles.rows else None
     loads = broadcasts = 0.0
     for access in anchor.reads:

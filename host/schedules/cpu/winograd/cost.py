@@ -70,8 +70,8 @@ def _product_cycles(shape: WinogradShape, hardware: HardwareModel, values: Decis
     per_vector, narrow = max(1.0, shape.lanes / hardware.lanes), min(1.0, shape.lanes / hardware.lanes)
     loads = vectors * per_vector
     tile = rows * loads
-    # A vector of half the width costs half a slot where two of them start in a cycle, never less.
-    arithmetic = tile / hardware.fma_per_cycle * max(0.5, narrow)
+    # A part of a vector costs half a slot where two halves start in a cycle, never less.
+    arithmetic = tile / hardware.fma_per_cycle * max(hardware.half_vector_cost, narrow)
     load_cycles = loads * narrow * hardware.vector_bits / 8
     load_cycles *= hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
     load_cycles += rows / hardware.loads_per_cycle

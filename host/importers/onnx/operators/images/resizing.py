@@ -100,6 +100,10 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         )
         window = _pick(context, region, [position, position + len(axes)]) if wants_region else None
         step = _Axis(shape[axis], out[axis], scale, window)
+        factor = factors[axis]
+        if method.mode == "nearest" and factor is not None and not wants_region:
+            result = context.emit(_pick_nearest(result, axis, step, method, factor))
+            continue
         result = _resize_axis(context, result, axis, step, method)
     return result
 
@@ -192,7 +196,9 @@ def _resize_axis(context: Context, data: Any, axis: int, step: _Axis, method: _M
 
     def compute(source: te.Tensor, scale: te.Tensor, *region: te.Tensor) -> te.Tensor:
         where = te.compute(
-            (step.out,), lambda o: _original(o, step, method, scale, region), name="coordinate"
+            (step.out,),
+            lambda o: _original(tirx.Cast("float32", o), step, method, scale(0), region),
+            name="coordinate",
         )
         base, weights = _weights(step, method, where, scale, taps)
         dtype = source.dtype
@@ -228,27 +234,33 @@ def _taps(step: _Axis, method: _Method) -> range:
     return range(1 - reach, reach + 1)
 
 
-def _original(output: Any, step: _Axis, method: _Method, scale: te.Tensor, region: Any) -> Any:
-    """The coordinate before resizing that an output coordinate corresponds to."""
-    x, s = tirx.Cast("float32", output), scale(0)
-    half = tirx.const(0.5, "float32")
+def _original(x: Any, step: _Axis, method: _Method, scale: Any, region: Any) -> Any:
+    """The coordinate before resizing that an output coordinate corresponds to.
+
+    Args:
+        x: the output coordinate, as an expression or an array of float32.
+        step: the axis.
+        method: of the resizing.
+        scale: an expression or a number of float32.
+        region: first and last coordinate of the region, as of the mode tf_crop_and_resize.
+    """
     last = float(step.size - 1)
     if method.coordinates == "asymmetric":
-        return x / s
+        return x / scale
     if method.coordinates == "align_corners":
-        return x * tirx.const(last / (step.out - 1) if step.out > 1 else 0.0, "float32")
+        return x * (last / (step.out - 1) if step.out > 1 else 0.0)
     if method.coordinates == "pytorch_half_pixel" and step.out == 1:
-        return tirx.const(0.0, "float32")
+        return x * 0.0
     if method.coordinates == "half_pixel_symmetric":
-        adjustment = tirx.const(float(step.out), "float32") / (s * float(step.size))
-        offset = tirx.const(step.size / 2, "float32") * (tirx.const(1.0, "float32") - adjustment)
-        return offset + (x + half) / s - half
+        adjustment = float(step.out) / (scale * float(step.size))
+        offset = step.size / 2 * (1.0 - adjustment)
+        return offset + (x + 0.5) / scale - 0.5
     if method.coordinates == "tf_crop_and_resize":
         start, end = region[0](0), region[0](1)
         if step.out > 1:
-            return start * last + x * (end - start) * tirx.const(last / (step.out - 1), "float32")
-        return half * (start + end) * last
-    return (x + half) / s - half
+            return start * last + x * (end - start) * (last / (step.out - 1))
+        return 0.5 * (start + end) * last
+    return (x + 0.5) / scale - 0.5
 
 
 def _weights(
@@ -256,7 +268,11 @@ def _weights(
 ) -> tuple[Callable[[Any], Any], Callable[[Any, int], Any]]:
     """The neighbour below each output coordinate, and the weight of each tap."""
     if method.mode == "nearest":
-        base = te.compute((step.out,), lambda o: _nearest(where(o), method.nearest), name="nearest")
+        base = te.compute(
+            (step.out,),
+            lambda o: tirx.Cast("int64", _nearest(where(o), method.nearest, tirx.floor, tirx.ceil)),
+            name="nearest",
+        )
         return base, lambda o, tap: None
     base = te.compute((step.out,), lambda o: tirx.Cast("int64", tirx.floor(where(o))), name="base")
     one = tirx.const(1.0, "float32")
@@ -291,16 +307,22 @@ def _kernel(distance: Any, method: _Method) -> Any:
     return tirx.Select(distance <= 1.0, near, tirx.Select(distance < 2.0, far, zero))
 
 
-def _nearest(x: Any, mode: str) -> Any:
-    """The whole coordinate that stands for a broken one."""
-    half = tirx.const(0.5, "float32")
-    rounded = {
-        "floor": lambda: tirx.floor(x),
-        "ceil": lambda: tirx.ceil(x),
-        "round_prefer_ceil": lambda: tirx.floor(x + half),
-        "round_prefer_floor": lambda: tirx.ceil(x - half),
+def _nearest(x: Any, mode: str, floor: Callable[[Any], Any], ceil: Callable[[Any], Any]) -> Any:
+    """The whole coordinate that stands for a broken one, both of float32."""
+    return {
+        "floor": lambda: floor(x),
+        "ceil": lambda: ceil(x),
+        "round_prefer_ceil": lambda: floor(x + 0.5),
+        "round_prefer_floor": lambda: ceil(x - 0.5),
     }[mode]()
-    return tirx.Cast("int64", rounded)
+
+
+def _pick_nearest(data: Any, axis: int, step: _Axis, method: _Method, scale: float) -> Any:
+    """Elements along one axis by number, where the scale is known."""
+    x = np.arange(step.out, dtype=np.float32)
+    where = _original(x, step, method, np.float32(scale), None)
+    numbers = _nearest(where, method.nearest, np.floor, np.ceil).astype(np.int64)
+    return relax.op.take(data, constant(np.clip(numbers, 0, step.size - 1)), axis, mode="clip")
 
 
 def _upsample(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
