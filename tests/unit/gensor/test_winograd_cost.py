@@ -38,7 +38,8 @@ def board_of(name: str) -> Board:
 
 def _shape(image: Image, channels: int, board: Board) -> Shape:
     batch, height, width, depth = image
-    return Shape(batch, height, width, depth, channels, lanes_for(channels, board.hardware.lanes))
+    lanes = lanes_for(channels, board.hardware.lanes, board.hardware.halves_vectors)
+    return Shape(batch, height, width, depth, channels, lanes)
 
 
 def _constructed(board: Board, image: Image, channels: int, outputs: int | None) -> float:

@@ -142,6 +142,8 @@ def test_multiply_adds_of_a_core_by_its_name_and_instructions(
     assert board is not None
     hardware = board.hardware
     assert hardware.fma_per_cycle == units
+    # Two units of 256 bits join for 512 bits, and take half a vector each.
+    assert hardware.halves_vectors == (units == 1.0 and features[2:7] == _V4[2:7])
     assert hardware.peak_flops == 2.0 * hardware.lanes * units * hardware.frequency_hz
 
 

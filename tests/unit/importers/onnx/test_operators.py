@@ -102,6 +102,23 @@ def test_resize(tmp_path: Path, mode: str, scale: float, coordinates: str, compu
     run_node(tmp_path / "m.onnx", node, inputs, constants, opset=19)
 
 
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize(
+    ("coordinates", "size", "out"),
+    # No coordinate is half-way between two, where the type of the arithmetic decides.
+    [("half_pixel", 7, 4), ("asymmetric", 7, 5), ("align_corners", 8, 6), ("half_pixel_symmetric", 7, 4)],
+)
+def test_nearest_by_a_known_scale_takes_elements_by_number(
+    tmp_path: Path, coordinates: str, size: int, out: int, rounding: str
+) -> None:
+    attributes = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+    node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode="nearest", **attributes)
+    path = tmp_path / "m.onnx"
+    run_node(path, node, {"x": real(1, 2, 3, size)}, {"s": whole(1, 2, 3, out)}, opset=19)
+    module = load(path, golden_cases=1).module
+    assert module is not None and "take" in module.script() and "call_tir" not in module.script()
+
+
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_resize_with_antialiasing(tmp_path: Path, mode: str) -> None:
     node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode=mode, antialias=1)

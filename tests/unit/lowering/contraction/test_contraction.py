@@ -7,7 +7,7 @@ import pytest
 from tvm import relax
 
 from host.lowering.passes.pack_weights import lanes_for
-from tests.unit.lowering.harness import blocks, calls, check, functions, normal, weight
+from tests.unit.lowering.harness import blocks, board, calls, check, functions, normal, weight
 
 op = relax.op
 
@@ -17,25 +17,26 @@ def parameter_shapes(model) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("channels", "lanes", "width"),
+    ("channels", "lanes", "halves", "width"),
     [
-        (64, 16, 16),
-        (24, 16, 8),
-        (20, 16, 16),
-        (52, 16, 16),
-        (1000, 16, 16),
-        (10, 16, 16),
-        (8, 16, 8),
-        (3, 16, 4),
-        (7, 8, 8),
-        (12, 8, 8),
-        (6, 4, 4),
+        (64, 16, True, 16),
+        (24, 16, True, 8),
+        (24, 16, False, 16),
+        (20, 16, True, 16),
+        (52, 16, True, 16),
+        (1000, 16, True, 16),
+        (10, 16, True, 16),
+        (8, 16, True, 8),
+        (3, 16, True, 4),
+        (7, 8, False, 8),
+        (12, 8, False, 8),
+        (6, 4, False, 4),
     ],
 )
 def test_lanes_waste_no_more_of_a_vector_than_a_shorter_one_costs(
-    channels: int, lanes: int, width: int
+    channels: int, lanes: int, halves: bool, width: int
 ) -> None:
-    assert lanes_for(channels, lanes) == width
+    assert lanes_for(channels, lanes, halves) == width
 
 
 @pytest.mark.parametrize("columns", [1000, 24, 10, 7, 1])
@@ -46,7 +47,7 @@ def test_dense_of_any_width(columns: int, lanes: int) -> None:
 
     model = check(build, [normal(5, 19)], lanes)
     assert functions(model) == ["fused_packed_dense_add_relu"]
-    width = lanes_for(columns, lanes)
+    width = lanes_for(columns, lanes, board(lanes).hardware.halves_vectors)
     assert parameter_shapes(model)[0] == (-(-columns // width), 19, width)
     assert "matmul" in blocks(model)
 
