@@ -108,4 +108,6 @@ def process_replay(result: Result) -> list[str]:
         ("differences", "; ".join(changed) or "none"),
     ]
     only = f", {figures['only']} only" if figures["only"] else ""
-    return markdown((f"set {figures['set']}{only}, against {figures['base'][:10]}", "number"), rows)
+    base, head = figures["base"][:10], figures.get("head", "")[:10]
+    commits = f"{base} to {head}" if head else f"against {base}"
+    return markdown((f"set {figures['set']}{only}, {commits}", "number"), rows)

@@ -44,8 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     two.add_argument("old", type=Path)
     two.add_argument("new", type=Path)
     two.set_defaults(run=_compare)
-    against = commands.add_parser("against", help="compare the working tree with a commit")
+    against = commands.add_parser("against", help="compare the working tree, or a commit, with a commit")
     against.add_argument("--base", default="HEAD~1", help="the commit")
+    against.add_argument("--head", help="the later commit, in place of the working tree")
     against.add_argument("--json", type=Path, help="file of the result, like those of benchmarks")
     against.set_defaults(run=_against)
     check = commands.add_parser("check", help=f"compare the small set with {COMMITTED.name}")
@@ -97,16 +98,27 @@ def _against(options: argparse.Namespace) -> int:
 
     about = heading("tests.replay", SCHEMA)
     commit = base.commit_of(options.base)
+    head = base.commit_of(options.head) if options.head else None
     old = base.record_commit(commit, options.set, options.cache, options.jobs, options.only)
-    head = base.commit_of("HEAD")
-    clean = base.is_clean()
-    new = base.recording_for(head if clean else "tree", options.set, options.cache, options.only)
-    if not clean or not new.is_file():
-        recorder.make(options.set, new, options.cache, options.jobs, resume=False, only=options.only)
+    if head:
+        new = base.record_commit(head, options.set, options.cache, options.jobs, options.only)
+    else:
+        new = _record_tree(options)
     found = compare(old, new, options.cache, options.show)
     chosen = {"set": options.set, "only": options.only, "base": commit}
+    chosen |= {"head": head} if head else {}
     write_result(options.json, {**about, **chosen, **found.figures()})
     return _shown(found)
+
+
+def _record_tree(options: argparse.Namespace) -> Path:
+    """The recording of the working tree; one without changes is that of its commit."""
+    clean = base.is_clean()
+    commit = base.commit_of("HEAD") if clean else "tree"
+    out = base.recording_for(commit, options.set, options.cache, options.only)
+    if not clean or not out.is_file():
+        recorder.make(options.set, out, options.cache, options.jobs, resume=False, only=options.only)
+    return out
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -243,6 +243,35 @@ def test_a_result_says_what_was_compared(tmp_path: Path, monkeypatch: pytest.Mon
     assert process_replay(found)[-1] == "| differences | 1 first in lowered |"
 
 
+def test_two_commits_of_history_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are recorded from their own trees; the working tree has no part in it."""
+
+    def of_commit(commit: str, name: str, cache: Path, jobs: int, only: str) -> Path:
+        return _recording(tmp_path / commit, [_line(lowered=commit)])
+
+    def refuse(*given: Any, **more: Any) -> None:
+        raise AssertionError("the working tree was recorded")
+
+    monkeypatch.setattr(base, "commit_of", {"old": "1" * 40, "new": "2" * 40}.__getitem__)
+    monkeypatch.setattr(base, "record_commit", of_commit)
+    monkeypatch.setattr(recorder, "make", refuse)
+    result = tmp_path / "result.json"
+    command = f"against --base old --head new --cache {tmp_path} --json {result}"
+    assert main(command.split()) == 1
+    figures = read_result(result).figures
+    assert (figures["base"], figures["head"], figures["differences"]) == ("1" * 40, "2" * 40, {"lowered": 1})
+    assert process_replay(read_result(result))[0].startswith("| set full, 1111111111 to 2222222222")
+    assert main(["against", "--base", "old", "--head", "old", "--cache", str(tmp_path)]) == 0
+
+
+def test_a_later_commit_that_does_not_exist_is_said_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(base, "record_commit", lambda *given: pytest.fail("it was recorded"))
+    assert main(["against", "--base", "HEAD", "--head", "no-such-commit"]) == 2
+    assert "no-such-commit" in capsys.readouterr().err
+
+
 def test_one_recording_has_what_the_other_lacks(tmp_path: Path) -> None:
     gone, kept = _line(lowered="1"), {**_line(lowered="1"), "kernel": "g"}
     found = differences([gone, kept], [kept, {**kept, "kernel": "h"}])
