@@ -174,7 +174,7 @@ class Manifest(_Part):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent_state(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """All fields, without those of state where there is none: such a bundle is as it was before state."""
         found: dict[str, Any] = fields(self)
         absent = [name for name in ("state", "decoder") if name in found and not found[name]]

@@ -109,7 +109,7 @@ class BundleStore:
                     self._checkpoint("renamed")
                     sync_folder(os.path.dirname(target))
                 else:
-                    self._mend(staged, target)
+                    self._repair(staged, target)
             except OSError as error:
                 raise full_disk(error, "bundle %s" % printable(name)) from error
             finally:
@@ -117,7 +117,7 @@ class BundleStore:
             self._checkpoint("installed")
             return version
 
-    def _mend(self, staged: str, target: str) -> None:
+    def _repair(self, staged: str, target: str) -> None:
         """Keeps an installed version, or replaces it if its files have changed."""
         try:
             self._checked(target)

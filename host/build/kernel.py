@@ -108,7 +108,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - No checks of the arguments' shapes: the virtual machine has checked the model's inputs, and the
       checks are a third of the compile time and two thirds of the object.
     - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
-    - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
+    - Register tiles are not taken from the heap: see `_allocate_on_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
     - Maxima and minima with a number keep NaN: see `host.build.maxima`; those of many numbers keep infinities
@@ -132,7 +132,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
         variable: body.with_body(
-            _sums_on_the_stack(
+            _allocate_on_stack(
                 _natural_alignment(
                     narrowed(
                         _halves(
@@ -176,7 +176,7 @@ def _fixed_vectors(target: tvm.target.Target) -> tvm.target.Target:
     return tvm.target.Target(options)
 
 
-def _sums_on_the_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
+def _allocate_on_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
     """Mark small local buffers for the stack, where LLVM turns the sums of a register tile into registers.
 
     TVM takes 1 KB and more from the heap, which is as much as sixteen vectors of AVX-512. Whether LLVM still

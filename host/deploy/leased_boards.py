@@ -31,7 +31,7 @@ class LeasedBoards(Closing):
     waits is let in between. With records of this machine alone, nothing is leased.
 
     A board whose times have drifted (`host.records.epochs`) is taken out, wherever the records are: a command
-    that measures kernels is refused, another one is told.
+    that measures kernels is refused, any other gets a warning.
 
     Args:
         options: where the records are, and how long to wait.
@@ -64,7 +64,7 @@ class LeasedBoards(Closing):
         self._note = note
         self._leases: dict[str, Lease] = {}
         self._devices: dict[str, Device] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._lock = threading.Lock()
         self._table = self._table_of()
 
@@ -141,9 +141,9 @@ class LeasedBoards(Closing):
         if self._refuses:
             raise DeviceDrifted(line)
         with self._lock:
-            told = device.place in self._told
-            self._told.add(device.place)
-        if not told:
+            warned = device.place in self._warned
+            self._warned.add(device.place)
+        if not warned:
             self._note(f"{line}; its measurements from before are not used")
 
     def close(self) -> None:

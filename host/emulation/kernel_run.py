@@ -262,7 +262,7 @@ def compiled_hooks(source: str) -> ctypes.CDLL:
     path = cache_root() / "emulation" / f"hooks-{hashlib.sha256(source.encode()).hexdigest()[:16]}.so"
     if not is_sealed(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as scratch:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as scratch:
             written, made = Path(scratch) / "hooks.c", Path(scratch) / "hooks.so"
             written.write_text(source)
             command = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", "-O2", "-o", str(made)]

@@ -81,7 +81,7 @@ def made(name: str, recipe: Recipe, make: Callable[[tarfile.TarFile, Path], None
             fcntl.flock(lock, fcntl.LOCK_EX)
             if is_sealed(folder):
                 return folder
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as scratch:
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as scratch:
                 result = Path(scratch) / "made"
                 result.mkdir()
                 with _packages(recipe, Path(scratch)) as archive:

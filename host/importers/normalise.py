@@ -134,12 +134,12 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         corners = emit(relax.op.strided_slice(regions, [1], [1], [sizes[1]]))
         if call.op.name == "relax.vision.roi_align" and int(call.attrs.sample_ratio) <= 0:
             return self._sampled_by_pixel(
-                call, number, self._near_the_image(corners, call.attrs, shape, dtype)
+                call, number, self._bounded_corners(corners, call.attrs, shape, dtype)
             )
         kept = emit(relax.op.concat([number, corners], axis=1))
         return relax.Call(call.op, [data, kept], call.attrs, call.ty_args)
 
-    def _near_the_image(
+    def _bounded_corners(
         self, corners: relax.Expr, attributes: Any, shape: list[int], dtype: str
     ) -> relax.Expr:
         """Corners x, y, x, y of regions, no further outside of the image than its own size. NaN is the least.

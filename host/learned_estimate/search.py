@@ -43,7 +43,7 @@ def search(
         known: programs to begin with besides those of the pool.
         seed: of the random ones.
     """
-    seen = _Seen(estimate, space)
+    seen = _EstimatedPrograms(estimate, space)
     seen.add([*known, *_pool(space, profile, seed)])
     for start in seen.in_order()[:_DESCENTS]:
         here = start
@@ -75,7 +75,7 @@ def first_program(
     return programs[chosen], float(np.exp(prediction.mean[0] - prediction.mean[chosen]))
 
 
-class _Seen:
+class _EstimatedPrograms:
     """Programs that were looked at, each once, with the logarithm of the learned estimate."""
 
     def __init__(self, estimate: LearnedEstimate, space: DesignSpace) -> None:

@@ -82,8 +82,10 @@ class Lease(Closing):
         self._renew_s = RENEW_S if renew_s is None else renew_s
         self._reason = ""
         self._ending = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name=f"lease of {request.name}", daemon=True)
-        self._heart.start()
+        self._renewing = threading.Thread(
+            target=self._keep_renewing, name=f"lease of {request.name}", daemon=True
+        )
+        self._renewing.start()
 
     def check(self) -> None:
         """Refuse to go on with a board that is no longer this process's.
@@ -106,10 +108,10 @@ class Lease(Closing):
         if self._ending.is_set():
             return
         self._ending.set()
-        self._heart.join()
+        self._renewing.join()
         self._table.release(self.request)
 
-    def _beat(self) -> None:
+    def _keep_renewing(self) -> None:
         while not self._ending.wait(self._renew_s):
             try:
                 if self._table.renew(self.request):

@@ -167,7 +167,7 @@ class LeaseTable(Closing):
                 queued.on_conflict_do_update(index_elements=["ticket"], set_={"until": queued.excluded.until})
             )
             found = connection.execute(sql.select(LEASES).where(LEASES.c.board == board)).one_or_none()
-            return _status(found._mapping, now, ()) if found is not None else _nobody(row)
+            return _status(found._mapping, now, ()) if found is not None else _free_board(row)
 
     def renew(self, request: Request) -> bool:
         """Keep a board; False where another took it, or it was released by force."""
@@ -285,7 +285,7 @@ def _status(row: Any, now: float, waiting: Sequence[Any]) -> BoardStatus:
     )
 
 
-def _nobody(row: dict[str, str]) -> BoardStatus:
+def _free_board(row: dict[str, str]) -> BoardStatus:
     """A board that is free, and for which another request is first in the queue."""
     return BoardStatus(row["board"], row["name"], "", "", 0.0, 0.0, 0.0, "free")
 

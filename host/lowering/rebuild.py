@@ -26,11 +26,11 @@ def rebuild(graph: Graph, rule: Rule) -> Graph:
         replaced.update(zip(node.outputs, outputs, strict=True))
     outputs = map_outputs(graph.outputs, lambda value: replaced.get(value, value))
     made = remove_dead(builder.graph(graph.inputs, outputs, graph.functions))
-    _hand_down(graph, made, replaced)
+    _inherit_layers(graph, made, replaced)
     return made
 
 
-def _hand_down(old: Graph, new: Graph, replaced: Mapping[Value, Value]) -> None:
+def _inherit_layers(old: Graph, new: Graph, replaced: Mapping[Value, Value]) -> None:
     """Give the layers of nodes that became part of others to these.
 
     What replaces a node has its layers. Where nothing that is left does, it became a part of what its readers

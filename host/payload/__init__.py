@@ -165,7 +165,7 @@ def _kept(name: str, files: dict[str, Path]) -> Path:
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".partial-") as scratch:
             made = Path(scratch) / "made"
             for key, path in files.items():
                 copy = made / key

@@ -44,7 +44,7 @@ def cuda_runtime(architecture: str) -> Path:
         return kept
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".making-") as name:
+        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".partial-") as name:
             made = Path(name) / LIBRARY
             _compile(folder, made, architecture)
             seal(made, kept)

@@ -97,7 +97,7 @@ def unpacked(part: Part, platform: Platform) -> Path:
         return folder / "files"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as name:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as name:
             made = Path(name) / "made"
             made.mkdir()
             wheel = _download(part.requirement, digests, _asked(part, platform), made)

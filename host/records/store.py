@@ -136,7 +136,7 @@ class RecordStore(Closing):
         taken = {row.id: row for row in self._reader.rows(query)} if numbers else {}
         found: dict[str, Record] = {}
         for number, task in numbers.items():
-            record = self._as_its_row_says(taken.get(number))
+            record = self._matching_record(taken.get(number))
             if record is None:
                 # The columns of a row of another host need not agree with its record.
                 record = self.best(task, profile, dict([tasks[task]]))
@@ -307,7 +307,7 @@ class RecordStore(Closing):
 
     def _records(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
         """The records of rows; the times of boards that have drifted since are marked as invalid."""
-        read = list(self._unmarked(rows))
+        read = list(self._plausible_records(rows))
         epochs = {record.origin.epoch for _, record in read if record.origin.epoch is not None}
         query = sql.select(DRIFTS.c.epoch).where(DRIFTS.c.epoch.in_(sorted(epochs)))
         drifted: set[str] = set()
@@ -316,15 +316,15 @@ class RecordStore(Closing):
         for number, record in read:
             yield number, invalidated(record) if record.origin.epoch in drifted else record
 
-    def _unmarked(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
+    def _plausible_records(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
         """The records of rows; those that say what no measurement says are nobody's."""
         for row in rows:
             with contextlib.suppress(Implausible):
                 yield row.id, self._record(row.id, row.content)
 
-    def _as_its_row_says(self, row: sql.Row[Any] | None) -> Record | None:
+    def _matching_record(self, row: sql.Row[Any] | None) -> Record | None:
         """The record of a row; None where it is none, or the columns of the row say something else."""
-        for _, record in self._unmarked([] if row is None else [row]):
+        for _, record in self._plausible_records([] if row is None else [row]):
             if row is not None and {**row._mapping, "id": 0} == {**row_of(record, row.content), "id": 0}:
                 return record
         return None

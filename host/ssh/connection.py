@@ -60,7 +60,7 @@ class SshConnection(Closing):
         self._ended = threading.Event()
         self._reason = ""
         try:
-            self._transport = self._shake_hands(self._connect(through))
+            self._transport = self._open_transport(self._connect(through))
         except BaseException:
             self._clean_up()
             raise
@@ -101,7 +101,7 @@ class SshConnection(Closing):
         self._cleanups.append(connected.close)
         return connected
 
-    def _shake_hands(self, stream: Any) -> paramiko.Transport:
+    def _open_transport(self, stream: Any) -> paramiko.Transport:
         known = known_keys(self.endpoint)
         try:
             transport = BoundedTransport(stream, _WINDOW_BYTES)

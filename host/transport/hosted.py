@@ -70,7 +70,7 @@ class HostedBoard:
         from host.transport import connect
 
         with self._connecting:
-            self._let_go()
+            self._release()
             self.device = device = connect(self.name, wait_s)
             self._number += 1
             return Greeting(self._number, device.place, device.identity, device.board, device.timing)
@@ -120,7 +120,7 @@ class HostedBoard:
         """End the connection; one of before is ended already."""
         with self._connecting:
             if number == self._number:
-                self._let_go()
+                self._release()
 
     def dial(self, number: int, port: int) -> int:
         """A stream to a port of the board; returns its number. OSError where nothing answers."""
@@ -160,7 +160,7 @@ class HostedBoard:
             raise DisconnectedError("its host has connected anew")
         return device
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for stream in list(self._streams):
             self.hang_up(stream)
         device, self.device = self.device, None

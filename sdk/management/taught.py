@@ -31,7 +31,7 @@ class TaughtRule:
     pulled: int = 0
 
 
-def what_was_taught(store: RecordStore, device: dict[str, object] | None = None) -> list[TaughtRule]:
+def taught_rules(store: RecordStore, device: dict[str, object] | None = None) -> list[TaughtRule]:
     """What the records of each board teach, the rules with most programs first.
 
     Args:

@@ -54,7 +54,7 @@ def workspaces_on_the_heap() -> Iterator[None]:
     What lies on the stack is out of reach of the patterns, and reading it unwritten lets LLVM do anything.
     """
     with (
-        mock.patch.object(kernel, "_sums_on_the_stack", _on_the_heap),
+        mock.patch.object(kernel, "_allocate_on_stack", _on_the_heap),
         mock.patch.object(kernel, "BUILD_VERSION", f"{kernel.BUILD_VERSION} all on the heap"),
     ):
         yield

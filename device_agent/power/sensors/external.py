@@ -108,7 +108,7 @@ class External:
                 data = stream.receive()
                 now = time.monotonic()
                 if not data:
-                    self._ended = stream.how_it_ended()
+                    self._ended = stream.ending()
                     break
                 lines = (pending + data).split(b"\n")
                 pending = lines.pop()[-_LONGEST_LINE:]
@@ -211,7 +211,7 @@ class _Stream:
         for descriptor in (self._descriptor, self._wake_reader):
             os.close(descriptor)
 
-    def how_it_ended(self) -> str:
+    def ending(self) -> str:
         """How it ended, in words; called after the end of its output.
 
         The output of a program that ends is closed first, and its exit code is known a moment later.

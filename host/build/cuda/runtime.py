@@ -51,7 +51,7 @@ def load_cuda_runtime() -> None:
     try:
         ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     except OSError:
-        for path in _stand_ins(runtime):
+        for path in _stub_libraries(runtime):
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         try:
             ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
@@ -70,7 +70,7 @@ def _runtime_library() -> Path:
     return path
 
 
-def _stand_ins(runtime: Path) -> list[Path]:
+def _stub_libraries(runtime: Path) -> list[Path]:
     """Libraries with the functions that the runtime asks of CUDA; made once, then kept."""
     folder = cache_root() / "cuda-stand-ins" / str(tvm.__version__)
     needed, symbols = _wants(runtime.read_bytes())
@@ -92,7 +92,7 @@ def _build(path: Path, names: list[str], version: str) -> None:
     lines = [_TEXTS.get(name, f"int {name}(void) {{ return {_NO_DEVICE}; }}") for name in names]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as name:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as name:
             folder = Path(name)
             source, script, output = folder / "stand_in.c", folder / "versions", folder / path.name
             source.write_text("\n".join(lines) + "\n")

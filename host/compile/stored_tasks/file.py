@@ -123,7 +123,7 @@ def read_task(directory: Path, workload_hash: str) -> StoredTask:
             )
         entry = content["tasks"][workload_hash]
         alone = {**content, "tasks": {workload_hash: entry}}
-        _prove(alone, workload_hash)
+        _check_usable(alone, workload_hash)
         return stored_task(alone, workload_hash)
     except _DAMAGES as error:
         reason = printable(error, 200) or type(error).__name__
@@ -161,7 +161,7 @@ def _version(value: object) -> int:
     return value
 
 
-def _prove(content: dict[str, Any], workload_hash: str) -> None:
+def _check_usable(content: dict[str, Any], workload_hash: str) -> None:
     """Read and use a task in a worker.
 
     Raises:

@@ -174,7 +174,7 @@ def _spectrum(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, i
     return [DeclaredInput("input_features", dimensions, _VALUES_DTYPE)], sizes
 
 
-def _sound(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
+def _speech(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
     """The inputs of a speech model, [batch, samples], and the sizes of their dimensions."""
     sizes = {_BATCH_NAME: _BATCH, "samples": _SAMPLES}
     return [DeclaredInput("input_values", (_BATCH_NAME, "samples"), _VALUES_DTYPE)], sizes
@@ -184,5 +184,5 @@ _INPUTS: dict[str, Declare] = {
     "input_ids": _text,
     "pixel_values": _image,
     "input_features": _spectrum,
-    "input_values": _sound,
+    "input_values": _speech,
 }

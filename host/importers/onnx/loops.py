@@ -82,7 +82,7 @@ def _both_branches(node: NodeProto, types: Mapping[str, ValueInfoProto]) -> Expa
 def _loop(node: NodeProto, value: Value, types: Mapping[str, ValueInfoProto], opset: int) -> Expansion | None:
     """A loop whose number of turns is known and whose body never stops it early."""
     body = _graph(node, "body")
-    if not _goes_on(body):
+    if not _always_continues(body):
         return None
     turns = _turns(node, value, types, len(body.input) - 2)
     if turns is None or turns > MAX_STEPS or turns * len(body.node) > MAX_NODES:
@@ -112,7 +112,7 @@ def _turns(node: NodeProto, value: Value, types: Mapping[str, ValueInfoProto], c
     return next((shape[0] for shape in rows if shape), None)
 
 
-def _goes_on(body: onnx.GraphProto) -> bool:
+def _always_continues(body: onnx.GraphProto) -> bool:
     """Whether the condition that a body computes is always true."""
     name = body.output[0].name
     for _ in range(len(body.node) + 1):

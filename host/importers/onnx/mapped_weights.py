@@ -49,7 +49,7 @@ class _MalformedError(ValueError):
     pass
 
 
-class _Field(NamedTuple):
+class _WireField(NamedTuple):
     """A field of a message: all of it, and what it holds where that has a length."""
 
     number: int
@@ -88,7 +88,7 @@ def _model(split: SplitFile) -> bytes:
     return b"".join(parts)
 
 
-def _tensor(split: SplitFile, initializer: _Field, place: int) -> bytes:
+def _tensor(split: SplitFile, initializer: _WireField, place: int) -> bytes:
     """An initialiser, without its bytes where they are many."""
     content, body = split.content, initializer.body
     assert body is not None
@@ -104,7 +104,7 @@ def _tensor(split: SplitFile, initializer: _Field, place: int) -> bytes:
     return _delimited(_INITIALIZER, b"".join(kept))
 
 
-def _fields(content: mmap.mmap, span: Span) -> Iterator[_Field]:
+def _fields(content: mmap.mmap, span: Span) -> Iterator[_WireField]:
     position = span.begin
     while position < span.end:
         begin = position
@@ -123,7 +123,7 @@ def _fields(content: mmap.mmap, span: Span) -> Iterator[_Field]:
             raise _MalformedError
         if position > span.end or number == 0:
             raise _MalformedError
-        yield _Field(number, Span(begin, position), body)
+        yield _WireField(number, Span(begin, position), body)
 
 
 def _varint(content: mmap.mmap, position: int, end: int) -> tuple[int, int]:

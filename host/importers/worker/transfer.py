@@ -110,7 +110,7 @@ def unpack_golden(answer: Any, folder: Path) -> tuple[GoldenCase, ...]:
 
 def pack_module(module: tvm.IRModule, folder: Path) -> dict[str, Any]:
     """Write a module; the weights of `main` lie beside it and are not turned into text."""
-    lifting = _Lifting()
+    lifting = _LiftedConstants()
     main = lifting.visit_expr(module["main"])
     lifted = relax.Function(
         [*main.params, *lifting.variables], main.body, main.ret_ty, main.is_pure, main.attrs
@@ -155,7 +155,7 @@ def _tensor(array: np.ndarray) -> Any:
 
 
 @mutator
-class _Lifting(PyExprMutator):  # type: ignore[misc]  # TVM has no types
+class _LiftedConstants(PyExprMutator):  # type: ignore[misc]  # TVM has no types
     """Large constants become parameters, each once."""
 
     def __init__(self) -> None:

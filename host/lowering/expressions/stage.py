@@ -67,7 +67,7 @@ class Stage:
 
     def element_as(self, value: Value, indices: Indices, dtype: str) -> Expression:
         """The element of `value` as a number of another type; as it lies in memory where that is its type."""
-        if self._lies_as(value, dtype):
+        if self._is_stored_as(value, dtype):
             return load(self._placeholder(value), indices)
         found = self.element(value, indices)
         return found if value.dtype == dtype else found.astype(dtype)
@@ -76,11 +76,11 @@ class Stage:
         """`value` as a tensor of another type: an argument of that type, or a block called `name`."""
         if value.dtype == dtype:
             return self.tensor(value, name)
-        if self._lies_as(value, dtype):
+        if self._is_stored_as(value, dtype):
             return self._placeholder(value)
         return self.compute(value.shape, lambda indices: self.element_as(value, indices, dtype), name)
 
-    def _lies_as(self, value: Value, dtype: str) -> bool:
+    def _is_stored_as(self, value: Value, dtype: str) -> bool:
         return value not in self._elements and self._halves.get(value) == dtype
 
     def broadcast_element(self, value: Value, shape: Sequence[int], indices: Indices) -> Expression:

@@ -105,7 +105,7 @@ def _rms_norm(stage: Stage, node: Node) -> None:
     stage.define(node.output, lambda i: load(data, i) * load(scale, i[: len(rows)]))
 
 
-def _over_root(node: Node) -> tuple[Value, Value] | None:
+def _divided_by_root(node: Node) -> tuple[Value, Value] | None:
     """D and u where `node` is d / sqrt(u) or d * rsqrt(u)."""
     if node.op == "divide":
         root = node.inputs[1].producer
@@ -125,7 +125,7 @@ def _over_root(node: Node) -> tuple[Value, Value] | None:
 
 def _norm(builder: Builder, node: Node) -> Value | None:
     """(x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon)."""
-    parts = _over_root(node)
+    parts = _divided_by_root(node)
     if parts is None or not node.output.is_float or parts[0].shape != node.output.shape:
         return None
     d, under = parts

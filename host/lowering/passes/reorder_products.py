@@ -58,7 +58,7 @@ def _before_resizing(graph: Graph) -> Graph:
         if node.op == "dense" and inputs[1].data is not None and inputs[1].data.ndim == 2:
             only = _only_reader(node, readers, returned)
             parts = _parts(inputs[0])
-            if only and any(part.resize for part in parts) and _pays(parts, node):
+            if only and any(part.resize for part in parts) and _is_cheaper(parts, node):
                 return _sum_of_products(builder, node, parts, inputs[1].data)
         return builder.copy(node, inputs)
 
@@ -95,7 +95,7 @@ def _resizing(value: Value) -> Node | None:
     return producer if found else None
 
 
-def _pays(parts: list[_Part], node: Node) -> bool:
+def _is_cheaper(parts: list[_Part], node: Node) -> bool:
     """Whether the products of the parts, resized, are less work than the product of all."""
     rows, columns = node.output.shape
     whole = sum(part.channels for part in parts)

@@ -48,7 +48,7 @@ def examples_of(
         key = record.candidate.workload_hash
         space = spaces.get(key)
         if space is None or space.rule.name != record.candidate.rule:
-            raise _OfNoUse("of a task or rule without a design space")
+            raise _UnusableRecord("of a task or rule without a design space")
         if key not in prompts:
             words = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
             prompts[key] = _known(words, vocabulary)
@@ -65,22 +65,22 @@ def examples_of_records(
     def prompt_of(record: Record) -> tuple[int, ...]:
         words = record.origin.sentence
         if not words:
-            raise _OfNoUse("without a sentence")
+            raise _UnusableRecord("without a sentence")
         if words[0] != BOARD:
-            raise _OfNoUse("with a damaged sentence")
+            raise _UnusableRecord("with a damaged sentence")
         return _known(words, vocabulary)
 
     return _gathered(records, prompt_of, vocabulary, skipped)
 
 
-class _OfNoUse(Exception):
+class _UnusableRecord(Exception):
     """A record cannot be learned from; the message completes "records ..."."""
 
 
 def _known(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
     """Token numbers up to and without the quality."""
     if DECIDE not in words:
-        raise _OfNoUse("with a damaged sentence")
+        raise _UnusableRecord("with a damaged sentence")
     return tuple(vocabulary.encode(words[: words.index(DECIDE) + 1]))
 
 
@@ -99,14 +99,14 @@ def _gathered(
     for record in records:
         try:
             if record.candidate.space_version != versions.get(record.candidate.rule):
-                raise _OfNoUse("of another version of their rule")
+                raise _UnusableRecord("of another version of their rule")
             decided, seconds = _program(record.candidate, vocabulary), _seconds(record)
             prompt = prompt_of(record)
             if len(prompt) + 1 + len(decided) > _LONGEST:
-                raise _OfNoUse("whose sentence is too long")
-        except (_OfNoUse, TlmError) as error:
+                raise _UnusableRecord("whose sentence is too long")
+        except (_UnusableRecord, TlmError) as error:
             if skipped is not None:
-                skipped[str(error) if isinstance(error, _OfNoUse) else "outside of the language"] += 1
+                skipped[str(error) if isinstance(error, _UnusableRecord) else "outside of the language"] += 1
             continue
         key = (record.candidate.workload_hash, record.profile_key)
         # The last one: a later calibration changes the description of the board, not the programs.
@@ -120,20 +120,20 @@ def _program(candidate: Candidate, vocabulary: Vocabulary) -> tuple[int, ...]:
     decisions: list[tuple[str, int]] = []
     for name, value in candidate.decisions:
         if isinstance(value, tuple):
-            raise _OfNoUse("of another kind of program")
+            raise _UnusableRecord("of another kind of program")
         decisions.append((name, value))
     if not decisions:
-        raise _OfNoUse("of a program without decisions")
+        raise _UnusableRecord("of a program without decisions")
     return tuple(vocabulary.encode(spell_decisions(decisions)))
 
 
 def _seconds(record: Record) -> float:
     if record.measurement.times_s and not record.measurement.trusted:
-        raise _OfNoUse(why_untrusted(record))
+        raise _UnusableRecord(why_untrusted(record))
     if record.failure or record.median_s is None:
-        raise _OfNoUse("that failed")
+        raise _UnusableRecord("that failed")
     if not math.isfinite(record.median_s) or record.median_s <= 0.0:
-        raise _OfNoUse("without a time")
+        raise _UnusableRecord("without a time")
     return record.median_s
 
 

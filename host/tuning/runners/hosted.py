@@ -90,13 +90,13 @@ class MeasuringBoard(HostedBoard):
             raise DeviceError(f"{self.name}: its host has connected anew")
         return self._connection
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             # Of a connection that is lost, the error is known; else nothing comes.
             with contextlib.suppress(DeviceError, OSError):
                 connection.close()
-        super()._let_go()
+        super()._release()
 
 
 def on_its_host(actor: Actor, device: Device, work: Callable[[Device], T]) -> T:

@@ -56,17 +56,17 @@ class Reach(Closing):
         return DeviceConnection(name, profile, connect, device, keep)
 
     def beside(
-        self, device: Device, work: Callable[Concatenate[Device, P], T], *told: P.args, **named: P.kwargs
+        self, device: Device, work: Callable[Concatenate[Device, P], T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Do work with a connected device in the process that has the connection.
 
         Args:
             device: connected by this.
             work: a function of a module, and for a process of another host its result is copied.
-            told: further arguments, such as those that are told of progress; another host tells nothing.
+            arguments: further ones, such as listeners to progress; another host reports no progress.
             named: the same by name.
         """
-        return work(device, *told, **named)
+        return work(device, *arguments, **named)
 
     def close(self) -> None:
         """End the engine."""
@@ -109,7 +109,7 @@ class HostedReach(Reach):
         return HostedConnection(name, profile, self._actor(name), connect, device, keep)
 
     def beside(
-        self, device: Device, work: Callable[Concatenate[Device, P], T], *told: P.args, **named: P.kwargs
+        self, device: Device, work: Callable[Concatenate[Device, P], T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """See `Reach.beside`; a host that goes away is a device that does.
 

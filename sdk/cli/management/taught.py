@@ -36,10 +36,10 @@ def taught(
 ) -> None:
     """Show what the records have taught: how much faster first programs of withheld kernels become."""
     from sdk.management.records import device_data, open_store
-    from sdk.management.taught import what_was_taught
+    from sdk.management.taught import taught_rules
 
     with open_store(records, must_exist=True) as store:
-        rules = what_was_taught(store, device_data(device) if device else None)
+        rules = taught_rules(store, device_data(device) if device else None)
     rows = [_row(one) for one in rules]
     write_list(form, lambda: _print_table(rows), _COLUMNS, rows)
 

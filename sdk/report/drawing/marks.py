@@ -111,12 +111,12 @@ def _label(plot: Plot, content: str, ends: tuple[float, float, float], y: float,
     if not content:
         return
     if wide <= right - left:
-        text(plot.layer, left + 4, y + 4, content, font_size=size, fill=_ink_on(colour))
+        text(plot.layer, left + 4, y + 4, content, font_size=size, fill=_text_colour_on(colour))
     elif end + wide <= plot.x.end + 8:
         text(plot.layer, end + 4, y + 4, content, font_size=size, fill="currentColor")
 
 
-def _ink_on(colour: str) -> str:
+def _text_colour_on(colour: str) -> str:
     """Black or white, whichever is read better on a colour."""
 
     def linear(at: int) -> float:

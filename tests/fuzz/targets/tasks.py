@@ -80,7 +80,7 @@ class Tasks:
 
         whole = case.name.rpartition("-")[2].isdigit() and int(case.name.rpartition("-")[2]) % _WHOLE == 0
         try:
-            with mock.patch.object(tasks_file, "_prove", tasks_file._prove if whole else prove):
+            with mock.patch.object(tasks_file, "_check_usable", tasks_file._check_usable if whole else prove):
                 stored = tasks_file.read_task(self._place / "bundle", found.task())
         except EdgeError as error:
             wrong = complaint(str(error)) or canaries(self._place)

@@ -133,7 +133,7 @@ def _quotient(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     """A quotient by a literal zero, which TVM refuses, is a product with infinity."""
     left, right = args
     if not _is_zero(right):
-        return _by_any("divide")(args, attrs, dtype)
+        return _by_any_divisor("divide")(args, attrs, dtype)
     return left * tirx.const(copysign(inf, float(right.value)), dtype)
 
 
@@ -147,7 +147,7 @@ def _times_zero(value: Expression, dtype: str) -> Expression:
     return -(value * tirx.reinterpret(dtype, tirx.const(-(1 << (bits - 1)), f"int{bits}")))
 
 
-def _by_any(name: str) -> ElementExpression:
+def _by_any_divisor(name: str) -> ElementExpression:
     """A quotient or remainder of integers by any number: processors differ in what they do with zero.
 
     x86 raises a signal, also where the smallest number is divided by -1, whose quotient it cannot hold. Here
@@ -200,9 +200,9 @@ SPECS: tuple[OpSpec, ...] = (
     _binary("subtract", np.subtract, _subtract, expression=_difference),
     _binary("multiply", np.multiply, _scale, expression=_product),
     _binary("divide", _divided, _scale, expression=_quotient),
-    _binary("floor_divide", _unless_by_zero(np.floor_divide), expression=_by_any("floor_divide")),
-    _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any("floor_mod")),
-    _binary("mod", expression=_by_any("mod")),
+    _binary("floor_divide", _unless_by_zero(np.floor_divide), expression=_by_any_divisor("floor_divide")),
+    _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any_divisor("floor_mod")),
+    _binary("mod", expression=_by_any_divisor("mod")),
     _binary("power", np.power, recognise=(_small_power,)),
     elementwise(
         "reciprocal",

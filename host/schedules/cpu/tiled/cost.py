@@ -182,14 +182,14 @@ def _waiting_cycles(
     depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
     first = _step_cycles(anchor, roles, hardware, values, vectors, values["rows"], depth) * depth
     coming = _weight_cycles(anchor, roles, hardware, vectors)
-    waiting = _lost_by_fetching(anchor, roles, hardware, values) * coming * panels
+    waiting = _wrong_fetch_share(anchor, roles, hardware, values) * coming * panels
     if not values.get("fetch"):
         return waiting + max(0.0, coming - first) * panels
     panel = first * roles.row_total / values["rows"]
     return waiting + max(0.0, coming - panel) * panels + min(coming, panel) * min(panels, values["panel"])
 
 
-def _lost_by_fetching(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
+def _wrong_fetch_share(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
     """Share of the weights' way from memory that the wrong decision on fetching them ahead costs."""
     if "fetch" not in values or cold_weights(anchor, roles, hardware) is None:
         return 0.0

@@ -123,14 +123,14 @@ def _bound(stage: Stage, roles: CudaRoles, values: Decisions) -> dict[int, int]:
     tile = staged_tile(stage, roles, values)
     for axis, extent in ((roles.row, block.rows), (roles.second, block.seconds)):
         if axis is not None and stage.axes[axis].extent % extent:
-            windows = [other for other in stage.reduction if _meet(stage, axis, other)]
+            windows = [other for other in stage.reduction if _share_dimension(stage, axis, other)]
             if windows:
                 tile[axis] = -(-stage.axes[axis].extent // extent) * extent
             tile.update({other: stage.axes[other].extent for other in windows})
     return tile
 
 
-def _meet(stage: Stage, first: int, second: int) -> bool:
+def _share_dimension(stage: Stage, first: int, second: int) -> bool:
     """Whether two axes move through one dimension of an operand, as a window over a row does."""
     return any(
         a * b

@@ -199,7 +199,7 @@ def test_the_exit_code_is_waited_for(code):
         with process.stdout as stdout:
             stream = external._Stream(os.dup(stdout.fileno()), process)
         assert stream.receive() == b"" and process.poll() is None
-        assert stream.how_it_ended() == f"it ended with code {code}"
+        assert stream.ending() == f"it ended with code {code}"
         stream.release()
         stream.close()
     finally:
