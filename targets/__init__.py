@@ -96,7 +96,7 @@ def _described(boards: Sequence[BoardFile]) -> dict[str, MachineDescription]:
 
 
 def families() -> dict[str, tuple[str, ...]]:
-    """Boards by the name of their family: "jetson" stands for any of the Jetsons.
+    """Boards by the name of their family: "jetson" names any of the Jetsons.
 
     Raises:
         BoardFileError: a board file cannot be used.

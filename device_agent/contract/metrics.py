@@ -90,7 +90,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The TCP port that the server listens on."""
         return int(self.server_address[1])
 
     def server_bind(self) -> None:

@@ -80,7 +80,7 @@ class Decoder:
                 )
 
     def forget(self) -> None:
-        """To be called where somebody else has changed the state."""
+        """Has to be called where other code has changed the state."""
         self._tokens = []
 
     def save(self, path: str, content: str) -> int:
@@ -165,7 +165,7 @@ class Decoder:
         return [rows[row * size : (row + 1) * size] for row in range(len(given))]
 
     def confirm(self, draft: Sequence[int]) -> None:
-        """Says that the text goes on with these tokens, the first of the draft that was verified last."""
+        """Continues the text with these tokens, the first of the draft that was verified last."""
         self._tokens += draft
 
     def _common(self, tokens: Sequence[int]) -> int:

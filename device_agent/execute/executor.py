@@ -197,7 +197,7 @@ class Commands:
             raise AgentError("bad_request", "no model is loaded in this session; load one first")
 
     def _need_inputs(self) -> bool:
-        """Whether the model has not run since it was loaded; whoever asks runs it."""
+        """Whether the model has not run since it was loaded; the caller then runs it."""
         self._need_model()
         if not self._bound:
             raise AgentError("bad_request", "no inputs are set in this session; send some first")

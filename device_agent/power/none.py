@@ -1,4 +1,4 @@
-"""The sensor of a machine that has none: callers need no special case, and nobody gets a 0."""
+"""The sensor of a machine without sensors: callers need no special case, and never receive 0 W."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NoSensor:
         raise OSError(self._reason)
 
     def describe(self) -> Dict[str, Any]:
-        """The fields of a sensor that is not there: its kind is `unavailable`."""
+        """The fields of a missing sensor: its kind is `unavailable`."""
         return {
             "kind": "unavailable",
             "source": "none",

@@ -53,7 +53,7 @@ def ticket(home: AgentFolder, python: str) -> Dict[str, Any]:
 
 
 def start(home: AgentFolder, python: str) -> Dict[str, Any]:
-    """Starts the agent unless it runs; an agent of another version is replaced if nobody uses it.
+    """Starts the agent unless it runs; an agent of another version is replaced if no client uses it.
 
     Returns:
         The content of its `agent.json`.

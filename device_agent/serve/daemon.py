@@ -204,7 +204,7 @@ class Daemon:
         self._sessions.wake()
 
     def _listener_failed(self, reason: str) -> None:
-        """Ends an agent that nobody can reach."""
+        """Ends an agent whose listener has failed: no client could reach it."""
         self._failed = True
         if self._settings.home is None:  # its log is quiet, and its host reads stderr
             listener.write_stderr(reason)

@@ -1,4 +1,4 @@
-"""Figures of a board for Prometheus: `device-agent metrics`, a process of its own that nobody starts unasked.
+"""Figures of a board for Prometheus: `device-agent metrics`, a process that only this command starts.
 
 It reads what the kernel shows, and asks the agent who has the device; it starts no agent and no measurement.
 """

@@ -65,7 +65,7 @@ class SimulatedSensor:
         self._board = board
 
     def read(self) -> Any:
-        """See the sensor."""
+        """A reading of the sensor, of the files as the simulation has them now."""
         self._board.publish()
         return self._sensor.read()
 

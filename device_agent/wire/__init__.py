@@ -1,1 +1,1 @@
-"""How hosts, the daemon and its executors talk: frames, and listeners that admit whoever knows a secret."""
+"""Connections of hosts, daemon and executors: frames, and listeners that admit clients with a secret."""

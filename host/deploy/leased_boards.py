@@ -114,7 +114,7 @@ class LeasedBoards(Closing):
             raise
 
     def _find_epoch(self, name: str, device: Device) -> None:
-        """Find which epoch the records of a device are of, and refuse one that has drifted, or tell it.
+        """Find the epoch of the records of a device; one that has drifted is refused, or a note reports it.
 
         Raises:
             DeviceDrifted: it is taken out.

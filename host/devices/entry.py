@@ -1,4 +1,4 @@
-"""One registered device, as it stands in the registry's file."""
+"""One registered device, as the registry's file has it."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class LeaseTable(Closing):
         self._database.engine.dispose()
 
     def take(self, request: Request) -> BoardStatus | None:
-        """Take a board, or stand in line for it; returns who has it, None where the request has it now.
+        """Take a board, or join the queue for it; returns who has it, None where the request has it now.
 
         Whoever waits calls this again, within `LEASE_S`. The first in line is served first.
         """

@@ -79,7 +79,7 @@ def _group_of_readers(
 
 
 def _copies(node: Node, group: Group, readers: dict[Value, list[Node]]) -> int:
-    """How often `node` stands in the function of a group: once if it has own loops or is the result."""
+    """How often the function of a group computes `node`: once if it has own loops or is the result."""
     if node.spec.sharing.anchor or len(node.outputs) != 1:
         return 1
     inside = (reader for reader in set(readers.get(node.output, ())) if reader in group.copies)

@@ -21,7 +21,7 @@ class Start:
 
     @property
     def first_output_s(self) -> float:
-        """Both together."""
+        """Seconds until the first output: loading and the first run together."""
         return self.load_s + self.first_run_s
 
 

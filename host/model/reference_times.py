@@ -46,7 +46,7 @@ def system_parts(parts: Mapping[str, str]) -> dict[str, str]:
 
 
 def reference_times(text: str, most_bytes: int) -> ReferenceTimes:
-    """Read what `to_text` wrote, or somebody else did.
+    """Read the text of `to_text`; it may come from elsewhere, and is checked.
 
     Args:
         text: as it was kept.

@@ -63,7 +63,7 @@ class TextQuality:
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
-    """Logarithms (..., V) float64 of the probabilities that logits stand for."""
+    """Logarithms (..., V) float64 of the probabilities of logits."""
     import numpy as np
 
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)

@@ -19,7 +19,7 @@ _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
 
 
 def check_file(path: Path) -> None:
-    """Refuse a model file that is not there before anything slow starts.
+    """Refuse a missing model file before anything slow starts.
 
     Raises:
         ModelFileError: no such file, one that the system refuses (a name that is too long, a folder that this

@@ -156,7 +156,7 @@ def _files(manifest: bytes) -> Mapping[str, FileEntry]:
 
 
 def _trusted_signature(members: Members, trusted: TrustedKeys) -> BundleSignature:
-    """The signature of a pack, by somebody who is trusted; it has been checked.
+    """The signature of a pack by a trusted key; it has been checked.
 
     Raises:
         ContractError: there is none, or its signer is not trusted here or was revoked.

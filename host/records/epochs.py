@@ -203,7 +203,7 @@ class BoardEpochs(Closing):
 
 
 def present_epoch(records: str | Path, board: str, patience_s: float | None = None) -> Epoch | None:
-    """The last epoch of a board; a file that is not there is not made.
+    """The last epoch of a board; a missing file is not made.
 
     Args:
         records: where the records are.

@@ -305,7 +305,7 @@ def _own(made: Any, spaces: Mapping[str, Space], profile: Mapping[str, Any]) -> 
 
 
 def _unpacked(mark: str) -> bytes:
-    """The content of a mark; a few bytes of it may stand for gigabytes.
+    """The content of a mark; a few bytes of it may expand to gigabytes.
 
     Raises:
         ValueError: it is longer than a record.

@@ -317,13 +317,13 @@ class RecordStore(Closing):
             yield number, invalidated(record) if record.origin.epoch in drifted else record
 
     def _plausible_records(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
-        """The records of rows; those that say what no measurement says are nobody's."""
+        """The records of rows, without those whose values no measurement gives."""
         for row in rows:
             with contextlib.suppress(Implausible):
                 yield row.id, self._record(row.id, row.content)
 
     def _matching_record(self, row: sql.Row[Any] | None) -> Record | None:
-        """The record of a row; None where it is none, or the columns of the row say something else."""
+        """The record of a row; None where it is implausible, or differs from the columns of the row."""
         for _, record in self._plausible_records([] if row is None else [row]):
             if row is not None and {**row._mapping, "id": 0} == {**row_of(record, row.content), "id": 0}:
                 return record

@@ -213,5 +213,5 @@ def filter_program(column: int, architecture: int) -> bytes:
 
 
 def _no_network(library: ctypes.CDLL) -> bool:
-    """A network of its own without any interface; asks for a user namespace where that is needed for it."""
+    """A network of its own without any interface; in a user namespace where the kernel requires one."""
     return bool(library.unshare(_CLONE_NEWNET) == 0 or library.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0)

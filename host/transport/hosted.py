@@ -111,7 +111,7 @@ class HostedBoard:
             return str(error)
 
     def stop(self, number: int) -> None:
-        """Make whatever is under way fail; a connection of before is left as it is."""
+        """Make commands under way fail; an earlier connection is left alone."""
         device = self.device
         if device is not None and number == self._number:
             device.agent.stop()
@@ -129,7 +129,7 @@ class HostedBoard:
         return name
 
     def send(self, stream: int, content: bytes) -> None:
-        """Send everything."""
+        """Send all bytes of `content` on a stream."""
         self._stream(stream).sendall(content)
 
     def receive(self, stream: int, most: int, timeout_s: float | None) -> bytes:
@@ -142,7 +142,7 @@ class HostedBoard:
         return bytes(buffer[:got])
 
     def hang_up(self, stream: int) -> None:
-        """Close a stream."""
+        """Close the stream of this number; no error where it is closed already."""
         one = self._streams.pop(stream, None)
         if one is not None:
             with contextlib.suppress(OSError):

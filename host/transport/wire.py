@@ -71,10 +71,10 @@ class Stream(Protocol):
         """Send all bytes."""
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Receive what there is; 0 once the other end has closed."""
+        """Receive the bytes that have come; returns their number, 0 once the other end has closed."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 # From a port of the device's loopback interface to a connection with it; OSError where nothing answers.

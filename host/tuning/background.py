@@ -19,7 +19,7 @@ class WorkExecutor(Protocol):
     """Does one piece of work after the other."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Hand over a piece of work; the future has its result or its exception."""
+        """Start a piece of work; the future has its result or its exception."""
 
     def close(self) -> None:
         """Drop work that has not begun and wait for work that has."""

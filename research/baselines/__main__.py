@@ -190,7 +190,7 @@ def _write(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
+    """Searches programs for networks and writes their records."""
     parser = argparse.ArgumentParser(prog="python -m research.baselines", description=__doc__)
     parser.add_argument("--networks", default="mobilenetv2,resnet50,bert-base,gpt2", help="names in the zoo")
     parser.add_argument("--trials", type=int, default=256, help="of each search")

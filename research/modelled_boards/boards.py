@@ -82,7 +82,7 @@ class ModelledBoard:
     levels: tuple[CacheLevel, ...]
 
     def declaration(self) -> Board:
-        """What the product knows of the board, by which its programs are made."""
+        """The description of the board for which the product makes programs."""
         own = _FOLDER / "declared" / f"{self.name}.toml"
         if own.is_file():
             file = load_board(own)

@@ -207,7 +207,7 @@ class _Stream:
         return b"" if self._wake_reader in ready else os.read(self._descriptor, 65536)
 
     def release(self) -> None:
-        """For the listener: it closes what it listens to, so that nobody reads a descriptor of another's."""
+        """Called by the listener alone: otherwise it could read a descriptor that was closed and reused."""
         for descriptor in (self._descriptor, self._wake_reader):
             os.close(descriptor)
 

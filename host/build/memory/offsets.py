@@ -1,4 +1,4 @@
-"""Places for buffers in one block of memory, so that those that are alive together do not overlap."""
+"""Places for buffers in one block of memory, so that those in use at the same time do not overlap."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class WeightConstants:
 
     @property
     def rows(self) -> int:
-        """Outputs."""
+        """Number of outputs: the rows of all matrices together."""
         return sum(part.rows for part in self.parts)
 
 

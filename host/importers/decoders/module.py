@@ -302,7 +302,7 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def _options(form: Form) -> dict[str, Any]:
-    """What the operations are told of a form; the sizes of the arrays say the rest."""
+    """The attributes of a form that the operations need; the rest follows from the sizes of the arrays."""
     options: dict[str, Any] = {"bits": form.bits, "group": form.group}
     options |= {"asymmetry": form.asymmetry} if form.asymmetry else {}
     return options | ({"multiplied": True} if form.multiplied else {})

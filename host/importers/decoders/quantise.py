@@ -166,7 +166,7 @@ def quantise(values: np.ndarray, bits: int, block: int = GROUP) -> Quantised:
 
 
 def dequantise(matrix: Quantised) -> np.ndarray:
-    """The values (N, K) float32 that a quantised matrix stands for."""
+    """The values (N, K) float32 that a quantised matrix represents."""
     form, rows = matrix.form, len(matrix.scales)
     if form.bits == 8:
         numbers = matrix.weight.astype(np.float32)

@@ -262,7 +262,7 @@ def _parts(entries: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]) 
 
 
 def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:
-    """Set a model's matrices to the values that the quantised ones stand for.
+    """Set a model's matrices to the values that the quantised ones represent.
 
     Args:
         model: of transformers; it is changed.

@@ -73,7 +73,7 @@ def _with_plain_outputs(model: Any, names: Sequence[str]) -> Any:
     """A module whose inputs have these names in the archive, and whose outputs are a tuple of tensors."""
 
     class PlainOutputs(torch.nn.Module):  # type: ignore[misc]
-        """See above."""
+        """The model, called with these names."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -22,7 +22,7 @@ def has_body(operator: str, opset: int) -> bool:
 def expand(
     node: NodeProto, opset: int, types: Mapping[str, ValueInfoProto], prefix: str
 ) -> list[NodeProto] | None:
-    """The nodes that a node stands for.
+    """The nodes of the function that a node calls, with its arguments in place of the parameters.
 
     Args:
         node: of an operator that has a body.

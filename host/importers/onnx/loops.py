@@ -23,7 +23,7 @@ Expansion = tuple[list[NodeProto], list[TensorProto]]
 def unroll(
     node: NodeProto, value: Value, types: Mapping[str, ValueInfoProto], opset: int
 ) -> Expansion | None:
-    """What a control-flow node stands for, without control flow.
+    """The nodes that compute what a control-flow node does, without control flow.
 
     Args:
         node: any node.

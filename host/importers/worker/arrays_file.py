@@ -17,7 +17,7 @@ _ALIGNMENT = 64
 
 
 def write_arrays(path: Path, arrays: Iterable[np.ndarray]) -> list[dict[str, Any]]:
-    """Write arrays and return what `read_arrays` wants to know of them, in order."""
+    """Write arrays and return the descriptions that `read_arrays` needs, in order."""
     index = []
     with path.open("wb") as stream:
         for array in arrays:

@@ -1,4 +1,4 @@
-"""An imported model as plain data and files, and back: what a worker hands over, and its parent checks."""
+"""An imported model as plain data and files, and back: what a worker returns, and its parent checks."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class NotOneExpressionError(Exception):
 
 
 class _Recorder:
-    """Stands where a legalisation expects a block builder and keeps the tensor expression it asks for."""
+    """Passed to a legalisation in place of a block builder; it keeps the tensor expression to add."""
 
     def __init__(self, tensors: dict[Any, te.Tensor]) -> None:
         self.tensors = tensors

@@ -101,7 +101,7 @@ class Layer:
 
 
 def layer_of(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Layer:
-    """The layer that a node of the operation stands for."""
+    """The layer that a node of the operation computes."""
     given = dict(zip(node.attrs["inputs"], inputs, strict=True))
     attrs, data = node.attrs, given["data"]
     cell = Cell(

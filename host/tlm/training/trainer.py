@@ -137,7 +137,7 @@ class Trainer:
         return buffer.getvalue()
 
     def restore(self, path: Path) -> None:
-        """Goes on from a state on disk.
+        """Continues from a state on disk.
 
         Raises:
             TlmError: it is damaged, or of another training.

@@ -33,7 +33,7 @@ class LearningProposer(Proposer, Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Somebody whose programs are judged.
+    """A proposer or a search, whose programs are judged.
 
     Attributes:
         proposer: whose name the programs keep.

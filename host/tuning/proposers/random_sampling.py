@@ -1,4 +1,4 @@
-"""Random programs, which the best of several by the estimate may stand for."""
+"""Random programs, or the best of several random ones by the estimate."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class BoardConnection(Protocol):
         """Close the session, and the connection unless the caller keeps it."""
 
 
-class HeldDevice:
+class ReconnectingDevice:
     """A device that is connected when it is needed, and again where it was lost.
 
     Args:
@@ -169,8 +169,8 @@ class HeldDevice:
         return ExitStack()
 
 
-class DeviceConnection(HeldDevice):
-    """A device reached by a transport; see `HeldDevice`."""
+class DeviceConnection(ReconnectingDevice):
+    """A device reached by a transport; see `ReconnectingDevice`."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class DeviceConnection(HeldDevice):
         return self._variants
 
     def _all_open(self) -> ExitStack:
-        """See `HeldDevice`."""
+        """See `ReconnectingDevice`."""
         self._runner = self._variants = None
         every = ExitStack()
         every.push(self._variants_open)

@@ -18,7 +18,7 @@ from host.transport.wire import DisconnectedError
 from host.tuning.runners.connection import (
     Arguments,
     DeviceConnection,
-    HeldDevice,
+    ReconnectingDevice,
     ReferenceModel,
     arguments_of,
 )
@@ -122,8 +122,8 @@ def _not_here() -> Device:
     raise DeviceError("it is the command that connects again")
 
 
-class HostedConnection(HeldDevice):
-    """A `host.tuning.runners.connection.BoardConnection` to a board of another host; see `HeldDevice`.
+class HostedConnection(ReconnectingDevice):
+    """A `BoardConnection` to a board of another host; see `ReconnectingDevice`.
 
     Args:
         actor: of its `MeasuringBoard`.
@@ -173,7 +173,7 @@ class HostedConnection(HeldDevice):
         return found
 
     def _all_open(self) -> contextlib.ExitStack:
-        """See `HeldDevice`: the board's host begins anew."""
+        """See `ReconnectingDevice`: the board's host begins anew."""
         self._used = None
         return contextlib.ExitStack()
 

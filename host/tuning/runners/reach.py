@@ -111,7 +111,7 @@ class HostedReach(Reach):
     def beside(
         self, device: Device, work: Callable[Concatenate[Device, P], T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """See `Reach.beside`; a host that goes away is a device that does.
+        """See `Reach.beside`; the loss of a host is the loss of its devices.
 
         Raises:
             HostLost: the host, or its connection to the device, is gone.

@@ -30,7 +30,7 @@ def _reshape(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
 
 
 def _target(context: Context, inputs: Inputs, attributes: Attributes) -> tuple[int, ...]:
-    """The shape that a Reshape asks for."""
+    """The shape that a Reshape gives its output."""
     wanted = constant_value(get(inputs, 1)) if context.opset >= 5 else np.asarray(attributes["shape"])
     if wanted is None:
         return context.output_shape()

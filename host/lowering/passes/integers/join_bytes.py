@@ -32,7 +32,7 @@ SIGN = 128
 
 @dataclass(frozen=True, eq=False)
 class _Quantised:
-    """Bytes that stand for (data - zero) * scale, the data without sign; `point` is the zero as given."""
+    """Bytes that represent (data - zero) * scale, the data without sign; `point` is the zero as given."""
 
     data: Value
     point: Value

@@ -29,7 +29,7 @@ _LARGEST_PRODUCT, _LARGEST_EXACT = 1 << 15, 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class _Activations:
-    """Bytes: `data` - `zero`, times `scale` where they stand for real numbers."""
+    """Bytes: `data` - `zero`, times `scale` where they represent real numbers."""
 
     data: Value
     zero: Value

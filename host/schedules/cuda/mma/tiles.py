@@ -64,7 +64,7 @@ class SharedTile:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The tiles that decisions stand for.
+    """The tiles that decisions describe.
 
     Attributes:
         rows, columns: of a warp's tile.

@@ -308,7 +308,7 @@ def _kernel(distance: Any, method: _Method) -> Any:
 
 
 def _nearest(x: Any, mode: str, floor: Callable[[Any], Any], ceil: Callable[[Any], Any]) -> Any:
-    """The whole coordinate that stands for a broken one, both of float32."""
+    """The whole coordinate to which a fractional one is rounded, both of float32."""
     return {
         "floor": lambda: floor(x),
         "ceil": lambda: ceil(x),
