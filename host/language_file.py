@@ -14,7 +14,7 @@ GGUF_MAGIC = b"GGUF"
 # A folder of transformers with another model: an encoder, or one for images or sound.
 ENCODER = "encoder"
 _FORMATS = ("transformers", "gguf")
-_CONFIG_BYTES = 1 << 20
+CONFIG_BYTES = 1 << 20
 # `model_type` of what host.importers.decoders reads, and the ends of classes of other language models.
 DECODER_TYPES = (*("gemma", "gemma2", "gemma3_text", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3"),)
 _DECODER_CLASSES = ("ForCausalLM", "LMHeadModel")
@@ -50,12 +50,25 @@ def folder_config(folder: Path) -> dict[str, Any]:
         ModelFileError: it is no JSON object, or larger than any.
         OSError: it cannot be read.
     """
-    path = folder / CONFIG
+    return saved_object(folder / CONFIG, CONFIG_BYTES)
+
+
+def saved_object(path: Path, most: int) -> dict[str, Any]:
+    """A file of such a folder that is one JSON object.
+
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+
+    Raises:
+        ModelFileError: it is no JSON object, or larger.
+        OSError: it cannot be read.
+    """
     try:
         with path.open("rb") as stream:
-            value = parse(stream.read(_CONFIG_BYTES + 1), _CONFIG_BYTES, path.name)
+            value = parse(stream.read(most + 1), most, path.name)
     except ValueError as error:
-        raise ModelFileError(f"{folder}: {error}: save the model again with save_pretrained") from error
+        raise ModelFileError(f"{path.parent}: {error}: save the model again with save_pretrained") from error
     if not isinstance(value, dict):
         raise ModelFileError(f"{path}: not a JSON object: save the model again with save_pretrained")
     return value

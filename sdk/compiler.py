@@ -238,7 +238,7 @@ class Bench(Closing):
     """
 
     def __init__(self, device: str = "local", threads: int = 0, records: str | Path | None = None) -> None:
-        from host.tuning.runners.connection import DeviceConnection
+        from host.tuning.runners.connection import BoardAccess, DeviceConnection
         from host.tuning.runners.device_runner import DeviceRunner
 
         self._open = ExitStack()
@@ -247,8 +247,8 @@ class Bench(Closing):
             connected = connect(device)
             self._open.callback(connected.close)
             self.profile = profile_of(connected, threads)
-            connection = DeviceConnection(device, self.profile, lambda: connect(device), connected, keep=True)
-            runner = DeviceRunner([connection], self.profile, folder, lambda line: None)
+            access = BoardAccess(device, self.profile, lambda: connect(device), connected, keep=True)
+            runner = DeviceRunner([DeviceConnection(access)], self.profile, folder, lambda line: None)
             self._runner = self._open.enter_context(runner)
             self._store = self._open.enter_context(RecordStore(records)) if records is not None else None
         except BaseException:

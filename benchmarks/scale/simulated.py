@@ -28,7 +28,7 @@ from host.tuning.budget import Budget
 from host.tuning.loop import tune
 from host.tuning.options import TuneOptions
 from host.tuning.proposers.random_sampling import RandomSampling
-from host.tuning.runners.connection import Arguments
+from host.tuning.runners.connection import Arguments, BoardAccess
 from host.tuning.runners.device_runner import DeviceRunner
 from host.tuning.runners.hosted import HostedConnection
 from host.tuning.runners.reconnect import ReconnectPolicy
@@ -128,7 +128,7 @@ def connection(engine: Engine, name: str, seconds: float, journal: Path, device:
         agent = SimpleNamespace(number=1, stop=lambda: None)
         return SimpleNamespace(agent=agent, close=lambda: None, replace=lambda lost: None)
 
-    made = Timed(name, device, actor, connect)
+    made = Timed(BoardAccess(name, device, connect), actor)
     made.took_s = {}
     return made
 

@@ -161,6 +161,7 @@ def connections_of_kind(
         reach: how devices are reached.
         connected: devices that are connected already, by name; the returned connections take them over.
     """
+    from host.tuning.runners.connection import BoardAccess
 
     def connector(name: str) -> Callable[[], Device]:
         def connect_alike() -> Device:
@@ -178,7 +179,8 @@ def connections_of_kind(
         return connect_alike
 
     there = connected or {}
-    return tuple(reach.connection(name, profile, connector(name), there.get(name)) for name in names)
+    boards = (BoardAccess(name, profile, connector(name), there.get(name)) for name in names)
+    return tuple(reach.connection(board) for board in boards)
 
 
 def require_alike(lead: str, machine: MachineDescription, name: str, device: Device) -> None:

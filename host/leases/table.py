@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
 
 from device_agent.contract.text import printable
-from host.closing import Closing
 from host.errors import UserError
-from host.records.database import LEASES, QUEUE, RELEASES, Database, database_clock, inserting
+from host.records.database import LEASES, QUEUE, RELEASES, PatientTables, database_clock, inserting
 from host.records.epochs import drifted_boards
 
 # A holder that is silent for so long loses its board; a waiting host loses its place.
@@ -110,28 +108,13 @@ class BoardStatus:
         return f"{self.owner} has had it for {_duration(self.since_s)} ({self.job or 'a job'})"
 
 
-class LeaseTable(Closing):
-    """The leases of a database.
-
-    Args:
-        records: where the records are.
-        patience_s: how long a server that is away is asked again.
-
-    Raises:
-        EdgeError: it cannot be opened; every method raises it too where the database refuses.
-    """
-
-    def __init__(self, records: str | Path, patience_s: float | None = None) -> None:
-        self._database = Database(records, patience_s=patience_s)
+class LeaseTable(PatientTables):
+    """The leases of a database; they stay until they end, also when this is closed."""
 
     @property
     def shared(self) -> bool:
         """Whether other machines use the same leases."""
         return self._database.shared
-
-    def close(self) -> None:
-        """Close the connections to the database; leases stay until they end."""
-        self._database.engine.dispose()
 
     def take(self, request: Request) -> BoardStatus | None:
         """Take a board, or join the queue for it; returns who has it, None where the request has it now.

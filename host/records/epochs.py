@@ -18,7 +18,6 @@ from typing import Any
 import sqlalchemy as sql
 
 from device_agent.contract.text import printable
-from host.closing import Closing
 from host.errors import EdgeError
 from host.model.reference_times import ReferenceTimes, reference_times
 from host.records.database import (
@@ -26,7 +25,7 @@ from host.records.database import (
     EPOCH_BYTES,
     EPOCHS,
     RECORDS,
-    Database,
+    PatientTables,
     database_clock,
     insert_new,
     is_shared,
@@ -77,23 +76,8 @@ class Epoch:
     drift: Drift | None = None
 
 
-class BoardEpochs(Closing):
-    """The epochs in a database of records.
-
-    Args:
-        records: where the records are.
-        patience_s: how long a server that is away is asked again.
-
-    Raises:
-        EdgeError: it cannot be opened; every method raises it too where the database refuses.
-    """
-
-    def __init__(self, records: str | Path, patience_s: float | None = None) -> None:
-        self._database = Database(records, patience_s=patience_s)
-
-    def close(self) -> None:
-        """Let the database go."""
-        self._database.engine.dispose()
+class BoardEpochs(PatientTables):
+    """The epochs in a database of records."""
 
     def present(self, board: str) -> Epoch | None:
         """The last epoch of a board, which may have ended; None where it never had one.

@@ -115,9 +115,12 @@ class KernelTuning:
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
         from host.tuning.loop import tune
+        from host.tuning.runners.connection import BoardAccess
 
         reach = self._reach()
-        lead = reach.connection(self.profile.device, self.profile, self.connect, self.device, keep=True)
+        lead = reach.connection(
+            BoardAccess(self.profile.device, self.profile, self.connect, self.device, keep=True)
+        )
         with RecordStore(records_of(self.options)) as store, ExitStack() as ending:
             in_model = self._in_model(model, lowered, plan, store)
             tasks = _tuning_tasks(lowered.tasks, constructed, plan, in_model)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import TOKENIZER
-from device_agent.contract.strict_json import parse
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.importers.decoders.config import MAX_VOCABULARY, Config
@@ -17,8 +15,8 @@ from host.importers.decoders.description import HEAD, DecoderWeights, Product
 from host.importers.decoders.packed.layout import FIELD, read_layout
 from host.importers.decoders.packed.tensor import packed_tensors
 from host.importers.decoders.safetensors_file import StoredTensor, read_header
+from host.language_file import CONFIG_BYTES, folder_config, saved_object
 
-_CONFIG_BYTES = 1 << 20
 _INDEX_BYTES = LIMITS.model.directory_bytes
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _MAX_END_TOKENS = 64
@@ -120,7 +118,7 @@ def read_folder(path: Path) -> ModelFolder:
         raise ModelFileError(
             f"{path}: the folder has no config.json: give a folder that save_pretrained wrote"
         )
-    config = Config(path.resolve(), _object(path / "config.json", _CONFIG_BYTES))
+    config = Config(path.resolve(), folder_config(path))
     weights = _weights(path)
     files = tuple(sorted({tensor.path for tensor in weights.values()}))
     layout = read_layout(config)
@@ -136,18 +134,6 @@ def read_folder(path: Path) -> ModelFolder:
         tokenizer if tokenizer.is_file() else None,
         _end_tokens(path, config),
     )
-
-
-def _object(path: Path, most: int) -> dict[str, Any]:
-    """A file that is one JSON object."""
-    try:
-        with path.open("rb") as stream:
-            value = parse(stream.read(most + 1), most, path.name)
-    except ValueError as error:
-        raise ModelFileError(f"{path.parent}: {error}: save the model again with save_pretrained") from error
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{path}: not a JSON object: save the model again with save_pretrained")
-    return value
 
 
 def _weights(folder: Path) -> dict[str, StoredTensor]:
@@ -167,7 +153,7 @@ def _weights(folder: Path) -> dict[str, StoredTensor]:
 
 def _indexed(folder: Path) -> dict[str, StoredTensor]:
     """The weights of several files, where the index says that they are."""
-    index = Config(f"{folder.name}: {_INDEX}", _object(folder / _INDEX, _INDEX_BYTES))
+    index = Config(f"{folder.name}: {_INDEX}", saved_object(folder / _INDEX, _INDEX_BYTES))
     places = index.text_map("weight_map")
     names = sorted(set(places.values()))
     if len(names) > LIMITS.model.weight_files:
@@ -209,7 +195,7 @@ def _end_tokens(folder: Path, config: Config) -> tuple[int, ...]:
     """`eos_token_id` of generation_config.json, or else of config.json: one number or several."""
     generation = folder / "generation_config.json"
     if generation.is_file():
-        fields = Config(f"{folder.name}: {generation.name}", _object(generation, _CONFIG_BYTES))
+        fields = Config(f"{folder.name}: {generation.name}", saved_object(generation, CONFIG_BYTES))
         if fields.has("eos_token_id"):
             return _tokens(fields)
     return _tokens(config) if config.has("eos_token_id") else ()

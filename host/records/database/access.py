@@ -11,6 +11,7 @@ from typing import TypeVar
 import sqlalchemy as sql
 from sqlalchemy.exc import SQLAlchemyError
 
+from host.closing import Closing
 from host.errors import EdgeError
 from host.records.database.engine import BEGIN, engine_of, parsed, write_ahead
 from host.records.database.problems import ServerAway, problem, store_name
@@ -147,3 +148,22 @@ class Database:
             )
         with self._transaction() as connection:
             upgrade(connection, self.name)
+
+
+class PatientTables(Closing):
+    """Tables beside the records, which a command reads and writes while it works.
+
+    Args:
+        records: where the records are.
+        patience_s: how long a server that is away is asked again.
+
+    Raises:
+        EdgeError: the database cannot be opened; every method raises it too where the database refuses.
+    """
+
+    def __init__(self, records: str | Path, patience_s: float | None = None) -> None:
+        self._database = Database(records, patience_s=patience_s)
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self._database.engine.dispose()

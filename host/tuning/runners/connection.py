@@ -103,33 +103,41 @@ class BoardConnection(Protocol):
         """Close the session, and the connection unless the caller keeps it."""
 
 
-class ReconnectingDevice:
-    """A device that is connected when it is needed, and again where it was lost.
+@dataclass(frozen=True, eq=False)
+class BoardAccess:
+    """How a board is connected for measurements.
 
-    Args:
+    Attributes:
         name: the user's name for it.
         profile: that programs are made for.
         connect: connects to it.
         device: connected already; None connects when needed.
         keep: leave the connection open at the end, for the caller, who closes it.
+    """
+
+    name: str
+    profile: DeviceProfile
+    connect: Callable[[], Device]
+    device: Device | None = None
+    keep: bool = False
+
+
+class ReconnectingDevice:
+    """A device that is connected when it is needed, and again where it was lost.
+
+    Args:
+        access: of the board.
 
     Attributes:
         device: the present connection; None where there is none.
     """
 
-    def __init__(
-        self,
-        name: str,
-        profile: DeviceProfile,
-        connect: Callable[[], Device],
-        device: Device | None = None,
-        keep: bool = False,
-    ) -> None:
-        self.name = name
-        self.device = device
-        self._profile = profile
-        self._connect = connect
-        self._keep = keep
+    def __init__(self, access: BoardAccess) -> None:
+        self.name = access.name
+        self.device = access.device
+        self._profile = access.profile
+        self._connect = access.connect
+        self._keep = access.keep
         self._lost = False
 
     def connect(self) -> None:
@@ -172,15 +180,8 @@ class ReconnectingDevice:
 class DeviceConnection(ReconnectingDevice):
     """A device reached by a transport; see `ReconnectingDevice`."""
 
-    def __init__(
-        self,
-        name: str,
-        profile: DeviceProfile,
-        connect: Callable[[], Device],
-        device: Device | None = None,
-        keep: bool = False,
-    ) -> None:
-        super().__init__(name, profile, connect, device, keep)
+    def __init__(self, access: BoardAccess) -> None:
+        super().__init__(access)
         self._open = ExitStack()
         self._runner: KernelRunner | None = None
         self._variants: VariantRunner | None = None

@@ -17,6 +17,7 @@ from host.transport.hosted import HostedBoard
 from host.transport.wire import DisconnectedError
 from host.tuning.runners.connection import (
     Arguments,
+    BoardAccess,
     DeviceConnection,
     ReconnectingDevice,
     ReferenceModel,
@@ -53,7 +54,9 @@ class MeasuringBoard(HostedBoard):
 
     def use(self, number: int, profile: DeviceProfile) -> None:
         """Measure for this profile from now on."""
-        self._connection = DeviceConnection(self.name, profile, _not_here, self._of(number), keep=True)
+        self._connection = DeviceConnection(
+            BoardAccess(self.name, profile, _not_here, self._of(number), keep=True)
+        )
 
     def keep_model(self, key: str, files: Mapping[str, bytes], inputs: Sequence[np.ndarray]) -> None:
         """Keep the model that kernels are measured in, under a name."""
@@ -126,19 +129,12 @@ class HostedConnection(ReconnectingDevice):
     """A `BoardConnection` to a board of another host; see `ReconnectingDevice`.
 
     Args:
+        access: of the board.
         actor: of its `MeasuringBoard`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        profile: DeviceProfile,
-        actor: Actor,
-        connect: Callable[[], Device],
-        device: Device | None = None,
-        keep: bool = False,
-    ) -> None:
-        super().__init__(name, profile, connect, device, keep)
+    def __init__(self, access: BoardAccess, actor: Actor) -> None:
+        super().__init__(access)
         self._actor = actor
         self._used: Device | None = None
         self._kept_models: set[Path] = set()

@@ -7,10 +7,9 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from host.closing import Closing
 from host.execution import Actor, Engine, LocalEngine, open_engine
-from host.model import DeviceProfile
 from host.options.engine import LOCAL
 from host.transport import Device
-from host.tuning.runners.connection import BoardConnection, DeviceConnection
+from host.tuning.runners.connection import BoardAccess, BoardConnection, DeviceConnection
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -44,16 +43,9 @@ class Reach(Closing):
 
         return connect(name, wait_s)
 
-    def connection(
-        self,
-        name: str,
-        profile: DeviceProfile,
-        connect: Callable[[], Device],
-        device: Device | None = None,
-        keep: bool = False,
-    ) -> LeadConnection:
-        """The connection that measures programs on a device; see `DeviceConnection`."""
-        return DeviceConnection(name, profile, connect, device, keep)
+    def connection(self, access: BoardAccess) -> LeadConnection:
+        """The connection that measures programs on a board."""
+        return DeviceConnection(access)
 
     def beside(
         self, device: Device, work: Callable[Concatenate[Device, P], T], *arguments: P.args, **named: P.kwargs
@@ -95,18 +87,11 @@ class HostedReach(Reach):
 
         return connect_hosted(self._actor(name), name, wait_s)
 
-    def connection(
-        self,
-        name: str,
-        profile: DeviceProfile,
-        connect: Callable[[], Device],
-        device: Device | None = None,
-        keep: bool = False,
-    ) -> LeadConnection:
+    def connection(self, access: BoardAccess) -> LeadConnection:
         """See `Reach.connection`; the measurements begin and end on the device's host."""
         from host.tuning.runners.hosted import HostedConnection
 
-        return HostedConnection(name, profile, self._actor(name), connect, device, keep)
+        return HostedConnection(access, self._actor(access.name))
 
     def beside(
         self, device: Device, work: Callable[Concatenate[Device, P], T], *arguments: P.args, **named: P.kwargs

@@ -20,7 +20,7 @@ from host.errors import DeviceError, EdgeError
 from host.transport.agent import OnThisMachine
 from host.transport.device import Device
 from host.transport.wire import Connection, DisconnectedError
-from host.tuning.runners.connection import DeviceConnection
+from host.tuning.runners.connection import BoardAccess, DeviceConnection
 from tests.integration.agent.service import (
     NOBODY,
     OPEN,
@@ -106,7 +106,7 @@ def test_a_host_that_comes_back_has_its_board_again(service, monkeypatch):
     """What a tuning does after a cut: connect, and go on."""
     devices = [Device("board", service.connect(), False, Reached()) for _ in range(2)]
     monkeypatch.setattr(devices[0], "close", lambda: None)  # nothing gets through any more
-    unit = DeviceConnection("board", None, lambda: devices[1], devices[0])
+    unit = DeviceConnection(BoardAccess("board", None, lambda: devices[1], devices[0]))
     devices[0].reserve()
     devices[0].open_session("tvm").close()
     with pytest.raises(DeviceError, match="the device is in use by"):

@@ -17,6 +17,7 @@ from host.model import DeviceProfile
 from host.schedules import scheduled_function
 from host.transport import Device, connect
 from host.transport.hosted import HostedBoard, connect_hosted
+from host.tuning.runners.connection import BoardAccess
 from host.tuning.runners.hosted import HostedConnection, MeasuringBoard
 from host.tuning.tasks import TuningTask
 from tests.integration.small_models import convnet
@@ -85,7 +86,7 @@ def connection(host: Host, device: Device, made: list[Device]) -> HostedConnecti
         made.append(connect_hosted(host, BOARD, 0.0))
         return made[-1]
 
-    return HostedConnection(BOARD, profile, host, again, device, keep=True)
+    return HostedConnection(BoardAccess(BOARD, profile, again, device, keep=True), host)
 
 
 def test_a_hosted_device_is_the_device(device: Device, tmp_path: Path) -> None:

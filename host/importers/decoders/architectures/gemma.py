@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from host.importers.decoders.config import Config
+from host.importers.decoders.config import (
+    MAX_HEAD_SIZE,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    Config,
+)
 from host.importers.decoders.description import DecoderDescription, DecoderWeights, NormKind
 from host.importers.decoders.family import Names, Sizes, description, own_rotary, read_sizes, weights
 from host.importers.decoders.gguf.form import GgufForm
@@ -42,3 +48,18 @@ def as_gemma(config: Config, sizes: Sizes, model: DecoderDescription, activation
         activation="gelu_tanh" if kind == "gelu" and activation == "hidden_act" else kind,
         embedding_scale=sizes.hidden**0.5,
     )
+
+
+def query_scalar(metadata: Config, name: str, largest: int) -> int:
+    """`query_pre_attn_scalar` of a GGUF file, which does not have it: queries are divided by its square root.
+
+    Args:
+        metadata: of the file.
+        name: of the architecture in the file.
+        largest: layers of the model of 27 billion weights, whose scale is not that of its heads.
+    """
+    layers = metadata.whole(f"{name}.block_count", 1, MAX_LAYERS)
+    heads = metadata.whole(f"{name}.attention.head_count", 1, MAX_HEADS)
+    hidden = metadata.whole(f"{name}.embedding_length", 1, MAX_HIDDEN)
+    size = metadata.whole(f"{name}.attention.key_length", 1, MAX_HEAD_SIZE, max(hidden // heads, 1))
+    return hidden // heads if layers == largest else size

@@ -6,12 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from host.importers.decoders.architectures.gemma import as_gemma
+from host.importers.decoders.architectures.gemma import as_gemma, query_scalar
 from host.importers.decoders.config import (
-    MAX_HEAD_SIZE,
-    MAX_HEADS,
-    MAX_HIDDEN,
-    MAX_LAYERS,
     MAX_POSITIONS,
     Config,
 )
@@ -34,15 +30,11 @@ _LARGEST = 46
 
 
 def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
-    layers = metadata.whole("gemma2.block_count", 1, MAX_LAYERS)
-    heads = metadata.whole("gemma2.attention.head_count", 1, MAX_HEADS)
-    hidden = metadata.whole("gemma2.embedding_length", 1, MAX_HIDDEN)
-    size = metadata.whole("gemma2.attention.key_length", 1, MAX_HEAD_SIZE, max(hidden // heads, 1))
     return {
         "sliding_window": metadata.whole("gemma2.attention.sliding_window", 1, MAX_POSITIONS, _WINDOW),
         "attn_logit_softcapping": soft_cap(metadata, "gemma2.attn_logit_softcapping", _ATTENTION_CAP),
         "final_logit_softcapping": soft_cap(metadata, "gemma2.final_logit_softcapping", _LOGIT_CAP),
-        "query_pre_attn_scalar": hidden // heads if layers == _LARGEST else size,
+        "query_pre_attn_scalar": query_scalar(metadata, "gemma2", _LARGEST),
     }
 
 

@@ -7,12 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from device_agent.contract.fields import Fields
-from host.importers.decoders.architectures.gemma import as_gemma
+from host.importers.decoders.architectures.gemma import as_gemma, query_scalar
 from host.importers.decoders.architectures.gemma2 import soft_cap
 from host.importers.decoders.config import (
-    MAX_HEAD_SIZE,
-    MAX_HEADS,
-    MAX_HIDDEN,
     MAX_LAYERS,
     MAX_POSITIONS,
     Config,
@@ -43,18 +40,15 @@ def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
     pattern = metadata.whole("gemma3.attention.sliding_window_pattern", 1, MAX_LAYERS, _PATTERN)
     kinds = ["sliding_attention" if (number + 1) % pattern else "full_attention" for number in range(layers)]
     local = metadata.number("gemma3.rope.freq_base_swa", 1.0, 1e12, _LOCAL_THETA)
-    made: dict[str, Any] = {
+    return {
         "sliding_window": metadata.whole("gemma3.attention.sliding_window", 1, MAX_POSITIONS),
         "layer_types": kinds,
         "rope_parameters": {
             "full_attention": rotation(metadata, GGUF, []),
             "sliding_attention": {"rope_type": "default", "rope_theta": local},
         },
+        "query_pre_attn_scalar": query_scalar(metadata, "gemma3", _LARGEST),
     }
-    heads = metadata.whole("gemma3.attention.head_count", 1, MAX_HEADS)
-    hidden = metadata.whole("gemma3.embedding_length", 1, MAX_HIDDEN)
-    size = metadata.whole("gemma3.attention.key_length", 1, MAX_HEAD_SIZE, max(hidden // heads, 1))
-    return made | {"query_pre_attn_scalar": hidden // heads if layers == _LARGEST else size}
 
 
 GGUF = GgufForm(

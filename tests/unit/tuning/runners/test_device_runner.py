@@ -13,7 +13,7 @@ import pytest
 from host.errors import DeviceBusy, DeviceError, SessionLost
 from host.gensor import Gensor
 from host.model import Measurement
-from host.tuning.runners.connection import DeviceConnection
+from host.tuning.runners.connection import BoardAccess, DeviceConnection
 from host.tuning.runners.device_runner import DeviceRunner
 from host.tuning.runners.reconnect import ReconnectPolicy
 from host.tuning.runners.runner import Outcome, Program
@@ -97,7 +97,7 @@ def connection(device: FakeDevice, others: Sequence[FakeDevice | Exception]) -> 
             raise found
         return found
 
-    return DeviceConnection("desk", profile(), connect, device, keep=True)  # type: ignore[arg-type]
+    return DeviceConnection(BoardAccess("desk", profile(), connect, device, keep=True))  # type: ignore[arg-type]
 
 
 def runner(
