@@ -57,5 +57,6 @@ TABLES: dict[str, Table] = {
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
     "random_models": Table(("fuzz_numbers",), device.fuzzing),
     "process_replay": Table(("process_replay",), device.process_replay),
+    "process_replay_history": Table(("process_replay_history",), device.process_replay),
     "support": Table((), support),
 }
