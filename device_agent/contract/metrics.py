@@ -68,7 +68,7 @@ class MetricsServer(ThreadingHTTPServer):
     """Answers GET /metrics with the figures of that moment, and everything else with an error.
 
     Args:
-        address: to listen on; `LOOPBACK` unless somebody asks for more.
+        address: to listen on; `LOOPBACK` unless more is asked for.
         port: 0 for any.
         collect: gives the figures; an `OSError` or `ValueError` of it is the answer 503 with its text.
 

@@ -97,7 +97,7 @@ def check_trust(bundle: VerifiedBundle, trusted: TrustedKeys, level: str) -> Opt
     Args:
         bundle: verified.
         trusted: keys and revocations of the device.
-        level: "signed": by a trusted key; "unsigned": by anybody or nobody, but for what was revoked.
+        level: "signed": by a trusted key; "unsigned": by any key or none, but for what was revoked.
 
     Returns:
         A line of warning where it is used without a trusted signature, else None.

@@ -8,8 +8,8 @@ import socket
 
 from device_agent.contract.limits import LIMITS
 
-# Open files of an agent: at most so many are asked for; those that it needs whoever connects; and those that
-# a client and its session take.
+# Open files of an agent: at most so many are asked for; those that it needs without any client, and those
+# that a client and its session take.
 _FILES = 4096
 _OWN_FILES = 64
 _FILES_A_CLIENT = 4

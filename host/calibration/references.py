@@ -52,7 +52,7 @@ def measure_references(device: Device, progress: Progress | None = None) -> Refe
 
     Args:
         device: connected; nothing else should run on it.
-        progress: told of the rounds.
+        progress: receives the number of rounds that are done, and of all.
 
     Raises:
         UserError: no board file describes the device, or it is emulated.

@@ -95,14 +95,14 @@ def watch(
         UserError: a device has no board file, or is emulated.
         EdgeError: the records cannot be used.
     """
-    told = progress or Silence()
+    shown = progress or Silence()
     opened = CompileOptions(Path(), records=options.records, wait_s=options.wait_s, engine=options.engine)
     found = []
     with BoardEpochs(records_of(opened)) as epochs, open_reach(options.engine, names) as reach:
         for name in names:
-            told.stage(name)
+            shown.stage(name)
             try:
-                found.append(_watched(name, opened, epochs, options, told, reach))
+                found.append(_watched(name, opened, epochs, options, shown, reach))
             except UserError:
                 raise
             except EdgeError as error:
@@ -115,17 +115,17 @@ def _watched(
     opened: CompileOptions,
     epochs: BoardEpochs,
     options: WatchOptions,
-    told: Progress,
+    progress: Progress,
     reach: Reach,
 ) -> Watched:
     """Watch one board, which is leased meanwhile."""
     with (
-        LeasedBoards(opened, "watch", told.note, reach, take_drifted=True) as boards,
+        LeasedBoards(opened, "watch", progress.note, reach, take_drifted=True) as boards,
         boards.connect(name) as device,
     ):
         # Nobody measures there between two sessions of this watch.
         device.reserve()
-        return _Watch(device, epochs, options, told, reach).run()
+        return _Watch(device, epochs, options, progress, reach).run()
 
 
 def begin_first_epoch(

@@ -151,7 +151,7 @@ def explained_kernels(directory: Path, clock: StageClock) -> tuple[Explanation, 
 
     Args:
         directory: of the bundle. One of unknown origin is for `read_task` to read.
-        clock: counts the stage, and is told of kernels that cannot be explained and are left out.
+        clock: counts the stage, and receives a note for each kernel that cannot be explained and is left out.
 
     Returns:
         Explanations; the first few have their programs, and their walks, which are gone again for it. Empty

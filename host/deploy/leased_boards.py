@@ -27,8 +27,8 @@ _PATIENCE_S = 5.0
 class LeasedBoards(Closing):
     """Connects to boards; a board that is connected once stays leased until the end.
 
-    A connection comes and goes with the board's sessions and reboots; the lease stays, so that nobody who
-    waits is let in between. With records of this machine alone, nothing is leased.
+    A connection comes and goes with the board's sessions and reboots; the lease stays, so that no
+    waiting host gets the board in between. With records of this machine alone, nothing is leased.
 
     A board whose times have drifted (`host.records.epochs`) is taken out, wherever the records are: a command
     that measures kernels is refused, any other gets a warning.

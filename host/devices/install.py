@@ -141,7 +141,7 @@ class Installer:
                 file.write(text)
             files.chmod(script, 0o700)
         if not status.unit["system"]:
-            # Whatever runs now was started by somebody who connected; systemd's could not run beside it.
+            # An agent that runs now was started by a host that connected; systemd's could not run beside it.
             run_agent(self._ssh, status, ["stop", "--home", status.home])
         as_root(self._ssh, f"sh {shlex.quote(script)}", "the system unit cannot be installed from here")
         self._refresh()

@@ -1,6 +1,6 @@
 """Runs jobs in this process or on the hosts of a Ray cluster, by one interface.
 
-Nothing here knows what the work is. Ray is imported by whoever asks for it, and by nobody else.
+The kind of work does not matter here. Ray is imported only by commands that ask for a cluster.
 """
 
 from host.execution.engine import TOKEN_FILE, Actor, Engine, HostLost, JobCrashed, Pending

@@ -1,6 +1,6 @@
 """What boards do: who has them, and what was measured there last, out of the shared records alone.
 
-No board is asked: a board that measures is not disturbed by whoever looks.
+No board is asked: reading this does not disturb a board that measures.
 """
 
 from __future__ import annotations

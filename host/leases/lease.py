@@ -56,7 +56,7 @@ def leased(
 class Lease(Closing):
     """A board that this process has.
 
-    While the database is away, nobody else can take the board, and the work goes on. Once it answers again,
+    While the database is away, no other host can take the board, and the work goes on. Once it answers again,
     the lease is renewed, or another was faster and the board is lost.
 
     Args:

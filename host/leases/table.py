@@ -87,7 +87,7 @@ class BoardStatus:
         left_s: seconds until the lease ends unless it is renewed.
         heartbeat_s: seconds since its owner, or its last one, was heard of.
         health: "free"; "held"; "late", where a heartbeat did not come; "lost", where the holder is gone and
-            whoever comes next takes the board; "drifted", whoever has it, where it is taken out.
+            the next host gets the board; "drifted", held or not, where it is taken out.
         waiting: those who wait, the next one first.
     """
 
@@ -176,14 +176,14 @@ class LeaseTable(PatientTables):
         self._database.patiently(release)
 
     def release_by_force(self, board: str, by: str) -> BoardStatus:
-        """Take a board from whoever has it, and keep who did; returns whose it was.
+        """Take a board from its holder, and keep who did so; returns who held it.
 
         Args:
             board: what every host calls it, or the name that its holder gave it.
             by: user and host.
 
         Raises:
-            UserError: nobody has such a board, or several have this name.
+            UserError: no host has such a board, or several have this name.
         """
 
         def release() -> BoardStatus:

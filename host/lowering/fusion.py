@@ -125,7 +125,7 @@ def _ends_with_epilogue(node: Node, group: Group) -> bool:
     """Whether everything behind `node` in the group takes each of its elements once and makes no others.
 
     A tile of the anchor is followed by what depends on that tile: elements that come from elsewhere
-    (padding, other parts of a concatenation) or from other tiles (slices) would find nobody to make them.
+    (padding, other parts of a concatenation) or from other tiles (slices) would be computed nowhere.
     """
     behind = {node}
     for member in group.nodes:

@@ -1,4 +1,4 @@
-"""The bounds of a record's values, which every measurement of a kernel keeps, whoever wrote the record.
+"""The bounds of a record's values, which every measurement of a kernel keeps, of this host or another.
 
 A time of nothing, or of no number, would sort as the fastest of all.
 """

@@ -32,7 +32,7 @@ from host.records.database import (
 )
 
 _NAME_CHARACTERS, _REASON_CHARACTERS = 200, 400
-# What is read of a database that somebody else filled.
+# The most rows that are read of a database that other hosts fill.
 _MOST_ROWS = 4096
 
 
@@ -216,8 +216,8 @@ def mark_elsewhere(connection: sql.Connection, keys: Collection[str]) -> None:
     if not keys:
         return
     now = _now(connection)
-    nobody = {"board": "", "name": "", "content": "", "began_at": now}
-    insert_new(connection, EPOCHS, [{**nobody, "epoch": key} for key in sorted(keys)], "epoch")
+    unknown = {"board": "", "name": "", "content": "", "began_at": now}
+    insert_new(connection, EPOCHS, [{**unknown, "epoch": key} for key in sorted(keys)], "epoch")
     query = sql.select(EPOCHS.c.epoch).where(EPOCHS.c.epoch.in_(sorted(keys)), EPOCHS.c.board == "")
     foreign = connection.execute(query).scalars().all()
     said = {"reason": "the store that its records are from says so", "found_by": "", "found_at": now}

@@ -123,7 +123,7 @@ class Worker(Closing):
             )
         self._started = False
         self._buffer = b""
-        # Also where nobody closes it, or this process ends by an exception.
+        # Also where it is not closed, or this process ends by an exception.
         self._end = weakref.finalize(self, _end, self._process, self.scratch)
 
     def close(self) -> None:

@@ -133,7 +133,7 @@ class Forwarder:
                 try:
                     client, peer = self._listener.accept()
                 except OSError:
-                    return None  # closed, or nobody came
+                    return None  # closed, or no client connected
                 if _owner(peer[1], self.port) in (None, os.getuid()):
                     return client
                 client.close()

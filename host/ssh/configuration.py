@@ -2,7 +2,7 @@
 
 paramiko reads the files; Include and two of ProxyCommand's tokens, which it does not know, are done here.
 `ssh -G` is not asked: it leaves the tokens of ProxyCommand and IdentityFile as they stand, names keys that
-nobody configured, goes by the account's home and not by HOME, and needs OpenSSH's client. A test asks both.
+are not configured, goes by the account's home and not by HOME, and needs OpenSSH's client. A test asks both.
 """
 
 from __future__ import annotations

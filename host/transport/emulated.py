@@ -179,7 +179,7 @@ def connect_emulated(entry: DeviceEntry) -> Device:
     except EdgeError:
         agent.stop()
         raise
-    # A device that nobody closed is dropped, at the latest when the interpreter ends.
+    # A device that was not closed is dropped, at the latest when the interpreter ends.
     weakref.finalize(connection, agent.stop)
     return enrolled(Device(entry.name, connection, False, agent, board=entry.board))
 

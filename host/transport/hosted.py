@@ -245,7 +245,7 @@ class HostedAgent:
 
     def stop(self) -> None:
         """See `Agent.stop`."""
-        # Its host may be gone, and nobody waits for it.
+        # Its host may be gone, and no call waits for it.
         self._actor.begin("stop", self.number)
 
     def dial(self, port: int) -> Stream:
@@ -258,7 +258,7 @@ class HostedAgent:
     def forward(self, port: int) -> int:
         """No port of this machine leads there.
 
-        TVM waits for answers with the lock of the interpreter: whoever carried them would have to be a
+        TVM waits for answers with the lock of the interpreter: they could only be carried by a
         process of its own that has joined the cluster.
 
         Raises:

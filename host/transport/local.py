@@ -166,6 +166,6 @@ def connect_local(
     except EdgeError:
         agent.stop()
         raise
-    # A device that nobody closed is dropped, at the latest when the interpreter ends.
+    # A device that was not closed is dropped, at the latest when the interpreter ends.
     weakref.finalize(connection, agent.stop)
     return enrolled(Device("local", connection, share_files, agent))

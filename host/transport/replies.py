@@ -45,7 +45,7 @@ def machine_of(fields: Fields, board: str) -> MachineDescription:
     """
     caches = {name: int(size) for name, size in fields.number_map("cache_bytes").items()}
     software = fields.text_map("software")
-    # An agent from before this field is in use by somebody, or would have been replaced.
+    # An agent from before this field has a client, or would have been replaced.
     system = fields.text_map("system") if fields.has("system") else {}
     return MachineDescription(
         machine=fields.text("machine"),

@@ -174,7 +174,7 @@ def connect_ssh(entry: DeviceEntry, ssh: SshConnection | None = None) -> Device:
     except EdgeError:
         ssh.close()
         raise
-    # A device that nobody closed is dropped, at the latest when the interpreter ends.
+    # A device that was not closed is dropped, at the latest when the interpreter ends.
     weakref.finalize(connection, ssh.close)
     device = Device(entry.name, connection, False, agent, board=entry.options.get("board", ""))
     # What every host sees of this board, whatever its users call it.

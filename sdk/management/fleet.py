@@ -27,14 +27,14 @@ def status(records: str) -> tuple[BoardStatus, ...]:
 
 
 def release(records: str, board: str) -> BoardStatus:
-    """Take a board from whoever has it; returns whose it was.
+    """Take a board from its holder; returns who held it.
 
     Args:
         records: URL of the shared records.
         board: its name, or what every host calls it.
 
     Raises:
-        UserError: nobody has it, or the records are of this machine alone.
+        UserError: no host has it, or the records are of this machine alone.
         EdgeError: the database cannot be asked.
     """
     from host.transport.wire import client_name

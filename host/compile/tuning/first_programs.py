@@ -110,7 +110,7 @@ def _by_winner(
 ) -> Plan:
     """The plan with the language model's programs, where it has been winning on this board.
 
-    What counts are the first programs of each proposer, those that nobody has measured yet: see
+    What counts are the first programs of each proposer, those without a measurement yet: see
     `host.tuning.proposers.trials.best_first_proposer`.
     """
     from host.tuning.history import trial_of

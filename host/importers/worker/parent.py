@@ -118,7 +118,7 @@ def start_ahead(
         quantised: whether another file is made of it, and that is read.
 
     Yields:
-        The worker. None where the file is not fit to be read (whoever reads it says why), where another file
+        The worker. None where the file is not fit to be read (the importer says why), where another file
         is, and for a range of lengths, which has a worker of its own.
     """
     ranged = any(not isinstance(size, int) for shape in (shapes or {}).values() for size in shape)

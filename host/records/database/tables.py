@@ -34,7 +34,7 @@ RECORDS = sql.Table(
     # "" where a row of an earlier revision has none.
     sql.Column("rule", sql.String(256), nullable=False, server_default=""),
     sql.Column("measured_in", sql.String(16), nullable=False, server_default=""),
-    # Of the board that measured it; "" where nobody kept that board's reference times.
+    # Of the board that measured it; "" where that board's reference times were not kept.
     sql.Column("epoch", _KEY, nullable=False, server_default=""),
     # All that `best_of` reads: the database answers out of the index alone.
     sql.Index(
@@ -74,7 +74,7 @@ LEASES = sql.Table(
     METADATA,
     sql.Column("board", _NAME, primary_key=True),
     sql.Column("name", _NAME, nullable=False),
-    # "" where nobody has the board.
+    # "" where no host has the board.
     sql.Column("ticket", _KEY, nullable=False),
     sql.Column("owner", _NAME, nullable=False),
     sql.Column("job", _NAME, nullable=False),

@@ -129,7 +129,7 @@ def fuse_parallel(
 ) -> tuple[Any, int]:
     """Fuses leading loops until every thread has several chunks, and runs them in parallel.
 
-    With one thread nothing is done: a parallel region costs a call even when nobody shares it.
+    With one thread nothing is done: a parallel region costs a call even when no other thread shares it.
 
     Returns:
         The parallel loop, and how many of the loops went into it; (None, 0) where nothing is parallel.

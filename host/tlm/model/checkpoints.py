@@ -27,7 +27,7 @@ from host.tlm.model.card import CARD, SCHEMA, Card, read_card, read_weights
 
 CURRENT, BELONGS = "current", "belongs.json"
 SHIPPED = Path(__file__).parents[1] / "weights"
-# Checkpoints that are kept: the one in use, and the one before it, which somebody may be reading.
+# Checkpoints that are kept: the one in use, and the one before it, which another process may be reading.
 _KEPT = 2
 
 

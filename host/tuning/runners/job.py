@@ -11,7 +11,7 @@
 A job is in exactly one state and RUNNING on exactly one board, so none is lost and none is measured twice. If
 a job is taken from a board, a later answer of this board is ignored.
 
-Where a job of several programs fails, nobody knows which program is at fault: its halves take its place, as
+Where a job of several programs fails, the program at fault is unknown: its halves take its place, as
 jobs of their own, until one program is left.
 """
 

@@ -215,7 +215,7 @@ class Worker:
             return False
         if speeds.usable(self.name):
             return self._trials_since_timing >= speeds.every
-        # Where nobody else measures, an odd board is better than none: timed again, it is the group.
+        # Where no other board measures, one that differs is better than none: timed again, it is the group.
         return not self._group.others_measure(self) or self._group.jobs.outcomes >= self._next_timing
 
     def _time_references(self) -> None:

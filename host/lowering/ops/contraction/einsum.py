@@ -1,7 +1,7 @@
 """Einstein sums, read as matrix products, elementwise products, sums and transposes.
 
 Operands are taken from left to right, two at a time. A dimension that both have and that is still needed
-counts the products of a batch; one that both have and nobody needs is summed up by a product.
+counts the products of a batch; one that both have and that is not needed is summed up by a product.
 """
 
 from __future__ import annotations

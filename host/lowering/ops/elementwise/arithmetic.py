@@ -18,7 +18,7 @@ from host.lowering.ops.forms import ElementExpression, elementwise, integer, num
 from host.lowering.spec import OpSpec, Recogniser, Simplification
 from host.lowering.types import numeric_type
 
-# Of larger constants nobody looks at every element.
+# The elements of larger constants are not looked at.
 _FEW = 1 << 16
 
 

@@ -2,7 +2,7 @@
 
 The innermost tile is one vector of `L` sums that takes `G` products each, `C[L] += A[G] . B[L, G]`, A the
 same for all lanes, B packed. `intrinsic` says whether it is the processor's instruction for that or plain
-code, which nobody wants for bfloat16: its elements would be widened one by one.
+code, which is never faster for bfloat16: its elements would be widened one by one.
 """
 
 from __future__ import annotations

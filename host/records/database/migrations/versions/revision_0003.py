@@ -15,7 +15,7 @@ down_revision = "0002"
 
 _NUMBER = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
 _RECORDS = sql.table("records", *map(sql.column, ("id", "content", "rule", "measured_in")))
-# The schema bounds the columns; a row of a stranger may say anything.
+# The schema bounds the columns; a row of another host may have any value.
 _RULE_CHARACTERS, _PLACE_CHARACTERS = 256, 16
 _MODEL = "model"
 
