@@ -58,5 +58,6 @@ TABLES: dict[str, Table] = {
     "random_models": Table(("fuzz_numbers",), device.fuzzing),
     "process_replay": Table(("process_replay",), device.process_replay),
     "process_replay_history": Table(("process_replay_history",), device.process_replay),
+    "process_replay_history_quantised": Table(("process_replay_history_quantised",), device.process_replay),
     "support": Table((), support),
 }
