@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from host.lowering.graph import Node, Value, constant
-from host.lowering.passes.permutations.channels import Channels, inverse_of
+from host.lowering.passes.permutations.channels import Channels, cost, inverse_of
 from host.lowering.passes.permutations.sink_permutations import PermutationWalk
 
 
@@ -45,13 +45,16 @@ def _of_each(walk: PermutationWalk, node: Node, weight: np.ndarray) -> Channels:
 
 
 def _of_groups(walk: PermutationWalk, node: Node, weight: np.ndarray, groups: int) -> Channels:
-    """The channels of each group are as they lie in memory."""
-    channels = walk.channels(node.inputs[0])
-    group_of = np.arange(len(channels.places)) // weight.shape[-2]
-    order, parts = channels.as_they_lie, []
-    order = order[np.argsort(group_of[order], kind="stable")]
-    for own, part in zip(np.split(order, groups), np.split(weight, groups, axis=-1), strict=True):
-        parts.append(np.take(part, own % weight.shape[-2], axis=-2))
+    """The channels of each group are as they lie in memory, or as they are where that is written faster."""
+    channels, size = walk.channels(node.inputs[0]), weight.shape[-2]
+    order = channels.as_they_lie
+    order = order[np.argsort(order // size, kind="stable")]
+    if cost(channels) < cost(channels.taken(order)):
+        order = np.arange(len(order))
+    parts = [
+        np.take(part, own % size, axis=-2)
+        for own, part in zip(np.split(order, groups), np.split(weight, groups, axis=-1), strict=True)
+    ]
     tensor = walk.written(channels.taken(order))
     return walk.emit(node, [tensor, constant(np.concatenate(parts, axis=-1))])
 
