@@ -12,14 +12,15 @@ Runs behind the pass that moves views: what it joins would be apart from its par
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Shape, Value, constant, map_outputs
-from host.lowering.passes.permutations.channels import Channels, inverse_of, reordered, written
+from host.lowering.passes.permutations.channels import Channels, cost, inverse_of, reordered, written
+from host.lowering.passes.permutations.made_orders import Read, made_orders
 from host.lowering.passes.permutations.recognise import LONGEST
 from host.lowering.passes.sink_transposes import sink_transposes
 from host.lowering.rebuild import hand_down, rebuild, remove_dead
@@ -50,20 +51,42 @@ def sink_permutations(graph: Graph) -> Graph:
     """
     if not _has_permutations(graph):
         return graph
-    walk = PermutationWalk(Builder(graph.operators))
-    for node in graph.nodes:
-        walk.visit(node)
-    outputs = map_outputs(graph.outputs, walk.output)
-    made = remove_dead(walk.builder.graph(graph.inputs, outputs, graph.functions))
+    made, walk = _walked(graph, {})
+    orders = {walk.origins[node]: order for node, order in made_orders(walk.reads).items()}
+    if orders:
+        other, second = _walked(graph, orders)
+        if second.cost() < walk.cost():
+            made, walk = other, second
     hand_down(graph, made, walk.replaced())
     return made
 
 
-class PermutationWalk:
-    """Where the channels of each value of the old graph lie in the new one."""
+def _walked(graph: Graph, orders: Mapping[Node, np.ndarray]) -> tuple[Graph, PermutationWalk]:
+    walk = PermutationWalk(Builder(graph.operators), orders)
+    for node in graph.nodes:
+        walk.visit(node)
+    outputs = map_outputs(graph.outputs, walk.output)
+    return remove_dead(walk.builder.graph(graph.inputs, outputs, graph.functions)), walk
 
-    def __init__(self, builder: Builder) -> None:
+
+class PermutationWalk:
+    """Where the channels of each value of the old graph lie in the new one.
+
+    Args:
+        builder: of the new graph.
+        orders: of which channel each column is that a product makes, where it is not its own.
+
+    Attributes:
+        builder, orders: as given.
+        reads: what was written out, see `made_orders`.
+        origins: the old node of each new one.
+    """
+
+    def __init__(self, builder: Builder, orders: Mapping[Node, np.ndarray]) -> None:
         self.builder = builder
+        self.orders = orders
+        self.reads: list[Read] = []
+        self.origins: dict[Node, Node] = {}
         self._found: dict[Value, Channels] = {}
         self._tensors: dict[Value, Value] = {}
         self._written: dict[tuple[tuple[Value, int], ...], Value] = {}
@@ -95,12 +118,20 @@ class PermutationWalk:
             self._written[rows.places] = rows.tensor or written(self.builder, rows)
         return self.view(self._written[rows.places], leading)
 
+    def cost(self) -> float:
+        """What all that was written out takes, see `channels.cost`."""
+        return sum(cost(Channels(places)) * places[0][0].shape[0] for places in self._written)
+
     def plain(self, value: Value) -> Value:
         """The new tensor of an old value in its own order."""
-        if not self.is_moved(value):
-            found = self._found.get(value)
-            return self._tensors.get(value, value) if found is None else self.written(found)
-        return self.written(self._found[value])
+        found = self._found.get(value)
+        return self._tensors.get(value, value) if found is None else self.in_own_order(found)
+
+    def in_own_order(self, channels: Channels) -> Value:
+        """The tensor with these channels in this order, which nothing but columns of weights can change."""
+        if channels.tensor is None:
+            self.reads.append({place: i for i, place in enumerate(channels.places)})
+        return self.written(channels)
 
     def output(self, value: Value) -> Value:
         """The new tensor of an output of the graph."""
@@ -111,13 +142,14 @@ class PermutationWalk:
         """A tensor with the channels of an old value as they lie in memory, and where in it each one is."""
         channels = self.channels(value)
         order = channels.as_they_lie
+        self.reads.append(dict.fromkeys(channels.places, 0))
         return self.written(channels.taken(order)), inverse_of(order)
 
     def in_order(self, value: Value, places: np.ndarray) -> Value:
         """A tensor with the channels of an old value, channel i of them at places[i]."""
         if value.data is not None:
             return constant(np.take(value.data, inverse_of(places), axis=-1))
-        return self.written(self.channels(value).taken(inverse_of(places)))
+        return self.in_own_order(self.channels(value).taken(inverse_of(places)))
 
     def viewed(self, channels: Channels, leading: Shape) -> Channels:
         """The same channels of tensors whose other dimensions are seen as `leading`."""
@@ -146,9 +178,16 @@ class PermutationWalk:
         found = rule(self, node) if rule is not None and _is_bounded(node) else None
         if found is not None:
             self._found[node.output] = found
+            self._know(node, found.sources)
             return
         outputs = self.builder.copy(node, [self.plain(value) for value in node.inputs])
         self._tensors.update(zip(node.outputs, outputs, strict=True))
+        self._know(node, outputs)
+
+    def _know(self, node: Node, outputs: Sequence[Value]) -> None:
+        for output in outputs:
+            if output.producer is not None:
+                self.origins.setdefault(output.producer, node)
 
 
 def _is_bounded(node: Node) -> bool:
@@ -180,7 +219,8 @@ def _elementwise(walk: PermutationWalk, node: Node) -> Channels | None:
     wide = [value for value in node.inputs if not value.is_constant and value.shape[-1:] == (count,)]
     if not any(walk.is_moved(value) for value in wide):
         return None
-    first = max(wide, key=lambda value: (value.size, walk.is_moved(value)))
+    # Of equally large ones that which is in its own order: one has to be written, and the result is in order.
+    first = max(wide, key=lambda value: (value.size, not walk.is_moved(value)))
     found = {value: walk.channels(value) for value in wide}
     if all(one.is_whole and one.moved_like(found[first]) for one in found.values()):
         return _by_source(walk, node, found, found[first])

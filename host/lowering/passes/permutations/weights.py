@@ -10,12 +10,18 @@ from host.lowering.passes.permutations.sink_permutations import PermutationWalk
 
 
 def product(walk: PermutationWalk, node: Node) -> Channels | None:
-    """A dense product, weight [K, N]: rows of the weight in the order of the channels."""
-    weight = node.inputs[1].data
-    if weight is None or not walk.is_moved(node.inputs[0]):
+    """A dense product, weight [K, N]: rows of the weight in the order of the channels.
+
+    Its columns are in the order in which the channels of the result are to be made.
+    """
+    weight, order = node.inputs[1].data, walk.orders.get(node)
+    if weight is None or (order is None and not walk.is_moved(node.inputs[0])):
         return None
     tensor, places = walk.in_any_order(node.inputs[0])
-    return walk.emit(node, [tensor, _taken(weight, inverse_of(places), -2)])
+    weight = np.take(weight, inverse_of(places), axis=-2)
+    if order is None:
+        return walk.emit(node, [tensor, constant(weight)])
+    return walk.emit(node, [tensor, _taken(weight, order, -1)], inverse_of(order))
 
 
 def convolution(walk: PermutationWalk, node: Node) -> Channels | None:
@@ -55,6 +61,7 @@ def _of_groups(walk: PermutationWalk, node: Node, weight: np.ndarray, groups: in
         np.take(part, own % size, axis=-2)
         for own, part in zip(np.split(order, groups), np.split(weight, groups, axis=-1), strict=True)
     ]
+    walk.reads.append({place: i // size for i, place in enumerate(channels.places)})
     tensor = walk.written(channels.taken(order))
     return walk.emit(node, [tensor, constant(np.concatenate(parts, axis=-1))])
 
