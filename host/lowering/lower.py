@@ -16,6 +16,7 @@ from host.lowering.passes.fold_affine import fold_affine
 from host.lowering.passes.pack_weights import pack_weights
 from host.lowering.passes.padding.drop_taps import drop_taps
 from host.lowering.passes.padding.split_by_region import split_by_region
+from host.lowering.passes.permutations.sink_permutations import only_channels, sink_permutations
 from host.lowering.passes.pointwise_as_dense import pointwise_as_dense
 from host.lowering.passes.recognise import recognise
 from host.lowering.passes.reorder_products import reorder_products
@@ -172,12 +173,12 @@ def optimise(
     # Views out of the way first: what belongs together is then written without them.
     graph = sink_reshapes(simplify(graph))
     graph = recognise(simplify(graph))
-    graph = sink_transposes(graph)
+    graph = only_channels(sink_transposes(graph))
     graph = simplify(graph)
     if not any_length:
         graph = drop_taps(graph)
     graph = sink_reshapes(reorder_products(sink_reshapes(pointwise_as_dense(graph))))
-    graph = split_sliced_dense(graph)
+    graph = split_sliced_dense(sink_permutations(graph))
     graph = simplify(graph)
     graph = fold_affine(graph)
     graph = decompose_transposed(graph)

@@ -9,7 +9,7 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, flatten, map_outputs
 
 # What leaves no work behind where it is gone.
-_MOVES = frozenset({"reshape", "transpose"})
+_MOVES = frozenset({"reshape", "transpose", "permute"})
 # Gets a node and its translated inputs; returns the values that replace its outputs.
 Rule = Callable[[Builder, Node, tuple[Value, ...]], Value | tuple[Value, ...]]
 
@@ -26,15 +26,20 @@ def rebuild(graph: Graph, rule: Rule) -> Graph:
         replaced.update(zip(node.outputs, outputs, strict=True))
     outputs = map_outputs(graph.outputs, lambda value: replaced.get(value, value))
     made = remove_dead(builder.graph(graph.inputs, outputs, graph.functions))
-    _inherit_layers(graph, made, replaced)
+    inherit_layers(graph, made, replaced)
     return made
 
 
-def _inherit_layers(old: Graph, new: Graph, replaced: Mapping[Value, Value]) -> None:
+def inherit_layers(old: Graph, new: Graph, replaced: Mapping[Value, Value]) -> None:
     """Give the layers of nodes that became part of others to these.
 
     What replaces a node has its layers. Where nothing that is left does, it became a part of what its readers
     became. Views and transposes that are gone are a part of nothing.
+
+    Args:
+        old: the graph before a pass.
+        new: the graph that the pass made.
+        replaced: new values by the old ones that they replace.
     """
     alive, readers = set(new.nodes), old.consumers()
     heirs: dict[Node, set[Node]] = {}

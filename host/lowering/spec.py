@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from host.lowering.builder import Builder
     from host.lowering.expressions.stage import Stage
     from host.lowering.graph import Graph, Node, Value
+    from host.lowering.passes.permutations.channels import Channels
+    from host.lowering.passes.permutations.sink_permutations import PermutationWalk
     from host.lowering.passes.sink_reshapes import ReshapeWalk
     from host.lowering.passes.sink_transposes import Ordered, TransposeWalk
     from host.lowering.reader.call import OperatorCall
@@ -41,6 +43,7 @@ Simplification = Callable[["Builder", "Node", "tuple[Value, ...]"], "Value | Non
 Recogniser = Callable[["Builder", "Node"], "Value | None"]
 TransposeRule = Callable[["TransposeWalk", "Node"], "Ordered | None"]
 ReshapeRule = Callable[["ReshapeWalk", "Node"], "Value | None"]
+PermutationRule = Callable[["PermutationWalk", "Node"], "Channels | None"]
 
 
 class Kind(enum.Enum):
@@ -135,6 +138,8 @@ class OpSpec:
         fusion: how it shares functions, where that does not follow from its kind.
         sink_transpose: how a transpose before it becomes one behind it, where that does not follow.
         sink_reshape: the same of a reshape.
+        sink_permutation: where the channels of its output lie, for those of its inputs, where that does not
+            follow.
         output_type: of the elements, where it is not that of the inputs.
         function: in place of `write`, the whole unscheduled function, for what is no tensor expression; the
             operation shares it with no other. Tensors stay in single precision.
@@ -153,6 +158,7 @@ class OpSpec:
     fusion: Fusion | None = None
     sink_transpose: TransposeRule | None = None
     sink_reshape: ReshapeRule | None = None
+    sink_permutation: PermutationRule | None = None
     output_type: str | None = None
     function: FunctionWriter | None = None
     reads_halves: bool = False

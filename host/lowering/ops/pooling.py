@@ -14,6 +14,7 @@ from host.lowering.expressions.windows import padded_input, window
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
 from host.lowering.passes.integers.pool_bytes import pool_bytes
+from host.lowering.passes.permutations.sink_permutations import channel_by_channel
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase, Reader
 from host.lowering.types import numeric_type
@@ -126,6 +127,7 @@ SPECS: tuple[OpSpec, ...] = (
         write=_write,
         passes=(GraphPass(Phase.SIMPLIFIED, lambda graph, hardware: pool_bytes(graph)),),
         fusion=Fusion(anchor=True),
+        sink_permutation=channel_by_channel,
     ),
     OpSpec("adaptive_average", read={f"nn.adaptive_avg_pool{n}d": _adaptive_average for n in (1, 2, 3)}),
 )

@@ -14,6 +14,8 @@ from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import SPATIAL, channels_last, order, plain
+from host.lowering.passes.permutations.channels import Channels
+from host.lowering.passes.permutations.sink_permutations import PermutationWalk, channel_by_channel
 from host.lowering.passes.sink_transposes import Ordered, TransposeWalk, inverse, per_dimension
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
@@ -96,6 +98,10 @@ def _sink_transpose(walk: TransposeWalk, node: Node) -> Ordered | None:
     return None if along[-1] is None and last is not None else per_dimension("along")(walk, node)
 
 
+def _sink_permutation(walk: PermutationWalk, node: Node) -> Channels | None:
+    return None if node.attrs["along"][-1] is not None else channel_by_channel(walk, node)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "resize",
@@ -105,5 +111,6 @@ SPECS: tuple[OpSpec, ...] = (
         # Not computed within what reads it: each element has several neighbours and indices of its own.
         fusion=Fusion(anchor=True),
         sink_transpose=_sink_transpose,
+        sink_permutation=_sink_permutation,
     ),
 )

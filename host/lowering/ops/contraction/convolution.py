@@ -14,6 +14,7 @@ from host.lowering.graph import Node, Value
 from host.lowering.ops.contraction import PADDED
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
 from host.lowering.passes.integers.use_integers import is_quantized_constant
+from host.lowering.passes.permutations.weights import convolution, depthwise
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
 
@@ -151,6 +152,7 @@ SPECS: tuple[OpSpec, ...] = (
         read={f"nn.conv{n}d": _read for n in (1, 2, 3)},
         simplify=_with_padding,
         fusion=Fusion(anchor=True),
+        sink_permutation=convolution,
     ),
     OpSpec(
         "conv_transpose",
@@ -159,5 +161,5 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec("packed_conv", write=_packed, fusion=PADDED),
     OpSpec("grouped_conv", write=_grouped, fusion=PADDED),
-    OpSpec("depthwise_conv", write=_depthwise, fusion=PADDED),
+    OpSpec("depthwise_conv", write=_depthwise, fusion=PADDED, sink_permutation=depthwise),
 )

@@ -11,6 +11,7 @@ from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.windows import finish, product
 from host.lowering.graph import Node, Value, broadcast_shape
 from host.lowering.passes.integers.use_integers import is_quantized_constant
+from host.lowering.passes.permutations.weights import product as reordered
 from host.lowering.passes.sink_reshapes import ReshapeWalk
 from host.lowering.passes.sink_transposes import keep_last_dimensions
 from host.lowering.reader.call import OperatorCall
@@ -81,6 +82,7 @@ SPECS: tuple[OpSpec, ...] = (
         fusion=Fusion(anchor=True),
         sink_transpose=keep_last_dimensions,
         sink_reshape=_matrix,
+        sink_permutation=reordered,
     ),
     OpSpec("packed_dense", write=_packed_dense, fusion=Fusion(anchor=True)),
     OpSpec("matmul", read={"matmul": _read}, write=_matmul, fusion=Fusion(anchor=True)),

@@ -16,6 +16,8 @@ from host.lowering.ops.contraction.convolution import finish_groups, taps_of
 from host.lowering.passes.integers.arrange_dots import arrange_dots
 from host.lowering.passes.integers.fold_scales import fold_scales
 from host.lowering.passes.integers.use_integers import use_integers
+from host.lowering.passes.permutations.weights import convolution
+from host.lowering.passes.permutations.weights import product as reordered
 from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase
 
 
@@ -86,8 +88,9 @@ SPECS: tuple[OpSpec, ...] = (
         "integer_dense",
         passes=(GraphPass(Phase.READ, use_integers),),
         fusion=Fusion(anchor=True),
+        sink_permutation=reordered,
     ),
-    OpSpec("integer_conv", fusion=Fusion(anchor=True)),
+    OpSpec("integer_conv", fusion=Fusion(anchor=True), sink_permutation=convolution),
     OpSpec(
         "dot_dense",
         write=_dot_dense,
@@ -98,6 +101,6 @@ SPECS: tuple[OpSpec, ...] = (
         fusion=Fusion(anchor=True),
     ),
     OpSpec("dot_conv", write=_dot_conv, fusion=PADDED),
-    OpSpec("integer_grouped_conv", fusion=Fusion(anchor=True)),
+    OpSpec("integer_grouped_conv", fusion=Fusion(anchor=True), sink_permutation=convolution),
     OpSpec("dot_grouped_conv", write=_dot_grouped_conv, fusion=PADDED),
 )

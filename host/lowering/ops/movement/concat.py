@@ -8,6 +8,8 @@ from tvm import tirx
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Value, normalise_axis
+from host.lowering.passes.permutations.channels import Channels
+from host.lowering.passes.permutations.sink_permutations import PermutationWalk
 from host.lowering.passes.sink_transposes import Ordered, TransposeWalk, common_order
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
@@ -63,6 +65,17 @@ def _sink_transpose(walk: TransposeWalk, node: Node) -> Ordered | None:
     return walk.emit(node, inputs, order, axis=order[node.attrs["axis"]])
 
 
+def _sink_permutation(walk: PermutationWalk, node: Node) -> Channels | None:
+    """Joined channels are joined places; along other dimensions, what has its channels in one order."""
+    if node.attrs["axis"] == len(node.output.shape) - 1:
+        return Channels(tuple(place for value in node.inputs for place in walk.channels(value).places))
+    if not any(walk.is_moved(value) for value in node.inputs):
+        return None
+    tensor, places = walk.in_any_order(node.inputs[0])
+    others = [walk.in_order(value, places) for value in node.inputs[1:]]
+    return walk.emit(node, [tensor, *others], places)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "concat",
@@ -71,5 +84,6 @@ SPECS: tuple[OpSpec, ...] = (
         fold=lambda inputs, attrs, shape, dtype: np.concatenate(inputs, axis=attrs["axis"]),
         fusion=Fusion(computes=lambda reader, node: True),
         sink_transpose=_sink_transpose,
+        sink_permutation=_sink_permutation,
     ),
 )

@@ -11,6 +11,8 @@ from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Shape, Value
 from host.lowering.ops.movement.pad_repeated import repeated
+from host.lowering.passes.permutations.channels import Channels
+from host.lowering.passes.permutations.sink_permutations import PermutationWalk, channel_by_channel
 from host.lowering.passes.sink_transposes import per_dimension
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
@@ -51,6 +53,11 @@ def _fold(inputs: Any, attrs: Any, shape: Shape, dtype: str) -> np.ndarray:
     return np.pad(inputs[0], widths, constant_values=attrs["value"])
 
 
+def _sink_permutation(walk: PermutationWalk, node: Node) -> Channels | None:
+    widens = node.attrs["before"][-1] or node.attrs["after"][-1]
+    return None if widens else channel_by_channel(walk, node)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "pad",
@@ -59,5 +66,6 @@ SPECS: tuple[OpSpec, ...] = (
         fold=_fold,
         fusion=Fusion(inlined=True, computes=lambda reader, node: True),
         sink_transpose=per_dimension("before", "after"),
+        sink_permutation=_sink_permutation,
     ),
 )

@@ -10,6 +10,8 @@ from typing import Any
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Value, reshape_groups
+from host.lowering.passes.permutations.channels import Channels
+from host.lowering.passes.permutations.sink_permutations import PermutationWalk
 from host.lowering.passes.sink_transposes import Ordered, TransposeWalk, inverse
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec
@@ -80,6 +82,14 @@ def _only_units(tensor: Value, first: int, second: int) -> bool:
     return second > first and all(tensor.shape[axis] == 1 for axis in range(first + 1, second))
 
 
+def _sink_permutation(walk: PermutationWalk, node: Node) -> Channels | None:
+    """A view of other dimensions than the channels is one of each tensor that has some of these."""
+    value, shape = node.inputs[0], node.output.shape
+    if not walk.is_moved(value) or value.shape[-1:] != shape[-1:]:
+        return None
+    return walk.viewed(walk.channels(value), shape[:-1])
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "reshape",
@@ -95,5 +105,6 @@ SPECS: tuple[OpSpec, ...] = (
         sink_transpose=_sink_transpose,
         # What it shows is what it becomes.
         sink_reshape=lambda walk, node: walk.tensor(node.inputs[0]),
+        sink_permutation=_sink_permutation,
     ),
 )

@@ -9,6 +9,8 @@ import numpy as np
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Shape, Value, normalise_axis
+from host.lowering.passes.permutations.channels import Channels
+from host.lowering.passes.permutations.sink_permutations import PermutationWalk, channel_by_channel
 from host.lowering.passes.sink_reshapes import ReshapeWalk, same_tail
 from host.lowering.passes.sink_transposes import per_dimension
 from host.lowering.reader.call import OperatorCall
@@ -94,6 +96,19 @@ def _sink_reshape(walk: ReshapeWalk, node: Node) -> Value | None:
     return walk.builder.slice(tensor, begin, (*tensor.shape[:-1], node.output.shape[-1]), strides)
 
 
+def _sink_permutation(walk: PermutationWalk, node: Node) -> Channels | None:
+    """A slice of the channels is one of the places; other dimensions are sliced in any order of channels."""
+    value, rank = node.inputs[0], len(node.output.shape)
+    if rank == 0:
+        return None
+    begin, strides = node.attrs["begin"], node.attrs["strides"]
+    if node.output.shape[:-1] == value.shape[:-1] and all(stride > 0 for stride in strides[:-1]):
+        count = node.output.shape[-1]
+        return walk.channels(value).taken([begin[-1] + strides[-1] * i for i in range(count)])
+    whole = node.output.shape[-1] == value.shape[-1] and strides[-1] == 1
+    return channel_by_channel(walk, node) if whole else None
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "slice",
@@ -103,5 +118,6 @@ SPECS: tuple[OpSpec, ...] = (
         fusion=Fusion(inlined=True, computes=lambda reader, node: True),
         sink_transpose=per_dimension("begin", "strides"),
         sink_reshape=_sink_reshape,
+        sink_permutation=_sink_permutation,
     ),
 )

@@ -1,0 +1,1 @@
+"""Channels in another order: how shuffles are found, and how they are carried into constant weights."""
