@@ -133,7 +133,7 @@ static void copy_later(uint32_t to, uint64_t from, int bytes, int given) {
   char* pointer = shared_pointer(to);
   memset(pointer, 0xff, bytes);
   own.copies[own.count++] = {pointer, (const char*)from, bytes, given};
-  touch(pointer, bytes, COPY);
+  touch(pointer, bytes, COPIES);
 }
 static void commit_copies() {
   Copies& own = copies_of[current_thread];

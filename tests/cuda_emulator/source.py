@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ _SHARED = re.compile(
     r"(?:extern )?__shared__ (?:alignas\(\d+\)|__align__\(\d+\))?"
     r"(?P<kind>[^;\[=]*?)\s(?P<name>\w+)\[(?P<size>[^\]]*)\];"
 )
+_LOOP = re.compile(r"\bfor \((?:[^(){}]|\([^(){}]*\))*\) \{")
 # Headers that the source names and that threads.h stands for.
 _EMPTY = ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits")
 # What a block of any GPU here can have.
@@ -74,7 +76,7 @@ def with_shared_memory(source: str) -> str:
         names.append(found["name"])
         return f"static Shared<{found['kind'].strip()}, {found['size'] or _LARGEST_SHARED}> {found['name']};"
 
-    source = _SHARED.sub(declared, source)
+    source = _LOOP.sub(r"\g<0> next_turn();", _SHARED.sub(declared, source))
     for name in names:
         # An address of an element is not an access.
         for opening in (f"&({name}[", f"&{name}["):
@@ -83,7 +85,12 @@ def with_shared_memory(source: str) -> str:
                 end = closing(source, inside - 1)
                 rest = source[end + 1 + opening.startswith("&(") :]
                 source = f"{source[:start]}({name} + ({source[inside:end]})){rest}"
-    return source
+    if not names:
+        return source
+    # What follows a declaration are accesses; 0 is the place of copies.
+    numbers = itertools.count(1)
+    used = re.compile(rf"\b({'|'.join(names)})\b(?!;)")
+    return used.sub(lambda found: f"{found[0]}({next(numbers)})", source)
 
 
 def compiled(text: str, architecture: str | None = None) -> bytes:
