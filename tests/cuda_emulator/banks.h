@@ -4,7 +4,8 @@
 // of one bank at once are served one after the other. Accesses of 8 bytes are served by half warps, of 16 bytes by
 // quarters. Accesses of the threads of a warp are one instruction where they are written at one place of the
 // source, which numbers them, in the same turn of all loops around it; so threads that a condition leaves out do
-// not shift the others. Copies (cp.async) are numbered as they come.
+// not shift the others. Places of copies (cp.async) are calls of functions that consist of one; others are numbered
+// as they come.
 
 // Executed by all warps of all blocks since the library was loaded: further passes that loads and stores took
 // because threads met in a bank, and the same of copies (cp.async); accesses that were too many to look at.
@@ -20,7 +21,7 @@ static inline uint32_t shared_address(const void* pointer) {
 static inline char* shared_pointer(uint32_t address) { return shared_origin + (int32_t)address; }
 static inline size_t __cvta_generic_to_shared(const void* pointer) { return shared_address(pointer); }
 
-enum { MOST_TOUCHED = 1 << 14, MOST_PLACES = 1 << 14, COPIES = 0 };
+enum { MOST_TOUCHED = 1 << 14, MOST_PLACES = 1 << 14 };
 // `turn`: of the loops around it; `next`: what its thread touched at the same place afterwards.
 struct Touched { uint32_t address, turn; uint16_t bytes, next; };
 struct Lane {
@@ -31,21 +32,22 @@ struct Lane {
 };
 static Lane lanes[LANES];
 static int used_places[MOST_PLACES], used_count;
-static bool is_used[MOST_PLACES];
+static bool is_used[MOST_PLACES], is_copy[MOST_PLACES];
 // Turns of loops that each thread of a block has begun.
 static uint32_t turns_of[MOST_THREADS];
 static inline void next_turn() { ++turns_of[current_thread]; }
-static void touch(const void* pointer, int bytes, int place) {
+static void touch(const void* pointer, int bytes, int place, bool copy = false) {
   Lane& own = lanes[current_thread % LANES];
   if (own.count == MOST_TOUCHED || place >= MOST_PLACES) { ++emulated_not_counted; return; }
   const uint16_t n = own.count++;
-  const uint32_t turn = place == COPIES ? own.copies++ : turns_of[current_thread];
+  const uint32_t turn = place ? turns_of[current_thread] : own.copies++;
   own.touched[n] = {shared_address(pointer), turn, (uint16_t)bytes, 0};
   if (own.left[place]++) own.touched[own.last[place]].next = n;
   else own.first[place] = n;
   own.last[place] = n;
   if (!is_used[place]) used_places[used_count++] = place;
   is_used[place] = true;
+  is_copy[place] = copy;
 }
 // Passes that lanes take for one instruction: the most words of one bank.
 static int passes_of(const Touched* const* together, int first, int end) {
@@ -85,8 +87,8 @@ static bool count_instruction(int place) {
   const int at_once = bytes > 8 ? 8 : bytes > 4 ? 16 : 32;
   int conflicts = 0;
   for (int start = 0; start < LANES; start += at_once) conflicts += passes_of(together, start, start + at_once) - 1;
-  (place == COPIES ? emulated_copy_conflicts : emulated_access_conflicts) += conflicts;
-  emulated_accesses += place != COPIES;
+  (is_copy[place] ? emulated_copy_conflicts : emulated_access_conflicts) += conflicts;
+  emulated_accesses += !is_copy[place];
   return true;
 }
 // Looks at what the lanes of a warp have touched since the last time.

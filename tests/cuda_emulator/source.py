@@ -17,6 +17,8 @@ _SHARED = re.compile(
     r"(?P<kind>[^;\[=]*?)\s(?P<name>\w+)\[(?P<size>[^\]]*)\];"
 )
 _LOOP = re.compile(r"\bfor \((?:[^(){}]|\([^(){}]*\))*\) \{")
+# A function of one copy that arrives late.
+_COPYING = re.compile(r"void (\w+)\([^(){}]*\) \{[^{}]*cp\.async\.c[ag]\.")
 # Headers that the source names and that threads.h stands for.
 _EMPTY = ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits")
 # What a block of any GPU here can have.
@@ -85,10 +87,15 @@ def with_shared_memory(source: str) -> str:
                 end = closing(source, inside - 1)
                 rest = source[end + 1 + opening.startswith("&(") :]
                 source = f"{source[:start]}({name} + ({source[inside:end]})){rest}"
+    numbers = itertools.count(1)
+    for function in set(_COPYING.findall(source)):
+        called = re.compile(rf"(?<=[;{{}}\n])(\s*){function}\(")
+        source = called.sub(
+            lambda found: f"{found[1]}copy_place = {next(numbers)}, {found[0].lstrip()}", source
+        )
     if not names:
         return source
-    # What follows a declaration are accesses; 0 is the place of copies.
-    numbers = itertools.count(1)
+    # What follows a declaration are accesses.
     used = re.compile(rf"\b({'|'.join(names)})\b(?!;)")
     return used.sub(lambda found: f"{found[0]}({next(numbers)})", source)
 

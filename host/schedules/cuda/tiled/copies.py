@@ -42,8 +42,8 @@ def turn_of(access: Access) -> int:
 def layout(anchor: Stage, roles: CudaRoles, access: Access, values: Decisions) -> tuple[int, ...] | None:
     """Elements between neighbours along each dimension of the copy of an operand, with the least room.
 
-    Neither the loads of a warp nor the stores of a copy meet in a bank. None where there is no such layout, or
-    where it is not known what TVM copies.
+    Neither the loads of a warp nor the stores of a copy meet in a bank. None where there is no such layout,
+    or where it is not known what TVM copies.
 
     Args:
         anchor: the stage.

@@ -3,9 +3,9 @@
 A block of `tx` x `ty` x `tz` threads computes a tile; each thread holds `cols` x `rows` x `rows2` sums in
 registers, once for each of its `vx` x `vy` virtual threads, which lie interleaved so that neighbouring
 threads read neighbouring banks. With `stage`, the block copies `depth` steps of both operands into shared
-memory at once, with `halo` what all of a convolution's window reads; `steps` of them are written out. Copies
-have room behind rows and planes so that no threads meet in a bank; where that does not help, the decisions are
-illegal.
+memory at once, with `halo` what all of a convolution's window reads; `steps` of them are written out.
+Copies have room behind rows and planes so that no threads meet in a bank; where that does not help, the
+decisions are illegal.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ class CudaTiled(Rule):
         roles = cuda_roles(anchor)
         if roles is None or not all(access.shape for access in anchor.reads):
             return False
-        # Along the columns neighbouring threads read neighbours, or all the same element.
-        return all(not a.data_dependent and a.strides[roles.column] in (0, 1) for a in anchor.reads)
+        # Along the columns neighbouring threads read neighbours, or all the same element, or bytes for tensor
+        # cores of which a few of each column lie together.
+        near = [(0, 1) if a.element_bytes > 1 else (0, 1, 4, 8, 16) for a in anchor.reads]
+        found = zip(anchor.reads, near, strict=True)
+        return all(not a.data_dependent and a.strides[roles.column] in steps for a, steps in found)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Threads, sums of each thread, interleave, staging and unrolling."""
@@ -104,7 +107,7 @@ class CudaTiled(Rule):
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Threads, registers and shared memory are within the GPU's, tiles fit their axes, banks do not meet."""
+        """Threads, registers and shared memory are within the GPU's; tiles fit; no threads meet in a bank."""
         anchor, gpu = workload.anchor_stage, gpu_of(hardware)
         roles, block = _roles(anchor), block_of(values)
         if not 1 <= block.threads <= gpu.threads_per_block or values["tz"] > _MOST_THREADS_Z:

@@ -53,10 +53,11 @@ def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["dense", "convolution", "convolution stride 2, 5 channels", "depthwise", "grouped by 12", "batched"]
+    "name",
+    ["dense", "convolution", "convolution stride 2, 5 channels", "depthwise", "grouped by 12", "batched"],
 )
 def test_copies_in_shared_memory_do_not_meet_in_banks(name: str, tmp_path: Path) -> None:
-    """Neither loads of vectors nor stores of copies, whatever the tile: also where rows and planes need room."""
+    """Neither loads of vectors nor stores of copies, also where rows and planes need room."""
     case, space = CASES[name], _space(name)
     generator, output = random.Random(7), np.zeros_like(CASES[name].output)
     staged = (values for _ in itertools.count() if (values := space.sample(generator, 50_000))["stage"])
