@@ -55,6 +55,7 @@ class GpuModel:
         shared_banks: banks of four bytes of the shared memory.
         matrix_fp16_per_cycle: fp16 multiply-adds with fp32 sums of one SM per cycle by mma.sync m16n8k16, 0
             where the GPU has no such instruction.
+        matrix_int8_per_cycle: the same of bytes with int32 sums, by mma.sync m16n8k32.
         levels: "shared" (one SM), then "L2" and "DRAM" (whole GPU), innermost first.
         transaction_bytes: unit of a transfer between L2 and an SM.
         launch_s: cost of starting one kernel.
@@ -82,6 +83,7 @@ class GpuModel:
     shared_per_block: int = 48 << 10
     shared_banks: int = 32
     matrix_fp16_per_cycle: int = 0
+    matrix_int8_per_cycle: int = 0
     transaction_bytes: int = 32
 
     @property

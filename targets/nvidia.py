@@ -27,19 +27,20 @@ class _Generation:
     blocks: int
     shared_bytes: int
     matrix_fp16_per_cycle: int
+    matrix_int8_per_cycle: int
 
 
 # mma.sync m16n8k16 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction") is for sm_80 and
 # later: Volta's tensor cores take other shapes. Ampere: the technical brief "NVIDIA Jetson AGX Orin Series"
 # has 170 sparse INT8 TOPS for 16 SMs at 1.3 GHz, which are 2048 dense multiply-adds a cycle and SM, and half
 # as many in fp16; that sums in fp32 are as fast is an estimate. Hopper: 2048 by wgmma (white paper), of which
-# mma.sync reaches about 0.63 (arXiv 2402.13499). Blackwell: an estimate.
-_VOLTA = _Generation("sm_72", 64, 128, 2048, 32, 96 << 10, 0)
-_AMPERE = _Generation("sm_87", 128, 128, 1536, 16, 164 << 10, 1024)
-_HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10, 1280)
+# mma.sync reaches about 0.63 (arXiv 2402.13499). Blackwell: an estimate. Bytes (m16n8k32) at twice the rate.
+_VOLTA = _Generation("sm_72", 64, 128, 2048, 32, 96 << 10, 0, 0)
+_AMPERE = _Generation("sm_87", 128, 128, 1536, 16, 164 << 10, 1024, 2048)
+_HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10, 1280, 2560)
 
 # Compute capability 11.0: the same tables of the CUDA C++ Programming Guide 13.0.
-_BLACKWELL = _Generation("sm_110", 128, 128, 1536, 24, 228 << 10, 1024)
+_BLACKWELL = _Generation("sm_110", 128, 128, 1536, 24, 228 << 10, 1024, 2048)
 
 # Launch of an empty kernel from the CPU: a few microseconds on a server, longer on the small cores.
 _LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 3e-6, "sm_110": 5e-6}
@@ -68,6 +69,7 @@ def _gpu(
         fp32_per_cycle=generation.fp32_per_cycle,
         fp16_per_cycle=generation.fp16_per_cycle,
         matrix_fp16_per_cycle=generation.matrix_fp16_per_cycle,
+        matrix_int8_per_cycle=generation.matrix_int8_per_cycle,
         threads_per_multiprocessor=generation.threads,
         blocks_per_multiprocessor=generation.blocks,
         shared_per_multiprocessor=generation.shared_bytes,

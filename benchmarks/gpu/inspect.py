@@ -40,8 +40,6 @@ from tests.models.export import export
 from tests.models.zoo import ZOO
 
 SCHEMA = "edgetlm.gpu_inspect/1"
-# Multiply-adds of one `mma` of a warp: 16 rows, 8 columns, 16 steps of half precision.
-_PRODUCT = 16 * 8 * 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +106,7 @@ def kernel_entry(
         if "__shared__" not in source and "mma.sync" not in source:
             continue
         counters = first_block(function, source, entry, launch, folder)
-        executed += counters.products * _PRODUCT * launch.count
+        executed += counters.multiply_adds * launch.count
         found = counters.load_conflicts + counters.copy_conflicts + counters.access_conflicts
         conflicts += found * launch.count
         accesses += (counters.accesses + counters.matrix_loads) * launch.count

@@ -120,7 +120,8 @@ def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> S
     flops, expensive = _arithmetic(store.value)
     kind, conditional = _kind(block, axes, store), _conditional(store.value)
     fill = _fill(store.value) if kind == "padding" else None
-    return Stage(block.name_hint, tuple(axes), reads, write, kind, flops, expensive, conditional, fill)
+    plain = kind == "contraction" and _adds_elements(store.value)
+    return Stage(block.name_hint, tuple(axes), reads, write, kind, flops, expensive, conditional, fill, plain)
 
 
 def _loads(value: tirx.PrimExpr, written: tirx.Buffer) -> list[tvm.ir.TensorLoad]:
@@ -140,6 +141,12 @@ def _kind(block: tirx.SBlock, axes: list[Axis], store: tirx.BufferStore) -> str:
         product = isinstance(value, tirx.Add) and isinstance(_unwrapped(value.b), tirx.Mul)
         return "contraction" if product else "reduction"
     return "padding" if _is_condition(store.value) else "injective"
+
+
+def _adds_elements(value: Any) -> bool:
+    """Whether what a contraction adds is a product of two elements, perhaps converted."""
+    factors = _unwrapped(value.b)
+    return all(isinstance(_unwrapped(factor), tvm.ir.TensorLoad) for factor in (factors.a, factors.b))
 
 
 def _is_condition(value: object) -> bool:

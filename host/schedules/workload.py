@@ -170,6 +170,7 @@ class Stage:
         expensive: whether it evaluates a transcendental function.
         conditional: whether what it computes depends on the position.
         fill: of kind "padding", what it writes where it reads nothing; None where that is not one number.
+        plain: of kind "contraction", whether it adds up products of two elements, converted at most.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Stage:
     expensive: bool
     conditional: bool = False
     fill: float | None = None
+    plain: bool = False
 
     @cached_property
     def spatial(self) -> tuple[int, ...]:

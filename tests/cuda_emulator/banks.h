@@ -2,7 +2,10 @@
 //
 // There are 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory"). Threads that touch different words
 // of one bank at once are served one after the other. Accesses of 8 bytes are served by half warps, of 16 bytes by
-// quarters. The n-th accesses of the threads of a warp between two stops count as one instruction.
+// quarters. Accesses of the threads of a warp are one instruction where they are written at one place of the
+// source, which numbers them, in the same turn of all loops around it; so threads that a condition leaves out do
+// not shift the others. Places of copies (cp.async) are calls of functions that consist of one; others are numbered
+// as they come.
 
 // Executed by all warps of all blocks since the library was loaded: further passes that loads and stores took
 // because threads met in a bank, and the same of copies (cp.async); accesses that were too many to look at.
@@ -18,22 +21,41 @@ static inline uint32_t shared_address(const void* pointer) {
 static inline char* shared_pointer(uint32_t address) { return shared_origin + (int32_t)address; }
 static inline size_t __cvta_generic_to_shared(const void* pointer) { return shared_address(pointer); }
 
-enum { ACCESS, COPY, MOST_TOUCHED = 1 << 14 };
-struct Touched { uint32_t address; uint16_t bytes, kind; };
-static Touched touched[LANES][MOST_TOUCHED];
-static int touched_count[LANES];
-static inline void touch(const void* pointer, int bytes, int kind) {
-  const int lane = current_thread % LANES;
-  if (touched_count[lane] == MOST_TOUCHED) { ++emulated_not_counted; return; }
-  touched[lane][touched_count[lane]++] = {shared_address(pointer), (uint16_t)bytes, (uint16_t)kind};
+enum { MOST_TOUCHED = 1 << 14, MOST_PLACES = 1 << 14 };
+// `turn`: of the loops around it; `next`: what its thread touched at the same place afterwards.
+struct Touched { uint32_t address, turn; uint16_t bytes, next; };
+struct Lane {
+  Touched touched[MOST_TOUCHED];
+  // Entries of each place: how many are not counted yet, the first of these, and the last one.
+  uint16_t left[MOST_PLACES], first[MOST_PLACES], last[MOST_PLACES];
+  int count, copies;
+};
+static Lane lanes[LANES];
+static int used_places[MOST_PLACES], used_count;
+static bool is_used[MOST_PLACES], is_copy[MOST_PLACES];
+// Turns of loops that each thread of a block has begun.
+static uint32_t turns_of[MOST_THREADS];
+static inline void next_turn() { ++turns_of[current_thread]; }
+static void touch(const void* pointer, int bytes, int place, bool copy = false) {
+  Lane& own = lanes[current_thread % LANES];
+  if (own.count == MOST_TOUCHED || place >= MOST_PLACES) { ++emulated_not_counted; return; }
+  const uint16_t n = own.count++;
+  const uint32_t turn = place ? turns_of[current_thread] : own.copies++;
+  own.touched[n] = {shared_address(pointer), turn, (uint16_t)bytes, 0};
+  if (own.left[place]++) own.touched[own.last[place]].next = n;
+  else own.first[place] = n;
+  own.last[place] = n;
+  if (!is_used[place]) used_places[used_count++] = place;
+  is_used[place] = true;
+  is_copy[place] = copy;
 }
-// Passes that lanes take for their n-th access: the most words of one bank.
-static int passes_of(int n, int first, int end) {
+// Passes that lanes take for one instruction: the most words of one bank.
+static int passes_of(const Touched* const* together, int first, int end) {
   uint32_t words[32][32];
   int in_bank[32] = {0}, most = 1;
   for (int lane = first; lane < end; ++lane) {
-    if (touched_count[lane] <= n) continue;
-    const Touched& own = touched[lane][n];
+    if (!together[lane]) continue;
+    const Touched& own = *together[lane];
     for (uint32_t word = own.address / 4; word <= (own.address + own.bytes - 1) / 4; ++word) {
       const int bank = word % 32;
       bool known = false;
@@ -44,32 +66,51 @@ static int passes_of(int n, int first, int end) {
   }
   return most;
 }
+// Counts the earliest instruction of a place that is left; false if there is none.
+static bool count_instruction(int place) {
+  const Touched* together[LANES] = {nullptr};
+  uint32_t turn = UINT32_MAX;
+  for (int n = 0; n < LANES; ++n) {
+    if (!lanes[n].left[place]) continue;
+    together[n] = &lanes[n].touched[lanes[n].first[place]];
+    turn = together[n]->turn < turn ? together[n]->turn : turn;
+  }
+  int bytes = 0;
+  for (int n = 0; n < LANES; ++n) {
+    if (!together[n]) continue;
+    if (together[n]->turn != turn) { together[n] = nullptr; continue; }
+    bytes = together[n]->bytes;
+    --lanes[n].left[place];
+    lanes[n].first[place] = together[n]->next;
+  }
+  if (!bytes) return false;
+  const int at_once = bytes > 8 ? 8 : bytes > 4 ? 16 : 32;
+  int conflicts = 0;
+  for (int start = 0; start < LANES; start += at_once) conflicts += passes_of(together, start, start + at_once) - 1;
+  (is_copy[place] ? emulated_copy_conflicts : emulated_access_conflicts) += conflicts;
+  emulated_accesses += !is_copy[place];
+  return true;
+}
 // Looks at what the lanes of a warp have touched since the last time.
 static void count_conflicts() {
-  int most = 0;
-  for (int lane = 0; lane < LANES; ++lane) most = touched_count[lane] > most ? touched_count[lane] : most;
-  for (int n = 0; n < most; ++n) {
-    int lane = 0;
-    while (touched_count[lane] <= n) ++lane;
-    const Touched& first = touched[lane][n];
-    const int together = first.bytes > 8 ? 8 : first.bytes > 4 ? 16 : 32;
-    int conflicts = 0;
-    for (int start = 0; start < LANES; start += together) conflicts += passes_of(n, start, start + together) - 1;
-    (first.kind == COPY ? emulated_copy_conflicts : emulated_access_conflicts) += conflicts;
-    emulated_accesses += first.kind == ACCESS;
+  for (int n = 0; n < used_count; ++n) {
+    while (count_instruction(used_places[n])) {}
+    is_used[used_places[n]] = false;
   }
-  for (int lane = 0; lane < LANES; ++lane) touched_count[lane] = 0;
+  used_count = 0;
+  for (Lane& lane : lanes) lane.count = lane.copies = 0;
 }
 
 // What a pointer into shared memory becomes: its accesses are counted, taking an address is not one.
 template <class T> struct SharedPointer {
   T* pointer;
-  T& operator[](long n) const { touch(pointer + n, sizeof(T), ACCESS); return pointer[n]; }
-  T& operator*() const { touch(pointer, sizeof(T), ACCESS); return *pointer; }
-  SharedPointer operator+(long n) const { return {pointer + n}; }
+  int place;
+  T& operator[](long n) const { touch(pointer + n, sizeof(T), place); return pointer[n]; }
+  T& operator*() const { touch(pointer, sizeof(T), place); return *pointer; }
+  SharedPointer operator+(long n) const { return {pointer + n, place}; }
   operator void*() const { return pointer; }
   operator const void*() const { return pointer; }
-  template <class U> explicit operator U*() const { touch(pointer, sizeof(U), ACCESS); return (U*)pointer; }
+  template <class U> explicit operator U*() const { touch(pointer, sizeof(U), place); return (U*)pointer; }
 };
 // Holds NaNs until a block writes to it.
 struct SharedArray { void* memory; size_t bytes; SharedArray* next; };
@@ -82,9 +123,6 @@ template <class T, size_t N> struct Shared {
   alignas(1024) T elements[N];
   SharedArray own;
   Shared() : own{elements, sizeof(elements), shared_arrays} { shared_arrays = &own; forget(own); }
-  T& operator[](long n) { return SharedPointer<T>{elements}[n]; }
-  SharedPointer<T> operator+(long n) { return {elements + n}; }
-  operator void*() { return elements; }
-  operator const void*() { return elements; }
-  template <class U> explicit operator U*() { return (U*)(SharedPointer<T>{elements}); }
+  // As it is written at one place of the source.
+  SharedPointer<T> operator()(int place) { return {elements, place}; }
 };

@@ -53,6 +53,7 @@ static void start_threads() {
     makecontext(&thread.context, enter, 0);
     thread.state = READY;
     copies_of[t].count = copies_of[t].groups = 0;
+    turns_of[t] = 0;
   }
 }
 static int run_block(bool backwards) {

@@ -23,6 +23,7 @@ _LOAD = re.compile(
 _COPY = re.compile(r"cp\.async\.(?P<cache>ca|cg)\.shared(?:::cta)?\.global(?:\.L2::\d+B)?$")
 _STORE = re.compile(r"st\.shared(?:::cta)?(?:\.v(?P<count>[24]))?\.(?:[busf](?P<bits>16|32))$")
 _COMPARISON = re.compile(r"setp\.(?P<relation>eq|ne|lt|le|gt|ge)\.[busf]32$")
+_DOT = re.compile(r"dp4a\.(?P<left>[us])32\.(?P<right>[us])32$")
 _RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # Sizes of operands in registers of 32 bits: of 16 x depth, depth x 8 and 16 x 8 elements over 32 lanes.
 _BITS = {"f32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8}
@@ -140,6 +141,10 @@ class _Translation:
             return "wait_for_all_copies();"
         if found := _STORE.match(opcode):
             return self._store(found, given)
+        if found := _DOT.match(opcode):
+            signs = ", ".join(str(int(found[side] == "s")) for side in ("left", "right"))
+            left, right, before = (f"bits({self._value(name)})" for name in given[1:])
+            return f"put({self._value(given[0])}, dot_of_bytes({signs}, {left}, {right}, {before}));"
         if found := _COMPARISON.match(opcode):
             left, right = (f"(int32_t)bits({self._value(name)})" for name in given[1:])
             return f"{given[0]} = {left} {_RELATIONS[found['relation']]} {right};"

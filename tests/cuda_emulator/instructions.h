@@ -4,10 +4,10 @@
 // A copy by cp.async takes effect as late as PTX allows, when its thread waits for its group; until then its
 // destination holds NaNs. So a wait or a barrier that is missing gives wrong numbers here.
 
-// Executed by all warps of all blocks since the library was loaded: products, loads of 8x8 matrices, and further
+// Executed by all warps of all blocks since the library was loaded: products, their multiply-adds, loads of 8x8 matrices, and further
 // passes that these took because rows shared banks.
 extern "C" {
-long emulated_products, emulated_matrix_loads, emulated_load_conflicts;
+long emulated_products, emulated_multiply_adds, emulated_matrix_loads, emulated_load_conflicts;
 }
 
 static inline uint32_t bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
@@ -22,6 +22,17 @@ template <class T> static inline void put(T& to, uint32_t v) {
 }
 static inline float of_half(uint16_t b) { half v; memcpy(&v, &b, 2); return (float)v; }
 static inline float of_bfloat(uint16_t b) { uint32_t w = (uint32_t)b << 16; float v; memcpy(&v, &w, 4); return v; }
+
+// dp4a: adds the products of four bytes each, with signs or without.
+static uint32_t dot_of_bytes(int left_signed, int right_signed, uint32_t left, uint32_t right, uint32_t before) {
+  int32_t sum = (int32_t)before;
+  for (int part = 0; part < 32; part += 8) {
+    const int32_t a = left_signed ? (int8_t)(left >> part) : (uint8_t)(left >> part);
+    const int32_t b = right_signed ? (int8_t)(right >> part) : (uint8_t)(right >> part);
+    sum += a * b;
+  }
+  return (uint32_t)sum;
+}
 
 enum { F32, F16, BF16, S32, S8, U8 };
 struct Product {
@@ -88,6 +99,7 @@ static void product_of_warp(int first) {
     }
   }
   ++emulated_products;
+  emulated_multiply_adds += 16 * 8 * shape.depth;
 }
 
 struct MatrixLoad {
@@ -125,6 +137,8 @@ struct Copies {
   int count, ends[MOST_GROUPS], groups;
 };
 static Copies copies_of[MOST_THREADS];
+// Of the function that is called next; 0 where copies are written without one.
+static int copy_place;
 // Copies `bytes` of which `given` are read and the rest are zero.
 static void copy_later(uint32_t to, uint64_t from, int bytes, int given) {
   Copies& own = copies_of[current_thread];
@@ -133,7 +147,7 @@ static void copy_later(uint32_t to, uint64_t from, int bytes, int given) {
   char* pointer = shared_pointer(to);
   memset(pointer, 0xff, bytes);
   own.copies[own.count++] = {pointer, (const char*)from, bytes, given};
-  touch(pointer, bytes, COPY);
+  touch(pointer, bytes, copy_place, true);
 }
 static void commit_copies() {
   Copies& own = copies_of[current_thread];

@@ -16,6 +16,7 @@ from tests.cuda_emulator.source import REASONS, compiled, entries, host_source, 
 
 _COUNTERS = (
     "products",
+    "multiply_adds",
     "matrix_loads",
     "load_conflicts",
     "copy_conflicts",
@@ -31,6 +32,7 @@ class Counters:
 
     Attributes:
         products: of a warp's matrices (`mma`).
+        multiply_adds: of these products.
         matrix_loads: of 8x8 matrices from shared memory (`ldmatrix`).
         load_conflicts: further passes that these take because their rows share banks.
         copy_conflicts: the same of copies into shared memory (`cp.async`).
@@ -40,6 +42,7 @@ class Counters:
     """
 
     products: int
+    multiply_adds: int
     matrix_loads: int
     load_conflicts: int
     copy_conflicts: int

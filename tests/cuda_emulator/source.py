@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import tempfile
@@ -15,6 +16,9 @@ _SHARED = re.compile(
     r"(?:extern )?__shared__ (?:alignas\(\d+\)|__align__\(\d+\))?"
     r"(?P<kind>[^;\[=]*?)\s(?P<name>\w+)\[(?P<size>[^\]]*)\];"
 )
+_LOOP = re.compile(r"\bfor \((?:[^(){}]|\([^(){}]*\))*\) \{")
+# A function of one copy that arrives late.
+_COPYING = re.compile(r"void (\w+)\([^(){}]*\) \{[^{}]*cp\.async\.c[ag]\.")
 # Headers that the source names and that threads.h stands for.
 _EMPTY = ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits")
 # What a block of any GPU here can have.
@@ -74,7 +78,7 @@ def with_shared_memory(source: str) -> str:
         names.append(found["name"])
         return f"static Shared<{found['kind'].strip()}, {found['size'] or _LARGEST_SHARED}> {found['name']};"
 
-    source = _SHARED.sub(declared, source)
+    source = _LOOP.sub(r"\g<0> next_turn();", _SHARED.sub(declared, source))
     for name in names:
         # An address of an element is not an access.
         for opening in (f"&({name}[", f"&{name}["):
@@ -83,7 +87,17 @@ def with_shared_memory(source: str) -> str:
                 end = closing(source, inside - 1)
                 rest = source[end + 1 + opening.startswith("&(") :]
                 source = f"{source[:start]}({name} + ({source[inside:end]})){rest}"
-    return source
+    numbers = itertools.count(1)
+    for function in set(_COPYING.findall(source)):
+        called = re.compile(rf"(?<=[;{{}}\n])(\s*){function}\(")
+        source = called.sub(
+            lambda found: f"{found[1]}copy_place = {next(numbers)}, {found[0].lstrip()}", source
+        )
+    if not names:
+        return source
+    # What follows a declaration are accesses.
+    used = re.compile(rf"\b({'|'.join(names)})\b(?!;)")
+    return used.sub(lambda found: f"{found[0]}({next(numbers)})", source)
 
 
 def compiled(text: str, architecture: str | None = None) -> bytes:

@@ -13,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import device_agent
 from host.build.cuda.nvrtc import package_folders
@@ -144,6 +146,44 @@ def test_products_of_halves_run_on_tensor_cores(
     bundle, rules = gpu_bundle(make(tmp_path / "model.onnx"), tmp_path, "fp16")
     assert rules["cuda_mma"] == count
     check_outputs(bundle, tmp_path, machine, 1e-2)
+
+
+@pytest.mark.parametrize("name", ["layers", "convnet"])
+def test_products_of_bytes_run_on_tensor_cores(
+    name: str, tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that ONNX Runtime has quantised, beside ONNX Runtime."""
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    make, count = {"layers": (layers, 3), "convnet": (convnet, 2)}[name]
+    quantised = in_bytes(make(tmp_path / "floats.onnx"), tmp_path / "model.onnx")
+    bundle, rules = gpu_bundle(quantised, tmp_path)
+    assert rules["cuda_mma"] == count
+    # One step of a byte between neighbours: a sum may be rounded the other way.
+    check_outputs(bundle, tmp_path, machine, 2e-2)
+
+
+def in_bytes(model: Path, target: Path) -> Path:
+    """The model with its products in bytes, by ONNX Runtime's own quantiser."""
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in onnx.load(model).graph.input
+    }
+    draw = np.random.default_rng(0)
+    samples = [
+        {name: draw.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+        for _ in range(3)
+    ]
+
+    class Samples(CalibrationDataReader):
+        left = iter(samples)
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.left, None)
+
+    quantize_static(
+        model, target, Samples(), quant_format=QuantFormat.QDQ, per_channel=True, weight_type=QuantType.QInt8
+    )
+    return target
 
 
 def check_outputs(bundle: Path, tmp_path: Path, machine: dict[str, str], tolerance: float) -> None:

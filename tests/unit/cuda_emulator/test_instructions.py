@@ -234,3 +234,27 @@ def test_unknown_instructions_are_errors() -> None:
         translated('void f() { asm volatile("wgmma.fence.sync.aligned;"); }')
     with pytest.raises(AssertionError, match="no register: q"):
         translated('void f() { asm volatile("mov.u32 %0, q;" : "=r"(x)); }')
+
+
+_ACCESSES = r"""
+extern "C" __global__ void accesses(float* __restrict__ from, float* __restrict__ to) {
+  __shared__ alignas(128) float tile[256];
+  const int lane = threadIdx.x;
+  for (int turn = 0; turn < 3; ++turn) {
+    if (turn * 32 + lane < %(first)d || turn == 2) {
+      tile[turn * 64 + lane * %(step)d] = from[lane];
+    }
+  }
+  to[lane] = tile[128 + lane * %(step)d];
+}
+"""
+
+
+@pytest.mark.parametrize(("first", "step", "conflicts"), [(40, 1, 0), (64, 1, 0), (40, 2, 3), (64, 2, 4)])
+def test_conditions_do_not_shift_accesses(first: int, step: int, conflicts: int, tmp_path: Path) -> None:
+    """Lanes that skip a turn of a loop take part in the next one: stores of all turns, then one load."""
+    source, found = np.arange(32, dtype="float32"), np.zeros(32, "float32")
+    text = _ACCESSES % {"first": first, "step": step}
+    counters = run_source(text, [source, found], (1, 1, 1), _THREADS, tmp_path)
+    assert found.tolist() == source.tolist()
+    assert (counters.accesses, counters.access_conflicts) == (4, conflicts)

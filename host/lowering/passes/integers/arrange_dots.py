@@ -4,6 +4,9 @@ Weights are packed [N / L, K / G, L, G], G products going to one lane: what one 
 vector. An instruction of bytes wants activations of one sign. Those of the other are moved by 128:
 sum (x + 128) w = sum x w + 128 sum w, so a constant puts it right. One of 16 bits takes either, widened.
 Without such an instruction the weights are packed like any others, and the bytes are widened to 32 bits.
+
+Tensor cores of GPUs take activations of either sign. Up to 16 weights of one column lie together, which is
+what a thread copies at once; the depth is filled up where not even four divide it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from host.lowering.types import DotProduct, dot_product
 from targets import HardwareModel
 
 _GROUPED = "integer_grouped_conv"
+# Bytes of one column that lie together in weights for tensor cores: as many as divide the depth.
+_MATRIX_GROUPS = (16, 8, 4)
 _PRODUCTS = ("integer_dense", "integer_conv", _GROUPED)
 
 
@@ -28,6 +33,8 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
         graph: with "integer_dense", "integer_conv" and "integer_grouped_conv" nodes.
         hardware: whose vectors and dot product they are packed for.
     """
+    if hardware.gpu is not None and hardware.gpu.matrix_int8_per_cycle:
+        return rebuild(graph, lambda b, node, inputs: _matrices(b, node, inputs, hardware))
     if not hardware.dot_product:
         return rebuild(graph, lambda b, node, inputs: _widened(b, node, inputs, hardware))
     dot = dot_product(hardware.dot_product)
@@ -82,6 +89,17 @@ def _widened(
     op = "grouped_conv" if node.op == _GROUPED else node.op.replace("integer", "packed")
     weight = constant(_in_blocks(node, data, hardware))
     return builder.emit(op, [inputs[0], weight], node.attrs, [(node.output.shape, node.output.dtype)])
+
+
+def _matrices(
+    builder: Builder, node: Node, inputs: tuple[Value, ...], hardware: HardwareModel
+) -> Value | tuple[Value, ...]:
+    """A product of bytes for tensor cores."""
+    data = inputs[1].data if node.op in _PRODUCTS else None
+    if data is None or inputs[0].dtype not in ("int8", "uint8"):
+        return _widened(builder, node, inputs, hardware)
+    group = next((size for size in _MATRIX_GROUPS if data.shape[-2] % size == 0), _MATRIX_GROUPS[-1])
+    return _dots(builder, node, inputs[0], hardware, DotProduct(inputs[0].dtype, group))
 
 
 def _dots(builder: Builder, node: Node, value: Value, hardware: HardwareModel, dot: DotProduct) -> Value:

@@ -1,1 +1,1 @@
-"""Products of halves on tensor cores."""
+"""Products of halves and of bytes on tensor cores."""

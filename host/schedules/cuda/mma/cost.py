@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from host.schedules.cuda.mma.product import CHUNK, STORED, Product
-from host.schedules.cuda.mma.tiles import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, WARP, SharedTile, Tiling
+from host.schedules.cuda.mma.product import CHUNK_BYTES, STORED, Product
+from host.schedules.cuda.mma.tiles import MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
 from host.schedules.cuda.multiprocessor import Occupancy, Work, bandwidth, occupancy, waves
 from targets import GpuModel
 
-# Multiply-adds of one instruction.
-_MMA_WORK = MMA_ROWS * MMA_COLUMNS * MMA_DEPTH
 # Instructions of a warp around a load of matrices, a copy, an element that is copied alone, a tile of the
 # depth, and four results: addresses and conditions among them.
 _LOAD_INSTRUCTIONS, _COPY_INSTRUCTIONS, _ELEMENT_INSTRUCTIONS, _STEP_INSTRUCTIONS = 2.0, 5.0, 4.0, 16.0
@@ -69,12 +67,14 @@ def _tiles(extent: int, tile: int) -> int:
 
 def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
     """The cycles of one thread block, with other blocks beside it and alone."""
-    step = _step(tiling, gpu)
+    step = _step(product, tiling, gpu)
     bound = max(step.arithmetic, step.shared, step.issue)
     busy = bound + _EXPOSED * (step.arithmetic + step.shared + step.issue - bound)
     # Warps of a block that are fewer than the schedulers leave some of those, and their tensor cores, idle.
     per_scheduler = -(-tiling.warps // gpu.partitions) * gpu.partitions / tiling.warps
-    chain = tiling.depth // (MMA_DEPTH * tiling.slices) * _MMA_LATENCY + _LOAD_LATENCY + _BARRIER_CYCLES
+    chain = (
+        tiling.depth // (product.mma_depth * tiling.slices) * _MMA_LATENCY + _LOAD_LATENCY + _BARRIER_CYCLES
+    )
     working = max(busy * per_scheduler, chain)
     latency = gpu.level("DRAM").latency_s * gpu.frequency_hz
     alone = max(working, latency / (tiling.stages - 1))
@@ -85,17 +85,18 @@ def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
     )
 
 
-def _step(tiling: Tiling, gpu: GpuModel) -> _Step:
+def _step(product: Product, tiling: Tiling, gpu: GpuModel) -> _Step:
     """What one tile of the depth costs a multiprocessor."""
-    turns = tiling.depth // MMA_DEPTH * tiling.row_warps * tiling.column_warps
+    turns = tiling.depth // product.mma_depth * tiling.row_warps * tiling.column_warps
     tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
     products = turns * tall * wide
     loads = turns * (tall + wide / 2)
     copying = sum(_copy_instructions(tiling, tile) for tile in (tiling.left, tiling.right))
     issued = products + loads * _LOAD_INSTRUCTIONS + tiling.warps * (copying + _STEP_INSTRUCTIONS)
-    moved = loads * WARP * 2 * CHUNK + tiling.stage_bytes
+    moved = loads * WARP * CHUNK_BYTES + tiling.stage_bytes
+    rate = gpu.matrix_int8_per_cycle if product.bytes else gpu.matrix_fp16_per_cycle
     return _Step(
-        arithmetic=products * _MMA_WORK / gpu.matrix_fp16_per_cycle,
+        arithmetic=products * MMA_ROWS * MMA_COLUMNS * product.mma_depth / rate,
         shared=moved / (_BANK_BYTES * gpu.shared_banks),
         issue=issued / gpu.partitions,
     )

@@ -76,7 +76,7 @@ class Element:
 
     Attributes:
         load: of the argument.
-        conditions: all of which hold where it is read; elsewhere it is zero.
+        conditions: all of which hold where it is read; elsewhere it is a constant.
     """
 
     load: Any

@@ -1,7 +1,11 @@
 """Calls of the instructions of tensor cores, as functions of CUDA C++ around one statement of PTX each.
 
-PTX ISA 8.5: "cp.async", "ldmatrix", "Matrix Fragments for mma.m16n8k16 with floating point type". Addresses
-in shared memory are a pool with an offset in bytes; registers are an array with the number of the first.
+PTX ISA 8.5: "cp.async", "ldmatrix", "Matrix Fragments for mma.m16n8k16 with floating point type" and
+"Matrix Fragments for mma.m16n8k32". Addresses in shared memory are a pool with an offset in bytes; registers
+are an array with the number of the first.
+
+A matrix of bytes is loaded as one of pairs: rows of 16 bytes are what both want, and lanes get four
+neighbours of a row where the fragments of bytes have them.
 """
 
 from __future__ import annotations
@@ -11,6 +15,15 @@ from typing import Any
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
+# PTX's names of types; C++'s of an element in a register with its bits and its number; C++'s of sums.
+_PTX_TYPES = {"float16": "f16", "int8": "s8", "uint8": "u8"}
+_IN_REGISTERS = {
+    "float16": ("half", 16, "__half_as_ushort({})"),
+    "int8": ("signed char", 8, "(unsigned char){}"),
+    "uint8": ("unsigned char", 8, "{}"),
+}
+_SUMS = {"float32": "float", "int32": "int"}
+_SUFFIXES = {"float16": "", "float32": "", "int8": "_int8", "uint8": "_uint8", "int32": "_int32"}
 _HEAD = "static __device__ __forceinline__ void"
 _SHARED = "static_cast<unsigned int>(__cvta_generic_to_shared(static_cast<const char*>(pool) + offset))"
 
@@ -55,17 +68,27 @@ def load_matrices(words: Any, first: Any, pool: Any, offset: Any, transposed: bo
     return _call(name, text, words, first, pool, offset)
 
 
-def multiply_add(sums: Any, total: Any, left: Any, first: Any, right: Any, second: Any) -> tirx.Stmt:
-    """Adds the product of 16 x 16 and 16 x 8 halves to 16 x 8 sums in single precision."""
-    name = "edgetlm_multiply_add"
-    outputs = ", ".join(f'"=f"(sums[total + {number}])' for number in range(4))
+def multiply_add(
+    sums: Any, total: Any, left: Any, first: Any, right: Any, second: Any, types: tuple[str, str]
+) -> tirx.Stmt:
+    """Adds a product to 16 x 8 sums: of 16 x 16 and 16 x 8 halves, or of 16 x 32 and 32 x 8 bytes.
+
+    Each operand is an array of registers with the number of the first; sums are in single precision for
+    halves, in 32 bits for bytes. `types` are those of the left and the right elements.
+    """
+    halves = types == ("float16", "float16")
+    name = "edgetlm_multiply_add" if halves else f"edgetlm_multiply_add_{'_'.join(types)}"
+    element, letter, shape = ("float", "f", "m16n8k16") if halves else ("int", "r", "m16n8k32")
+    sum_type = "f32" if halves else "s32"
+    kinds = ".".join((sum_type, *(_PTX_TYPES[kind] for kind in types), sum_type))
+    outputs = ", ".join(f'"={letter}"(sums[total + {number}])' for number in range(4))
     inputs = [f'"r"(left[first + {number}])' for number in range(4)]
     inputs += [f'"r"(right[second + {number}])' for number in range(2)]
-    inputs += [f'"f"(sums[total + {number}])' for number in range(4)]
+    inputs += [f'"{letter}"(sums[total + {number}])' for number in range(4)]
     words = "const unsigned int* left, int first, const unsigned int* right, int second"
     registers = "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13}"
-    text = f"""{_HEAD} {name}(float* sums, int total, {words}) {{
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {registers};\\n"
+    text = f"""{_HEAD} {name}({element}* sums, int total, {words}) {{
+  asm volatile("mma.sync.aligned.{shape}.row.col.{kinds} {registers};\\n"
                : {outputs}
                : {", ".join(inputs)});
 }}
@@ -73,41 +96,60 @@ def multiply_add(sums: Any, total: Any, left: Any, first: Any, right: Any, secon
     return _call(name, text, sums, total, left, first, right, second)
 
 
-def store_chunk(pool: Any, offset: Any, halves: Any) -> tirx.Stmt:
-    """Stores a chunk of halves that lie in registers."""
-    name = "edgetlm_store_chunk"
-    words = ", ".join(
-        f"__half_as_ushort(halves[{2 * n}]) | (unsigned int)__half_as_ushort(halves[{2 * n + 1}]) << 16"
-        for n in range(4)
-    )
-    text = f"""{_HEAD} {name}(void* pool, int offset, const half* halves) {{
+def store_fill(pool: Any, offset: Any, size: int, fill: int) -> tirx.Stmt:
+    """Stores `size` bytes (4, 8 or 16) of the number `fill`."""
+    name = f"edgetlm_store_fill_{size}"
+    kind = {4: "unsigned int", 8: "uint2", 16: "uint4"}[size]
+    make = {4: "word", 8: "make_uint2(word, word)", 16: "make_uint4(word, word, word, word)"}[size]
+    text = f"""{_HEAD} {name}(void* pool, int offset, unsigned int word) {{
+  *reinterpret_cast<{kind}*>(static_cast<char*>(pool) + offset) = {make};
+}}
+"""
+    return _call(name, text, pool, offset, tirx.const((fill & 0xFF) * 0x01010101, "uint32"))
+
+
+def store_chunk(pool: Any, offset: Any, elements: Any, dtype: str) -> tirx.Stmt:
+    """Stores a chunk of halves or bytes that lie in registers."""
+    name = f"edgetlm_store_chunk{_SUFFIXES[dtype]}"
+    element, bits, number = _IN_REGISTERS[dtype]
+    each = 32 // bits
+
+    def part(place: int) -> str:
+        shifted = f"(unsigned int){number} << {place % each * bits}" if place % each else number
+        return shifted.format(f"elements[{place}]")
+
+    words = ", ".join(" | ".join(part(word * each + n) for n in range(each)) for word in range(4))
+    text = f"""{_HEAD} {name}(void* pool, int offset, const {element}* elements) {{
   *reinterpret_cast<uint4*>(static_cast<char*>(pool) + offset) =
       make_uint4({words});
 }}
 """
-    return _call(name, text, pool, offset, halves)
+    return _call(name, text, pool, offset, elements)
 
 
-def store_sums(pool: Any, offset: Any, lower: int, sums: Any, first: Any) -> tirx.Stmt:
+def store_sums(pool: Any, offset: Any, lower: int, sums: Any, first: Any, dtype: str) -> tirx.Stmt:
     """Stores a lane's sums of one product: a pair of its row, and `lower` bytes behind one 8 rows below."""
-    name = "edgetlm_store_sums"
-    text = f"""{_HEAD} {name}(void* pool, int offset, int lower, const float* sums, int first) {{
+    kind = _SUMS[dtype]
+    name = f"edgetlm_store_sums{_SUFFIXES[dtype]}"
+    text = f"""{_HEAD} {name}(void* pool, int offset, int lower, const {kind}* sums, int first) {{
   char* place = static_cast<char*>(pool) + offset;
-  *reinterpret_cast<float2*>(place) = make_float2(sums[first], sums[first + 1]);
-  *reinterpret_cast<float2*>(place + lower) = make_float2(sums[first + 2], sums[first + 3]);
+  *reinterpret_cast<{kind}2*>(place) = make_{kind}2(sums[first], sums[first + 1]);
+  *reinterpret_cast<{kind}2*>(place + lower) = make_{kind}2(sums[first + 2], sums[first + 3]);
 }}
 """
     return _call(name, text, pool, offset, lower, sums, first)
 
 
-def load_sums(values: Any, pool: Any, offset: Any, more: bool) -> tirx.Stmt:
+def load_sums(values: Any, pool: Any, offset: Any, more: bool, dtype: str) -> tirx.Stmt:
     """Loads four neighbouring sums, or with `more` adds four of another slice."""
+    kind = _SUMS[dtype]
     name, sign = ("edgetlm_add_sums", "+=") if more else ("edgetlm_load_sums", "=")
+    name += _SUFFIXES[dtype]
     parts = "\n".join(f"  sums[{n}] {sign} four.{part};" for n, part in enumerate("xyzw"))
     # TVM makes an array that it reads by vectors one of vectors.
     text = f"""{_HEAD} {name}(void* values, const void* pool, int offset) {{
-  float* sums = static_cast<float*>(values);
-  const float4 four = *reinterpret_cast<const float4*>(static_cast<const char*>(pool) + offset);
+  {kind}* sums = static_cast<{kind}*>(values);
+  const {kind}4 four = *reinterpret_cast<const {kind}4*>(static_cast<const char*>(pool) + offset);
 {parts}
 }}
 """

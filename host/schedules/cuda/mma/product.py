@@ -1,4 +1,4 @@
-"""The operands and results of a product of halves, read off its workload.
+"""The operands and results of a product of halves or of bytes, read off its workload.
 
 Rows are the axes that move the left operand alone, columns those that move the right one alone, the batch
 those that move both; all of them are numbered in order, as if they were one axis each.
@@ -12,12 +12,21 @@ from dataclasses import dataclass, replace
 
 from host.schedules.workload import Access, Move, Stage, Workload
 
-# Halves of 16 bytes: what one copy takes at most, and one row of a matrix that `ldmatrix` loads has.
-CHUNK = 8
-# Depth of one instruction, and columns of two: fewer are mostly filled up with zeros.
+# Bytes that one copy takes at most, and that one row of a matrix that `ldmatrix` loads has.
+CHUNK_BYTES = 16
+# Fewer bytes are not copied by `cp.async`.
+_LEAST_BYTES = 4
+# Columns of two instructions, and least depth: fewer are mostly filled up with zeros.
 LEAST = 16
 # Sums that a thread takes through the stages after the product together.
 STORED = 4
+
+
+# By the type of the sums, types of the left operand and of the right one.
+_TYPES = {
+    "float32": (("float16", "float32"), ("float16",)),
+    "int32": (("int8", "uint8"), ("int8", "uint8")),
+}
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,9 @@ class Operand:
         outer: axes of the anchor that move it and not the other one.
         along_depth: whether neighbours along the reduction are neighbours in memory; else those along `outer`
             are, or none.
-        width: neighbours that are copied at once, a divisor of `CHUNK`; 1 where they are rounded to halves on
-            the way.
+        width: neighbours that are copied at once, a divisor of a chunk's; 1 where they are rounded to halves
+            on the way, or are too few for a copy.
+        fill: what it is where padding is read in its place.
     """
 
     access: Access
@@ -39,6 +49,7 @@ class Operand:
     outer: tuple[int, ...]
     along_depth: bool
     width: int
+    fill: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,31 @@ class Product:
     vector: int
     kept: int
     result: Access
+
+    @property
+    def bytes(self) -> bool:
+        """Whether bytes are multiplied; else halves are."""
+        return self.right.access.element_bytes == 1
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a chunk in shared memory."""
+        return CHUNK_BYTES if self.bytes else CHUNK_BYTES // 2
+
+    @property
+    def element(self) -> str:
+        """Type of the left operand in shared memory; the right one's has as many bytes."""
+        return self.left.access.type.name if self.bytes else "float16"
+
+    @property
+    def sums(self) -> str:
+        """Type of the sums."""
+        return "int32" if self.bytes else "float32"
+
+    @property
+    def mma_depth(self) -> int:
+        """Depth of one instruction: two chunks."""
+        return 2 * self.chunk
 
     def extents(self, axes: tuple[int, ...]) -> tuple[int, ...]:
         """The numbers of iterations of these axes."""
@@ -89,14 +125,14 @@ class Product:
 
 
 def product_of(workload: Workload) -> Product | None:
-    """The product that a workload is, or None if it is not one of halves summed in single precision.
+    """The product that a workload is, or None if it is none of halves or bytes.
 
-    The left operand may be in single precision: a model's input is, and is rounded where the first layer
-    reads it. The right one has the weights, of which those in single precision are what no half can hold.
+    Halves are summed in single precision. Their left operand may be in single precision: a model's input is,
+    and is rounded where the first layer reads it. The right one has the weights, of which those in single
+    precision are what no half can hold. Bytes of either sign are summed in 32 bits.
     """
     anchor = workload.anchor_stage
-    plain = anchor.kind == "contraction" and anchor.flops_per_point == 2.0 and not anchor.conditional
-    if not plain or workload.steps or len(anchor.reads) != 2 or anchor.write.type.name != "float32":
+    if not anchor.plain or workload.steps or len(anchor.reads) != 2 or anchor.write.type.name not in _TYPES:
         return None
     first, second = (_source(workload, access) for access in anchor.reads)
     if first is None or second is None:
@@ -110,7 +146,10 @@ def product_of(workload: Workload) -> Product | None:
     if not depth or any(not all(used[axis]) for axis in depth) or all(used[spatial[-1]]):
         return None
     right = 1 if used[spatial[-1]][1] else 0
-    if (first, second)[right].access.type.name != "float16":
+    lefts, rights = _TYPES[anchor.write.type.name]
+    if (first, second)[right].access.type.name not in rights:
+        return None
+    if (first, second)[1 - right].access.type.name not in lefts:
         return None
     batch = tuple(axis for axis in spatial if all(used[axis]))
     operands = []
@@ -118,7 +157,9 @@ def product_of(workload: Workload) -> Product | None:
         outer = tuple(axis for axis in spatial if used[axis][position] and not used[axis][1 - position])
         operands.append(_operand(anchor, source, position, outer, depth))
     epilogue = _epilogue(workload, operands[right].outer)
-    if epilogue is None:
+    # `ldmatrix` turns pairs of bytes only, not bytes.
+    turned = anchor.write.type.name == "int32" and not all(one.along_depth for one in operands)
+    if epilogue is None or turned:
         return None
     found = Product(anchor, batch, depth, operands[1 - right], operands[right], *epilogue)
     return found if found.columns >= LEAST and found.steps >= LEAST else None
@@ -134,11 +175,13 @@ class _Source:
 
     Attributes:
         access: by the axes of the anchor.
-        bordered: axes of the anchor along which it may be zero, not read.
+        bordered: axes of the anchor along which it may be `fill`, not read.
+        fill: the number of a padding stage.
     """
 
     access: Access
     bordered: frozenset[int] = frozenset()
+    fill: int = 0
 
 
 def _operand(
@@ -147,13 +190,18 @@ def _operand(
     access = source.access
     along_depth = not outer or access.offset(depth[-1], 1) == 1 or access.offset(outer[-1], 1) != 1
     inner = depth[-1] if along_depth else outer[-1]
-    halves = access.type.name == "float16"
-    width = _width(anchor, access, inner) if halves and inner not in source.bordered else 1
-    return Operand(access, position, outer, along_depth, width)
+    copied = access.type.name != "float32" and inner not in source.bordered
+    width = _width(anchor, access, inner) if copied else 1
+    if width * access.element_bytes < _LEAST_BYTES:
+        width = 1
+    return Operand(access, position, outer, along_depth, width, source.fill)
 
 
 def _width(anchor: Stage, access: Access, inner: int) -> int:
-    """Neighbours along an axis that lie in memory side by side and begin at a multiple of their number."""
+    """Neighbours along an axis that lie in memory side by side and begin at a multiple of their number.
+
+    At most as many as 16 bytes hold.
+    """
     first, *later = access.moves[inner]
     if access.offset(inner, 1) != 1:
         return 1
@@ -163,26 +211,33 @@ def _width(anchor: Stage, access: Access, inner: int) -> int:
     for axis, moves in enumerate(access.moves):
         if axis != inner:
             strides += [access.offset(axis, move.every) for move in moves]
-    return math.gcd(CHUNK, first.count if later else anchor.axes[inner].extent, *strides)
+    chunk = CHUNK_BYTES // access.element_bytes
+    return math.gcd(chunk, first.count if later else anchor.axes[inner].extent, *strides)
 
 
 def _source(workload: Workload, access: Access) -> _Source | None:
     """The argument behind the stages before the anchor; None where they compute, or it has other numbers."""
-    bordered = frozenset[int]()
+    bordered, fills = frozenset[int](), set[float]()
     made = {stage.write.buffer: stage for stage in workload.stages[: workload.anchor]}
     while access.buffer in made:
         stage = made[access.buffer]
         if not _only_moves(stage):
             return None
         bordered |= _bordered(access, stage)
+        if stage.kind == "padding" and stage.fill is not None:
+            fills.add(stage.fill)
         access = _through(access, stage)
-    known = access.argument and not access.data_dependent
-    return _Source(access, bordered) if known and access.type.name in ("float16", "float32") else None
+    known = access.argument and not access.data_dependent and len(fills) <= 1
+    fill = int(max(fills, default=0.0))
+    # Floats are filled up with zeros only: a fill is a whole number.
+    if not known or (fill and not access.type.name.endswith("int8")) or fill != max(fills, default=0.0):
+        return None
+    return _Source(access, bordered, fill)
 
 
 def _only_moves(stage: Stage) -> bool:
-    """Whether each element that a stage writes is one that it reads, in another place or type, or zero."""
-    fills = stage.kind == "padding" and stage.fill == 0.0
+    """Whether all that a stage writes is what it reads, in another place or type, or a constant."""
+    fills = stage.kind == "padding" and stage.fill is not None
     if not fills and (stage.kind != "injective" or stage.conditional):
         return False
     if stage.flops_per_point or stage.expensive:

@@ -14,16 +14,8 @@ from tvm import s_tir, tirx
 
 from host.schedules.cuda.mma import instructions as ptx
 from host.schedules.cuda.mma.epilogue import Element, Epilogue
-from host.schedules.cuda.mma.product import CHUNK, STORED, Operand, Product
-from host.schedules.cuda.mma.tiles import (
-    CHUNK_BYTES,
-    MMA_COLUMNS,
-    MMA_DEPTH,
-    MMA_ROWS,
-    WARP,
-    SharedTile,
-    Tiling,
-)
+from host.schedules.cuda.mma.product import CHUNK_BYTES, STORED, Operand, Product
+from host.schedules.cuda.mma.tiles import MATRIX, MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
 
 _THREAD = 1  # tirx.IterVar.ThreadIndex
 ROOT = "root"
@@ -75,11 +67,11 @@ class Program:
         self._column_warp = self._warp % tiling.column_warps
         self._slice = self._warp // (tiling.column_warps * tiling.row_warps)
         self._pool = _buffer("pool", tiling.shared_bytes, "uint8", "shared")
-        self._sums = _buffer("sums", tiling.sums, "float32")
+        self._sums = _buffer("sums", tiling.sums, product.sums)
         self._left_words = _buffer("left", tiling.rows // MMA_ROWS * 4, "uint32")
         self._right_words = _buffer("right", tiling.columns // MMA_COLUMNS * 2, "uint32")
-        self._gathered = _buffer("gathered", CHUNK, "float16")
-        self._values = _buffer("values", STORED, "float32")
+        self._gathered = _buffer("gathered", product.chunk, product.element)
+        self._values = _buffer("values", STORED, product.sums)
         left, right = product.left, product.right
         self._left = Source(left, tiling.left, 0, elements[0], self._row, product.rows)
         self._right = Source(
@@ -112,7 +104,7 @@ class Program:
         return nest
 
     def _clear(self) -> tirx.Stmt:
-        zero = tirx.const(0.0, "float32")
+        zero = tirx.const(0, self.product.sums)
         return _unrolled(self.tiling.sums, lambda n: tirx.BufferStore(self._sums, zero, [n]))
 
     def _first_copies(self) -> tirx.Stmt:
@@ -146,16 +138,16 @@ class Program:
         """Copies the tile of an operand, its pieces shared among the threads of the block."""
         tile, tiling = source.tile, self.tiling
         pieces = tile.rows * tile.chunks * tile.pieces
-        length = CHUNK // tile.pieces
+        length = self.product.chunk // tile.pieces
 
         def copied(turn: Any) -> tirx.Stmt:
             number = turn * tiling.threads + self._warp * WARP + self._lane
             piece, number_of_chunk = number % tile.pieces, number // tile.pieces
             row, chunk = number_of_chunk // tile.chunks, number_of_chunk % tile.chunks
             exchanged = chunk ^ (row >> tile.shift & tile.mask)
-            place = (row * tile.chunks + exchanged) * CHUNK_BYTES + piece * (2 * length)
+            place = (row * tile.chunks + exchanged) * CHUNK_BYTES + piece * (CHUNK_BYTES // tile.pieces)
             place = stage * tiling.stage_bytes + source.begin + place
-            along = chunk * CHUNK + piece * length
+            along = chunk * self.product.chunk + piece * length
             outer, depth = (row, along) if source.operand.along_depth else (along, row)
             here = (source.outer + outer, step * tiling.depth + depth)
             statement = (
@@ -166,27 +158,32 @@ class Program:
         return _unrolled(tiling.rounds(tile), copied)
 
     def _send(self, source: Source, place: Any, here: tuple[Any, Any]) -> tirx.Stmt:
-        """Sends for neighbours from a row or column and a depth; what lies outside of the matrix is zero."""
+        """Sends for neighbours from a row or column and a depth; what lies outside is filled up."""
         size = CHUNK_BYTES // source.tile.pieces
         load, inside = self._element(source, *here)
-        wanted: Any = size if inside is None else tirx.if_then_else(inside, size, 0)
-        return ptx.copy_async(self._pool.data, place, tirx.address_of(load), size, wanted)
+        copy = tirx.address_of(load)
+        if inside is None or not source.operand.fill:
+            wanted: Any = size if inside is None else tirx.if_then_else(inside, size, 0)
+            return ptx.copy_async(self._pool.data, place, copy, size, wanted)
+        # Seen by the others at the same barrier as copies.
+        filled = ptx.store_fill(self._pool.data, place, size, source.operand.fill)
+        return tirx.IfThenElse(inside, ptx.copy_async(self._pool.data, place, copy, size, size), filled)
 
     def _gather(self, source: Source, place: Any, here: tuple[Any, Any]) -> tirx.Stmt:
         """Loads the elements of a chunk one by one, rounds those that are no halves, and stores it."""
-        nothing = tirx.const(0.0, "float16")
-        halves = source.operand.access.type.name == "float16"
+        element, operand = self.product.element, source.operand
+        nothing = tirx.const(operand.fill, element)
         outer, depth = here
 
         def gather(number: Any) -> tirx.Stmt:
             further = (outer, depth + number) if source.operand.along_depth else (outer + number, depth)
             load, inside = self._element(source, *further)
-            half = load if halves else tirx.Cast("float16", load)
-            value = half if inside is None else tirx.if_then_else(inside, half, nothing)
+            value = load if operand.access.type.name == element else tirx.Cast(element, load)
+            value = value if inside is None else tirx.if_then_else(inside, value, nothing)
             return tirx.BufferStore(self._gathered, value, [number])
 
-        store = ptx.store_chunk(self._pool.data, place, self._gathered.data)
-        return _sequence([_unrolled(CHUNK, gather), store])
+        store = ptx.store_chunk(self._pool.data, place, self._gathered.data, element)
+        return _sequence([_unrolled(self.product.chunk, gather), store])
 
     def _element(self, source: Source, outer: Any, depth: Any) -> tuple[Any, Any]:
         """A load of the element in a row or column at a depth, and whether it exists; None where all do."""
@@ -213,6 +210,8 @@ class Program:
         tiling = self.tiling
         tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
         begin = stage * tiling.stage_bytes
+        sides = (self.product.left.access.type.name, self.product.right.access.type.name)
+        types = sides if self.product.bytes else ("float16", "float16")
 
         def multiplied(turn: Any) -> tirx.Stmt:
             depth = turn * tiling.slices + self._slice
@@ -222,26 +221,27 @@ class Program:
 
             def product(row: Any, column: Any) -> tirx.Stmt:
                 total = (row * wide + column) * 4
-                return ptx.multiply_add(self._sums.data, total, words[0], row * 4, words[1], column * 2)
+                operands = (words[0], row * 4, words[1], column * 2)
+                return ptx.multiply_add(self._sums.data, total, *operands, types=types)
 
             products = _unrolled(tall, lambda row: _unrolled(wide, lambda column: product(row, column)))
             return _sequence([left, right, products])
 
-        return _unrolled(tiling.depth // (MMA_DEPTH * tiling.slices), multiplied)
+        return _unrolled(tiling.depth // (self.product.mma_depth * tiling.slices), multiplied)
 
     def _load_left(self, begin: Any, depth: Any, row: Any) -> tirx.Stmt:
         """Loads 16 rows of the left operand: rows 0 to 7, 8 to 15, then the same at a depth of 8."""
         first = self._row_warp * self.tiling.rows + row * MMA_ROWS
-        lower, deeper = self._lane // CHUNK % 2, self._lane // (2 * CHUNK)
+        lower, deeper = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
         words = (self._left_words.data, row * 4)
-        return self._load(self._left, begin, (first, lower), (depth * MMA_DEPTH, deeper), words)
+        return self._load(self._left, begin, (first, lower), (depth * self.product.mma_depth, deeper), words)
 
     def _load_right(self, begin: Any, depth: Any, column: Any) -> tirx.Stmt:
         """Loads 16 columns of the right operand: a depth of 0 to 7, 8 to 15, then the same 8 columns on."""
         first = self._column_warp * self.tiling.columns + column * (2 * MMA_COLUMNS)
-        deeper, later = self._lane // CHUNK % 2, self._lane // (2 * CHUNK)
+        deeper, later = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
         words = (self._right_words.data, column * 4)
-        return self._load(self._right, begin, (first, later), (depth * MMA_DEPTH, deeper), words)
+        return self._load(self._right, begin, (first, later), (depth * self.product.mma_depth, deeper), words)
 
     def _load(
         self,
@@ -265,9 +265,9 @@ class Program:
         tile = source.tile
         along_depth = source.operand.along_depth
         (row, eights), (along, chunks) = (outer, depth) if along_depth else (depth, outer)
-        own = self._lane % CHUNK
-        exchanged = (along // CHUNK + chunks) ^ (own >> tile.shift & tile.mask)
-        place = begin + source.begin + ((row + eights * CHUNK + own) * tile.chunks + exchanged) * CHUNK_BYTES
+        own = self._lane % MATRIX
+        exchanged = (along // self.product.chunk + chunks) ^ (own >> tile.shift & tile.mask)
+        place = begin + source.begin + ((row + eights * MATRIX + own) * tile.chunks + exchanged) * CHUNK_BYTES
         # Matrices whose rows are neighbours along the depth are read as the instruction wants them.
         return ptx.load_matrices(*words, self._pool.data, place, not along_depth)
 
@@ -283,14 +283,16 @@ class Program:
 
     def _put(self, turn: Any) -> tirx.Stmt:
         """Stores a warp's sums of 16 rows."""
-        tiling = self.tiling
+        product, tiling = self.product, self.tiling
         wide = tiling.columns // MMA_COLUMNS
         row, pair = self._lane // 4, self._lane % 4
         begin = self._warp * tiling.strip_bytes + (row * tiling.pitch + pair * 2) * 4
 
         def stored(column: Any) -> tirx.Stmt:
             place, first = begin + column * (4 * MMA_COLUMNS), (turn * wide + column) * 4
-            return ptx.store_sums(self._pool.data, place, 4 * 8 * tiling.pitch, self._sums.data, first)
+            return ptx.store_sums(
+                self._pool.data, place, 4 * 8 * tiling.pitch, self._sums.data, first, product.sums
+            )
 
         return _unrolled(wide, stored)
 
@@ -307,7 +309,9 @@ class Program:
             for part in range(tiling.slices):
                 warp = group + part * tiling.row_warps * tiling.column_warps
                 place = warp * tiling.strip_bytes + (row * tiling.pitch + column) * 4
-                statements.append(ptx.load_sums(self._values.data, self._pool.data, place, part > 0))
+                statements.append(
+                    ptx.load_sums(self._values.data, self._pool.data, place, part > 0, product.sums)
+                )
             row = self._row + self._row_warp * tiling.rows + turn * MMA_ROWS + row
             column = self._column + self._column_warp * tiling.columns + column
             statements.append(self._end(row, column))

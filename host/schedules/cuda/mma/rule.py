@@ -1,9 +1,9 @@
-"""Products of halves on tensor cores: weights, batches, and those of attention.
+"""Products of halves and of bytes on tensor cores: weights, batches, and those of attention.
 
-A warp holds a tile of `rows` x `cols` sums in registers, in single precision; a block has `row_warps` x
-`column_warps` of them, `slices` times: each slice takes `depth` steps of a tile's reduction, and their sums
-are added up in the end. Shared memory holds `stages` tiles: one is multiplied while the others are on their
-way.
+A warp holds a tile of `rows` x `cols` sums in registers, in single precision or in 32 bits; a block has
+`row_warps` x `column_warps` of them, `slices` times: each slice takes `depth` steps of a tile's reduction,
+and their sums are added up in the end. Shared memory holds `stages` tiles: one is multiplied while the others
+are on their way.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from host.schedules.cuda.multiprocessor import gpu_of, register_limit
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-_ROWS, _COLUMNS, _DEPTHS, _STAGES = (16, 32, 64), (32, 64), (16, 32, 64), (2, 3, 4)
+_ROWS, _COLUMNS, _STAGES = (16, 32, 64), (32, 64), (2, 3, 4)
+# Of the depth of a slice: 8 halves or 16 bytes each.
+_CHUNKS = (2, 4, 8)
 _ROW_WARPS, _COLUMN_WARPS, _SLICES = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4)
 # Bounds on a block's tile, and on the copies that are written out one after the other.
-_MOST_ROWS, _MOST_COLUMNS, _MOST_DEPTH, _MOST_COPIES = 128, 256, 128, 64
+_MOST_ROWS, _MOST_COLUMNS, _MOST_CHUNKS, _MOST_COPIES = 128, 256, 16, 64
 _MOST_WARPS = 16
 
 
@@ -46,9 +48,11 @@ class CudaMma(Rule):
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """A product of two matrices of halves, on a GPU that has the instruction for it."""
-        gpu = hardware.gpu
-        return gpu is not None and gpu.matrix_fp16_per_cycle > 0 and product_of(workload) is not None
+        """A product of two matrices of halves or bytes, on a GPU that has the instruction for it."""
+        gpu, product = hardware.gpu, product_of(workload)
+        if gpu is None or product is None:
+            return False
+        return (gpu.matrix_int8_per_cycle if product.bytes else gpu.matrix_fp16_per_cycle) > 0
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Tiles of warps and blocks, and how much of the operands is being copied at a time."""
@@ -59,7 +63,7 @@ class CudaMma(Rule):
             "row_warps": _ROW_WARPS,
             "column_warps": _COLUMN_WARPS,
             "slices": _SLICES,
-            "depth": _up_to(_DEPTHS, product.steps),
+            "depth": _up_to(tuple(chunks * product.chunk for chunks in _CHUNKS), product.steps),
             "stages": _STAGES,
         }
 
@@ -67,7 +71,7 @@ class CudaMma(Rule):
         """Threads, registers and shared memory are within the GPU's; tiles are not mostly empty."""
         product, gpu = _product(workload), gpu_of(hardware)
         tiling = tiling_of(product, values)
-        if tiling.warps > _MOST_WARPS or tiling.depth > _MOST_DEPTH:
+        if tiling.warps > _MOST_WARPS or tiling.depth > _MOST_CHUNKS * product.chunk:
             return False
         if tiling.slices > 1 and tiling.depth >= 2 * product.steps:
             return False

@@ -1,7 +1,8 @@
 """The tiles of a program: of blocks, warps and shared memory, and where each chunk of an operand lies.
 
-Shared memory holds chunks of eight halves. Those of a row are exchanged by the number of the row, so that the
-eight rows of a matrix that `ldmatrix` reads lie in different banks, without room between the rows.
+Shared memory holds chunks of eight halves or 16 bytes. Those of a row are exchanged by the number of the
+row, so that the eight rows of a matrix that `ldmatrix` reads lie in different banks, without room between the
+rows.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from host.schedules.api import Decisions
-from host.schedules.cuda.mma.product import CHUNK, STORED, Operand, Product
+from host.schedules.cuda.mma.product import CHUNK_BYTES, STORED, Operand, Product
 
 WARP = 32
-# Rows, columns and depth of one mma.sync.m16n8k16, and bytes of a chunk.
-MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16
-CHUNK_BYTES = 2 * CHUNK
+# Rows and columns of one mma.sync.m16n8k16, or m16n8k32 for bytes.
+MMA_ROWS, MMA_COLUMNS = 16, 8
 # Rows of a matrix that `ldmatrix` loads.
-_MATRIX = 8
+MATRIX = 8
 # Words between the rows of a warp's sums in shared memory beyond its columns: with them, neither the pairs
 # that a warp writes nor the vectors that it reads meet in a bank.
 _PITCH_WORDS = 8
@@ -50,12 +50,12 @@ class SharedTile:
     @property
     def shift(self) -> int:
         """By how many bits the number of a row is shifted before it exchanges chunks."""
-        return max(0, _MATRIX.bit_length() - self.chunks.bit_length())
+        return max(0, MATRIX.bit_length() - self.chunks.bit_length())
 
     @property
     def mask(self) -> int:
         """The bits of a chunk's number that rows exchange."""
-        return min(self.chunks, _MATRIX) - 1
+        return min(self.chunks, MATRIX) - 1
 
     def place(self, row: int, chunk: int) -> int:
         """Byte of the tile at which a chunk begins."""
@@ -148,13 +148,13 @@ class Tiling:
 
 def tiling_of(product: Product, values: Decisions) -> Tiling:
     """The tiles of a program."""
-    depth = values["depth"] * values["slices"]
+    depth, chunk = values["depth"] * values["slices"], product.chunk
 
     def tile(operand: Operand, outer: int) -> SharedTile:
         rows, length = (outer, depth) if operand.along_depth else (depth, outer)
         if operand.width == 1:
-            return SharedTile(rows, length // CHUNK, loads=CHUNK)
-        return SharedTile(rows, length // CHUNK, CHUNK // operand.width)
+            return SharedTile(rows, length // chunk, loads=chunk)
+        return SharedTile(rows, length // chunk, chunk // operand.width)
 
     return Tiling(
         rows=values["rows"],
@@ -176,18 +176,18 @@ def shared_accesses(tiling: Tiling) -> Iterator[tuple[str, list[int], int]]:
     four.
     """
     for name, tile in (("left", tiling.left), ("right", tiling.right)):
-        lanes = range(CHUNK)
-        for first in range(0, tile.rows, _MATRIX):
+        lanes = range(MATRIX)
+        for first in range(0, tile.rows, MATRIX):
             for chunk in range(tile.chunks):
                 yield f"ldmatrix {name}", [tile.place(first + lane, chunk) for lane in lanes], CHUNK_BYTES
         size = CHUNK_BYTES // tile.pieces
-        for start in range(0, tile.rows * tile.chunks, CHUNK):
+        for start in range(0, tile.rows * tile.chunks, MATRIX):
             chunks = [tile.place(*divmod(start + lane, tile.chunks)) for lane in lanes]
             places = [place + piece * size for place in chunks for piece in range(tile.pieces)]
             yield f"copy {name}", places, size
     for half in range(2):
         quads = [divmod(half * 16 + lane, 4) for lane in range(16)]
         yield "sums", [4 * (row * tiling.pitch + 2 * pair) for row, pair in quads], 8
-    for start in range(0, 4 * tiling.columns, CHUNK):
-        vectors = [divmod(start + lane, tiling.columns // STORED) for lane in range(CHUNK)]
+    for start in range(0, 4 * tiling.columns, MATRIX):
+        vectors = [divmod(start + lane, tiling.columns // STORED) for lane in range(MATRIX)]
         yield "results", [4 * (row * tiling.pitch + STORED * vector) for row, vector in vectors], 16

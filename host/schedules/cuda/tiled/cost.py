@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from host.schedules.api import Decisions
 from host.schedules.cuda.multiprocessor import COPY_INSTRUCTIONS, Occupancy, Work, gpu_of, occupancy, waves
-from host.schedules.cuda.tiled.banks import passes
+from host.schedules.cuda.tiled.copies import loaded, passes, shared_bytes
 from host.schedules.cuda.tiled.roles import (
     Block,
     CudaRoles,
@@ -22,7 +22,6 @@ from host.schedules.cuda.tiled.roles import (
     cuda_roles,
     fetch_width,
     registers,
-    shared_bytes,
     staged_tile,
 )
 from host.schedules.workload import Access, Stage, Workload
@@ -105,10 +104,9 @@ def _operand_loads(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decis
         for axis, names in _thread_tile(roles).items():
             if any(move.moved for move in access.moves[axis]):
                 per_thread *= math.prod(values[name] for name in names)
-        along_columns = access.strides[roles.column] == 1 and values["cols"] % 4 == 0
-        along_depth = access.strides[roles.depth] == 1 and values["steps"] % 4 == 0
+        along_depth = values["stage"] and access.strides[roles.depth] == 1 and values["steps"] % 4 == 0
         # A vector along the reduction serves as many steps. Alignment is known of copies only.
-        width = 4 if values["stage"] and (along_columns or along_depth) else 1
+        width = max(loaded(anchor, roles, access, values), 4 if along_depth else 1)
         count = per_thread / width
         loads += count * (1.0 if values["stage"] else 2.0)
         total += count * passes(anchor, roles, access, gpu, values, width)

@@ -89,58 +89,6 @@ def fetch_width(access: Access, region: tuple[int, ...], width: int) -> int:
     return math.gcd(width, math.gcd(region[-1], access.shape[-1]))
 
 
-def row_pitch(access: Access, region: tuple[int, ...]) -> int:
-    """Elements from one row of a copy in shared memory to the next.
-
-    Rows whose length is a multiple of eight banks get four elements more, so that rows do not start in the
-    same bank and vectors of four stay aligned. Packed weights are read along their rows only.
-    """
-    if len(region) < 2 or not needs_pitch(access):
-        return region[-1]
-    return region[-1] + 4 if region[-1] % 8 == 0 else region[-1]
-
-
-def needs_pitch(access: Access) -> bool:
-    """Whether the reduction runs along the rows of the copy, so that threads read different rows."""
-    return access.strides[-1] == 1
-
-
-def shared_bytes(stage: Stage, roles: CudaRoles, values: Decisions) -> int:
-    """Shared memory of one block; at most this, since TVM's bounds of tiles that are not full are wide."""
-    if not values["stage"]:
-        return 0
-    tile = _bound(stage, roles, values)
-    total = 0
-    for access in stage.reads:
-        region = access.region(tile)
-        total += math.prod(region[:-1]) * row_pitch(access, region) * access.element_bytes
-    return total
-
-
-def _bound(stage: Stage, roles: CudaRoles, values: Decisions) -> dict[int, int]:
-    """The staged tile, where a tile of windows that does not divide its axis counts as all of it."""
-    block = block_of(values)
-    tile = staged_tile(stage, roles, values)
-    for axis, extent in ((roles.row, block.rows), (roles.second, block.seconds)):
-        if axis is not None and stage.axes[axis].extent % extent:
-            windows = [other for other in stage.reduction if _share_dimension(stage, axis, other)]
-            if windows:
-                tile[axis] = -(-stage.axes[axis].extent // extent) * extent
-            tile.update({other: stage.axes[other].extent for other in windows})
-    return tile
-
-
-def _share_dimension(stage: Stage, first: int, second: int) -> bool:
-    """Whether two axes move through one dimension of an operand, as a window over a row does."""
-    return any(
-        a * b
-        for access in stage.reads
-        for one in access.moves[first]
-        for other in access.moves[second]
-        for a, b in zip(one.steps, other.steps, strict=True)
-    )
-
-
 def registers(stage: Stage, values: Decisions) -> int:
     """32-bit registers that a thread wants: its sums, one step of its operands, and the rest."""
     words = max(1, stage.write.element_bytes // 4)

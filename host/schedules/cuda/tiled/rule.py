@@ -4,6 +4,8 @@ A block of `tx` x `ty` x `tz` threads computes a tile; each thread holds `cols` 
 registers, once for each of its `vx` x `vy` virtual threads, which lie interleaved so that neighbouring
 threads read neighbouring banks. With `stage`, the block copies `depth` steps of both operands into shared
 memory at once, with `halo` what all of a convolution's window reads; `steps` of them are written out.
+Copies have room behind rows and planes so that no threads meet in a bank; where that does not help, the
+decisions are illegal.
 """
 
 from __future__ import annotations
@@ -17,16 +19,14 @@ from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sample
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names
 from host.schedules.cuda.common import THREAD_AXES, copy_together
 from host.schedules.cuda.multiprocessor import gpu_of, register_limit
+from host.schedules.cuda.tiled.copies import column_vector, layout, shared_bytes, turn_of
 from host.schedules.cuda.tiled.cost import cuda_tiled_seconds
 from host.schedules.cuda.tiled.roles import (
     CudaRoles,
     block_of,
     cuda_roles,
     fetch_width,
-    needs_pitch,
     registers,
-    row_pitch,
-    shared_bytes,
     staged_tile,
 )
 from host.schedules.workload import Stage, Workload
@@ -43,7 +43,7 @@ class CudaTiled(Rule):
 
     name = "cuda_tiled"
     processor = GPU
-    version = 4
+    version = 5
     priority = 10
     # An axis is divided among threads, virtual threads and sums of a thread.
     coupled = True
@@ -74,8 +74,11 @@ class CudaTiled(Rule):
         roles = cuda_roles(anchor)
         if roles is None or not all(access.shape for access in anchor.reads):
             return False
-        # Along the columns neighbouring threads read neighbours, or all the same element.
-        return all(not a.data_dependent and a.strides[roles.column] in (0, 1) for a in anchor.reads)
+        # Along the columns neighbouring threads read neighbours, or all the same element, or bytes for tensor
+        # cores of which a few of each column lie together.
+        near = [(0, 1) if a.element_bytes > 1 else (0, 1, 4, 8, 16) for a in anchor.reads]
+        found = zip(anchor.reads, near, strict=True)
+        return all(not a.data_dependent and a.strides[roles.column] in steps for a, steps in found)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Threads, sums of each thread, interleave, staging and unrolling."""
@@ -104,7 +107,7 @@ class CudaTiled(Rule):
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Threads, registers and shared memory of a block are within the GPU's; tiles fit their axes."""
+        """Threads, registers and shared memory are within the GPU's; tiles fit; no threads meet in a bank."""
         anchor, gpu = workload.anchor_stage, gpu_of(hardware)
         roles, block = _roles(anchor), block_of(values)
         if not 1 <= block.threads <= gpu.threads_per_block or values["tz"] > _MOST_THREADS_Z:
@@ -116,6 +119,8 @@ class CudaTiled(Rule):
         if values["depth"] % values["steps"] or block.sums * values["steps"] > _LARGEST_CODE:
             return False
         if registers(anchor, values) > register_limit(gpu, block.threads):
+            return False
+        if values["stage"] and any(layout(anchor, roles, access, values) is None for access in anchor.reads):
             return False
         return shared_bytes(anchor, roles, values) <= gpu.shared_per_block
 
@@ -179,6 +184,12 @@ class _Nest:
             schedule.bind(loop, axis)
         for loop, axis in zip(threads, THREAD_AXES, strict=True):
             schedule.bind(loop, axis)
+        vector = column_vector(anchor, sampler.values)
+        if vector > 1:
+            *tile, last = tile
+            last, lanes = schedule.split(last, [None, vector])
+            schedule.vectorize(lanes)
+            tile.append(last)
         for loop in [*tile, steps]:
             schedule.unroll(loop)
         self.thread = threads[-1]
@@ -191,9 +202,12 @@ class _Nest:
         access = self._anchor.reads[operand]
         values = sampler.values
         region = access.region(staged_tile(self._anchor, self._roles, values))
+        pitches = layout(self._anchor, self._roles, access, values)
+        assert pitches is not None, "the decisions are legal"
         schedule.compute_at(copy, self._stage, preserve_unit_loops=True)
-        if row_pitch(access, region) != region[-1] and needs_pitch(access):
-            schedule.storage_align(copy, 0, -2, 8, 4)
+        turn = turn_of(access)
+        for dim in range(-2, -min(len(region), 3) - 1, -1):
+            schedule.storage_align(copy, 0, dim, turn, pitches[dim] % turn)
         counts = (values["tz"], values["ty"], values["tx"])
         copy_together(schedule, copy, len(region), counts, fetch_width(access, region, values["fetch"]))
 

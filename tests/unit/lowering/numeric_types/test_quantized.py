@@ -20,14 +20,19 @@ from host.schedules import scheduled_function, space_for
 from host.schedules.analysis import analyse
 from host.schedules.cpu.dot.intrinsics import PLAIN
 from targets import Board
+from targets.nvidia import ORIN_NANO
 from tests.unit.lowering.harness import LANES, board, functions, run_lowered
 from tests.unit.lowering.numeric_types import quantized_models as models
 
 DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
+# In place of a processor's dot product: a GPU with tensor cores.
+GPU = "gpu"
 
 
 def board_with(dot_product: str, lanes: int = LANES) -> Board:
     found = board(lanes)
+    if dot_product == GPU:
+        return replace(found, hardware=replace(found.hardware, dot_product="", gpu=ORIN_NANO))
     return replace(found, hardware=replace(found.hardware, dot_product=dot_product))
 
 
@@ -72,6 +77,19 @@ def test_convolutions_pad_with_the_zero_point(tmp_path: Path, dtype: str, dot_pr
     kind = "dot" if dot_product else "packed"
     assert sum(f"{kind}_conv" in name for name in functions(result)) == 2
     assert set(products(result).values()) <= {"uint8", "int8", "int16"}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_tensor_cores_take_bytes_of_either_sign(tmp_path: Path, dtype: str) -> None:
+    """Up to 16 weights of a column lie together; of other depths fewer, which divide them."""
+    result = check(models.gemm(tmp_path, dtype), GPU)
+    assert products(result) == {"fused_dot_dense_add_cast_multiply_quantize_dequantize": dtype}
+    # The first layer is quantised here, the second one reads its bytes.
+    result = check(models.convolution(tmp_path, dtype), GPU, 0.05)
+    assert sum("dot_conv" in name for name in functions(result)) == 2
+    assert set(products(result).values()) == {dtype}
+    weights = [array for array in result.parameters if array.dtype == np.int8]
+    assert weights and {array.shape[-1] for array in weights} <= {4, 8, 16}
 
 
 def in_bytes(model: LoweredModel) -> bool:

@@ -58,16 +58,21 @@ def executable_here(board: Board) -> Board:
     return replace(board, tvm_target={**board.tvm_target, "mcpu": "x86-64-v2", "mattr": []})
 
 
-def dense_task(rows: int, columns: int, depth: int, lanes: int, dtype: str = "uint8") -> Task:
-    """Activations [rows, depth] by packed weights, then a shift by column, a scale and quantisation."""
-    group = 4 // numeric_type(dtype).bytes
+def dense_task(rows: int, columns: int, depth: int, lanes: int, dtype: str = "uint8", group: int = 0) -> Task:
+    """Activations [rows, depth] by packed weights, then a shift by column, a scale and quantisation.
+
+    Weights that one lane takes, or `group`, lie side by side.
+    """
+    group = group or 4 // numeric_type(dtype).bytes
     weight = (columns // lanes, depth // group, lanes, group)
     return _task("dot_dense", (rows, depth), weight, (rows, columns), dtype, {})
 
 
-def convolution_task(size: int, channels: int, out: int, lanes: int, dtype: str = "uint8") -> Task:
+def convolution_task(
+    size: int, channels: int, out: int, lanes: int, dtype: str = "uint8", group: int = 0
+) -> Task:
     """A padded 3x3 convolution, then the same."""
-    group = 4 // numeric_type(dtype).bytes
+    group = group or 4 // numeric_type(dtype).bytes
     attrs = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1, "fill": 7}
     weight = (out // lanes, 3, 3, channels // group, lanes, group)
     return _task("dot_conv", (1, size, size, channels), weight, (1, size, size, out), dtype, attrs)
