@@ -1,15 +1,17 @@
 """Trees beside the Gaussian process of the learned estimate: `python -m benchmarks.residual_trees`.
 
-    python -m benchmarks.residual_trees --data FILE [--records N...] [--seeds N] [--json FILE]
+    python -m benchmarks.residual_trees --data FILE --models FILE... [--records N...] [--seeds N] [--json FILE]
 
 FILE has programs that were measured inside of models (`python -m research.collection.in_model`). Each model
 is withheld in turn. A few records of the others, less those of kernels that the withheld model has too, teach.
-Each arm chooses one of a kernel's measured programs without their times:
+MODELS are the files of the same networks (`python -m tests.models.export`), which are lowered for a board with
+AVX2: what the features describe follows from their kernels. Programs of other kernels are left out. Each arm chooses one of a kernel's measured programs without their times:
 
     process         by the Gaussian process, cautiously, as the product does
     trees           by boosted trees with what the process knows of a program
+    features        the same with features of the program, see `benchmarks.residual_trees.features`
     half            the same with half of the correction
-    trees_shuffled  as `trees`, taught with times that are shuffled within each kernel
+    half_shuffled   as `half`, taught with times that are shuffled within each kernel
     chance          a random one: geometric mean over all
     fastest         the fastest
 
@@ -38,17 +40,22 @@ from benchmarks.learned_estimate.withheld import (
     shuffled,
     training_observations,
 )
-from benchmarks.residual_trees.trees import ResidualTrees
+from benchmarks.residual_trees.features import program_features
+from benchmarks.residual_trees.trees import Describe, ResidualTrees
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.learned_estimate.estimate import cautious_choice
-from host.learned_estimate.observation import Observation
+from host.learned_estimate.observation import EstimatedProgram, Observation
 from host.learned_estimate.process import Prediction, RuleProcess
+from host.model import DeviceProfile
+from research.collection.collect import tasks_in
 from research.collection.dataset import current_programs
+from targets import declared_boards
 
 SCHEMA = "edgetlm.residual_trees/1"
 _RULE, _CONSTRUCTED = "tiled", "gensor"
 _LEAST_PROGRAMS = 4
-ARMS = ("process", "trees", "half", "trees_shuffled", "chance", "fastest")
+ARMS = ("process", "trees", "features", "half", "half_shuffled", "chance", "fastest")
+_BOARD = "x86_64-v3"
 Logs = dict[tuple[str, str], list[float]]
 
 
@@ -73,8 +80,38 @@ def chosen_logs(
     return {**found, "chance": float(times[first] - times.mean())}
 
 
+class Descriptions:
+    """Features of programs of the tasks of some models, each computed once.
+
+    Args:
+        models: files.
+    """
+
+    def __init__(self, models: Sequence[Path]) -> None:
+        board = declared_boards()[_BOARD]
+        self._hardware = board.hardware
+        tasks = tasks_in(models, DeviceProfile(_BOARD, board, board.hardware, 1))
+        self.workloads = {
+            key: one.space.workload for key, one in tasks.items() if one.space.rule.name == _RULE
+        }
+        self._known: dict[tuple[object, ...], Mapping[str, float]] = {}
+
+    def describe(self, program: EstimatedProgram) -> Mapping[str, float]:
+        """The features of a program of one of the tasks."""
+        key = (program.task, *program.values.items())
+        if key not in self._known:
+            workload = self.workloads[program.task]
+            self._known[key] = program_features(workload, self._hardware, program.values)
+        return self._known[key]
+
+
 def withheld_logs(
-    model: str, taught: Sequence[Observation], kernels: Sequence[Kernel], seed: int, into: Mapping[str, Logs]
+    model: str,
+    taught: Sequence[Observation],
+    kernels: Sequence[Kernel],
+    describe: Describe,
+    seed: int,
+    into: Mapping[str, Logs],
 ) -> None:
     """Add the logarithms of each arm for the kernels of a model that taught nothing.
 
@@ -82,20 +119,22 @@ def withheld_logs(
         model: that is withheld.
         taught: measured programs of other models.
         kernels: of all models.
+        describe: features of programs.
         seed: of trees and shuffles.
         into: by arm, then by pool and kernel.
     """
     process = RuleProcess(taught)
-    trees = ResidualTrees(taught, seed)
-    in_vain = ResidualTrees(shuffled(taught, seed), seed)
+    trees = {
+        "trees": ResidualTrees(taught, seed),
+        "features": ResidualTrees(taught, seed, describe),
+        "half_shuffled": ResidualTrees(shuffled(taught, seed), seed, describe),
+    }
     for kernel in kernels:
         if kernel.model != model:
             continue
-        corrections = {
-            "trees": trees.correction(kernel.programs),
-            "trees_shuffled": in_vain.correction(kernel.programs),
-        }
-        corrections["half"] = 0.5 * corrections["trees"]
+        corrections = {arm: one.correction(kernel.programs) for arm, one in trees.items()}
+        corrections["half"] = 0.5 * corrections["features"]
+        corrections["half_shuffled"] *= 0.5
         prediction = process.predict(kernel.programs)
         drawn = [number for number, who in enumerate(kernel.drawn_by) if who != _CONSTRUCTED]
         for pool, which in (("all", list(range(len(kernel.programs)))), ("drawn", drawn)):
@@ -125,12 +164,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Withholds each model in turn and prints the ratios of every arm."""
     parser = argparse.ArgumentParser(prog="benchmarks.residual_trees", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--records", type=int, nargs="+", default=[50, 200, 1000], help="that teach")
+    parser.add_argument("--models", type=Path, nargs="+", required=True)
+    parser.add_argument("--records", type=int, nargs="+", default=[200, 50], help="that teach")
     parser.add_argument("--seeds", type=int, default=3)
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.residual_trees", SCHEMA, arguments)
-    programs = [one for one in current_programs(options.data) if one.rule == _RULE]
+    described = Descriptions(options.models)
+    programs = [
+        one for one in current_programs(options.data) if one.rule == _RULE and one.task in described.workloads
+    ]
     observations, kernels = observations_of(programs), kernels_of(programs)
     models = sorted({kernel.model for kernel in kernels})
     by_records: dict[str, Any] = {}
@@ -140,17 +183,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for model in models:
                 known = training_observations(observations, kernels, model)
                 taught = random.Random(f"{model}/{seed}").sample(known, min(count, len(known)))
-                withheld_logs(model, taught, kernels, seed, logs)
+                withheld_logs(model, taught, kernels, described.describe, seed, logs)
         by_records[str(count)] = figures_of(logs)
         figures = {"programs": len(programs), "kernels": len(kernels), "by_records": by_records}
         write_result(options.json, about | figures)
         for pool, arms in by_records[str(count)].items():
             for arm, ratios in arms.items():
-                print(count, pool, arm, *(f"{name} {_shown(one)}" for name, one in ratios.items()), flush=True)
+                print(
+                    count, pool, arm, *(f"{name} {_shown(one)}" for name, one in ratios.items()), flush=True
+                )
 
 
 def _shown(one: Mapping[str, Any]) -> str:
-    return f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f}) median {one['median']:.3f} n {one['n']}"
+    return (
+        f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f}) median {one['median']:.3f} n {one['n']}"
+    )
 
 
 if __name__ == "__main__":

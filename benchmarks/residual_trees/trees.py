@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import xgboost
@@ -17,7 +17,8 @@ _FARTHEST = 1.0
 _LEAST_SHARE = -8.0
 # A task of which fewer programs were measured does not say which of them is better.
 _LEAST_PROGRAMS = 2
-_ROUNDS = 100
+# Each ensemble of so many trees sees tasks drawn with replacement; the mean of the ensembles counts.
+_ENSEMBLES, _ROUNDS = 6, 80
 _PARAMETERS = {
     "max_depth": 4,
     "eta": 0.1,
@@ -29,6 +30,9 @@ _PARAMETERS = {
 }
 
 
+Describe = Callable[[EstimatedProgram], Mapping[str, float]]
+
+
 class ResidualTrees:
     """The correction of one rule's estimate, learned from measured programs.
 
@@ -38,35 +42,53 @@ class ResidualTrees:
     Args:
         observations: of the rule.
         seed: of the trees.
+        describe: more features of a program, always of the same names; None for the decisions and the parts of
+            the estimate alone.
     """
 
-    def __init__(self, observations: Sequence[Observation], seed: int) -> None:
+    def __init__(
+        self, observations: Sequence[Observation], seed: int, describe: Describe | None = None
+    ) -> None:
         self._names = sorted({name for one in observations for name in one.program.values})
         self._parts = sorted({name for one in observations for name in one.program.estimated_s} - {TOTAL})
+        self._describe = describe
+        self._trees: list[xgboost.Booster] = []
         kept, labels = _labelled(observations)
-        self._trees = None
-        if kept:
-            matrix = xgboost.DMatrix(self.features([one.program for one in kept]), labels)
-            self._trees = xgboost.train({**_PARAMETERS, "seed": seed}, matrix, _ROUNDS)
+        if not kept:
+            return
+        features = self.features([one.program for one in kept])
+        tasks = [one.program.task for one in kept]
+        different = sorted(set(tasks))
+        generator = np.random.default_rng(seed)
+        for number in range(_ENSEMBLES):
+            drawn = Counter(generator.choice(different, len(different)).tolist())
+            weights = np.array([float(drawn[task]) for task in tasks])
+            matrix = xgboost.DMatrix(
+                features[weights > 0], np.array(labels)[weights > 0], weight=weights[weights > 0]
+            )
+            self._trees.append(xgboost.train({**_PARAMETERS, "seed": number}, matrix, _ROUNDS))
 
     def features(self, programs: Sequence[EstimatedProgram]) -> np.ndarray:
-        """What the trees see of programs, shape (programs, features), all in logarithms to base 2.
+        """What the trees see of programs, shape (programs, features).
 
-        The decisions, the size of the register tile, the share of each part of the estimate, and the estimate.
+        The decisions, the size of the register tile, the share of each part of the estimate, and the estimate,
+        all in logarithms to base 2, and then what `describe` says.
         """
         rows = []
         for one in programs:
             decided = [math.log2(1.0 + max(0, one.values.get(name, 0))) for name in self._names]
             tile = math.prod(max(1, one.values.get(name, 1)) for name in ("vectors", "rows", "rows2"))
             shares = [_share(one, name) for name in self._parts]
-            rows.append([*decided, math.log2(tile), *shares, math.log2(one.estimate_s)])
+            more = list(self._describe(one).values()) if self._describe else []
+            rows.append([*decided, math.log2(tile), *shares, math.log2(one.estimate_s), *more])
         return np.array(rows)
 
     def correction(self, programs: Sequence[EstimatedProgram]) -> np.ndarray:
         """Logarithms by which to correct the estimates of programs, shape (programs,)."""
-        if self._trees is None:
+        if not self._trees:
             return np.zeros(len(programs))
-        found: np.ndarray = self._trees.predict(xgboost.DMatrix(self.features(programs)))
+        matrix = xgboost.DMatrix(self.features(programs))
+        found: np.ndarray = np.mean([trees.predict(matrix) for trees in self._trees], axis=0)
         return found
 
 
