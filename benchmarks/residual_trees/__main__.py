@@ -1,17 +1,20 @@
 """Trees beside the Gaussian process of the learned estimate: `python -m benchmarks.residual_trees`.
 
-    python -m benchmarks.residual_trees --data FILE --models FILE... [--records N...] [--seeds N] [--json FILE]
+    python -m benchmarks.residual_trees --data FILE --models FILE... [--records N...] [--seeds N] [--json F]
 
 FILE has programs that were measured inside of models (`python -m research.collection.in_model`). Each model
-is withheld in turn. A few records of the others, less those of kernels that the withheld model has too, teach.
-MODELS are the files of the same networks (`python -m tests.models.export`), which are lowered for a board with
-AVX2: what the features describe follows from their kernels. Programs of other kernels are left out. Each arm chooses one of a kernel's measured programs without their times:
+is withheld in turn. A few records of the others, less those of kernels that the withheld model has too,
+teach. The models are files of the same networks (`python -m tests.models.export`), which are lowered for a
+board with AVX2, as the features of a program follow from its kernel. Programs of other kernels are left out.
+Each arm chooses one of a kernel's measured programs without their times:
 
     process         by the Gaussian process, cautiously, as the product does
+    process_mean    by the mean of the process, without caution
     trees           by boosted trees with what the process knows of a program
-    features        the same with features of the program, see `benchmarks.residual_trees.features`
-    half            the same with half of the correction
-    half_shuffled   as `half`, taught with times that are shuffled within each kernel
+    trees_half      the same with half of the correction
+    features        trees with features of the program too, see `benchmarks.residual_trees.features`
+    features_half   the same with half of the correction
+    half_shuffled   as `features_half`, taught with times that are shuffled within each kernel
     chance          a random one: geometric mean over all
     fastest         the fastest
 
@@ -54,7 +57,17 @@ from targets import declared_boards
 SCHEMA = "edgetlm.residual_trees/1"
 _RULE, _CONSTRUCTED = "tiled", "gensor"
 _LEAST_PROGRAMS = 4
-ARMS = ("process", "trees", "features", "half", "half_shuffled", "chance", "fastest")
+ARMS = (
+    "process",
+    "process_mean",
+    "trees",
+    "trees_half",
+    "features",
+    "features_half",
+    "half_shuffled",
+    "chance",
+    "fastest",
+)
 _BOARD = "x86_64-v3"
 Logs = dict[tuple[str, str], list[float]]
 
@@ -75,7 +88,8 @@ def chosen_logs(
     first = int(np.argmin(estimated))
     of_pool = Prediction(prediction.mean[which], prediction.covariance[np.ix_(which, which)])
     chosen = {arm: int(np.argmin(estimated + added[which])) for arm, added in corrections.items()}
-    chosen |= {"process": cautious_choice(of_pool, first), "fastest": int(np.argmin(times))}
+    chosen |= {"process": cautious_choice(of_pool, first), "process_mean": int(np.argmin(of_pool.mean))}
+    chosen["fastest"] = int(np.argmin(times))
     found = {arm: float(times[first] - times[position]) for arm, position in chosen.items()}
     return {**found, "chance": float(times[first] - times.mean())}
 
@@ -133,7 +147,8 @@ def withheld_logs(
         if kernel.model != model:
             continue
         corrections = {arm: one.correction(kernel.programs) for arm, one in trees.items()}
-        corrections["half"] = 0.5 * corrections["features"]
+        corrections["trees_half"] = 0.5 * corrections["trees"]
+        corrections["features_half"] = 0.5 * corrections["features"]
         corrections["half_shuffled"] *= 0.5
         prediction = process.predict(kernel.programs)
         drawn = [number for number, who in enumerate(kernel.drawn_by) if who != _CONSTRUCTED]

@@ -1,4 +1,4 @@
-"""What a tiled program is, beyond its decisions: numbers that follow from the task, the board and the decisions."""
+"""What follows from the task, the board and the decisions of a tiled program, as numbers."""
 
 from __future__ import annotations
 

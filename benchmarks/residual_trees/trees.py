@@ -42,8 +42,8 @@ class ResidualTrees:
     Args:
         observations: of the rule.
         seed: of the trees.
-        describe: more features of a program, always of the same names; None for the decisions and the parts of
-            the estimate alone.
+        describe: more features of a program, always of the same names; None for the decisions and the parts
+            of the estimate alone.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class ResidualTrees:
     def features(self, programs: Sequence[EstimatedProgram]) -> np.ndarray:
         """What the trees see of programs, shape (programs, features).
 
-        The decisions, the size of the register tile, the share of each part of the estimate, and the estimate,
-        all in logarithms to base 2, and then what `describe` says.
+        The decisions, the size of the register tile, the share of each part of the estimate, and the
+        estimate, all in logarithms to base 2, and then what `describe` says.
         """
         rows = []
         for one in programs:

@@ -1,10 +1,10 @@
-"""Time the pools that rankers choose from: `python -m research.modelled_boards.pools FOLDER MODEL... [options]`.
+"""Time what rankers choose from: `python -m research.modelled_boards.pools FOLDER MODEL... [options]`.
 
-For each board and each of `--tasks` tasks, Gensor's programs and uniformly random ones are timed on the modelled
-board: whatever a ranker chooses from them, its time is known. The models are lowered once, for the first board;
-every board gets the same tasks, with a space of its own. FOLDER gets a file a board in the form of
-`research.collection`, and can be continued. All boards get the first task before the second is begun, so that
-any part of the data is balanced. Nothing of this machine is timed.
+For each board and each of `--tasks` tasks, Gensor's programs and uniformly random ones are timed on the
+modelled board: whatever a ranker chooses from them, its time is known. The models are lowered once, for the
+first board; every board gets the same tasks, with a space of its own. FOLDER gets a file a board in the form
+of `research.collection`, and can be continued. All boards get the first task before the second is begun, so
+that any part of the data is balanced. Nothing of this machine is timed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def chosen_tasks(every: Mapping[str, CollectedTask], count: int, most_flop: floa
 
 
 def kind_of(space: DesignSpace) -> str:
-    """The rule of a task, with the shape of its anchor's loops: what it sums over, and what its reads share."""
+    """The rule of a task, with the number of axes that its anchor sums over and of arguments it reads."""
     anchor = space.workload.anchor_stage
     axes = range(len(anchor.axes))
     sums = sum(1 for axis in axes if anchor.axes[axis].reduce and anchor.axes[axis].extent > 1)

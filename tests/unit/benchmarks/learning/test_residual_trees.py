@@ -1,4 +1,4 @@
-"""Boosted trees over measured programs: they learn an order within tasks, and nothing from single programs."""
+"""Boosted trees over measured programs learn an order within tasks, and nothing from single programs."""
 
 from __future__ import annotations
 
