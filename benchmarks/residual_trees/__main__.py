@@ -1,12 +1,11 @@
 """Trees beside the Gaussian process of the learned estimate: `python -m benchmarks.residual_trees`.
 
-    python -m benchmarks.residual_trees --data FILE --models FILE... [--records N...] [--seeds N] [--json F]
+    python -m benchmarks.residual_trees --data FILE [--models NAME...] [--records N...] [--seeds N] [--json F]
 
 FILE has programs that were measured inside of models (`python -m research.collection.in_model`). Each model
 is withheld in turn. A few records of the others, less those of kernels that the withheld model has too,
-teach. The models are files of the same networks (`python -m tests.models.export`), which are lowered for a
-board with AVX2, as the features of a program follow from its kernel. Programs of other kernels are left out.
-Each arm chooses one of a kernel's measured programs without their times:
+teach. The models of the zoo are lowered for a board with AVX2, as the features of a program follow from its
+kernel. Programs of other kernels than theirs are left out. Each arm chooses one of a kernel's measured programs without their times:
 
     process         by the Gaussian process, cautiously, as the product does
     process_mean    by the mean of the process, without caution
@@ -28,6 +27,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,6 +69,7 @@ ARMS = (
     "fastest",
 )
 _BOARD = "x86_64-v3"
+_MODELS = ("mobilenetv2", "efficientnet-b0", "bert-tiny", "vit-tiny", "swin-tiny", "lraspp-mobilenetv3")
 Logs = dict[tuple[str, str], list[float]]
 
 
@@ -117,6 +118,15 @@ class Descriptions:
             workload = self.workloads[program.task]
             self._known[key] = program_features(workload, self._hardware, program.values)
         return self._known[key]
+
+
+def exported(names: Sequence[str]) -> Descriptions:
+    """The descriptions of models of the zoo."""
+    from tests.models.export import main as export
+
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        export([*names, "-o", folder, "--format", "onnx"])
+        return Descriptions([Path(folder) / f"{name}.onnx" for name in names])
 
 
 def withheld_logs(
@@ -179,13 +189,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Withholds each model in turn and prints the ratios of every arm."""
     parser = argparse.ArgumentParser(prog="benchmarks.residual_trees", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--models", type=Path, nargs="+", required=True)
+    parser.add_argument("--models", nargs="+", default=list(_MODELS), help="names of the zoo")
     parser.add_argument("--records", type=int, nargs="+", default=[200, 50], help="that teach")
     parser.add_argument("--seeds", type=int, default=3)
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.residual_trees", SCHEMA, arguments)
-    described = Descriptions(options.models)
+    described = exported(options.models)
     programs = [
         one for one in current_programs(options.data) if one.rule == _RULE and one.task in described.workloads
     ]
