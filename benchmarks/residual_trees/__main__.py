@@ -5,7 +5,8 @@
 FILE has programs that were measured inside of models (`python -m research.collection.in_model`). Each model
 is withheld in turn. A few records of the others, less those of kernels that the withheld model has too,
 teach. The models of the zoo are lowered for a board with AVX2, as the features of a program follow from its
-kernel. Programs of other kernels than theirs are left out. Each arm chooses one of a kernel's measured programs without their times:
+kernel. Programs of other kernels than theirs are left out. Each arm chooses one of a kernel's measured
+programs without their times:
 
     process         by the Gaussian process, cautiously, as the product does
     process_mean    by the mean of the process, without caution
