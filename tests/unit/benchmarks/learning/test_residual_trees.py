@@ -12,9 +12,11 @@ pytest.importorskip("xgboost")
 
 from benchmarks.learned_estimate.withheld import Kernel
 from benchmarks.residual_trees.__main__ import chosen_logs
+from benchmarks.residual_trees.features import program_features
 from benchmarks.residual_trees.trees import ResidualTrees
 from host.learned_estimate.observation import EstimatedProgram, Observation
 from host.learned_estimate.process import Prediction
+from tests.unit.tuning.simulated import dense_space
 
 
 def _program(task: str, rows: int, vectors: int) -> EstimatedProgram:
@@ -57,3 +59,17 @@ def test_a_choice_is_judged_within_its_pool() -> None:
     assert logs["process"] == pytest.approx(0.0)
     assert logs["fastest"] == pytest.approx(math.log(2.0))
     assert logs["chance"] == pytest.approx(math.log(4.0) - math.log(4.0 * 2.0 * 8.0) / 3.0)
+
+
+def test_features_tell_what_a_taller_tile_changes() -> None:
+    space = dense_space("described")
+    generator = random.Random(0)
+    drawn = [space.sample(generator) for _ in range(40)]
+    found = [program_features(space.workload, space.hardware, values) for values in drawn]
+    assert len({tuple(one) for one in found}) == 1
+    for values, one in zip(drawn, found, strict=True):
+        tile = values["vectors"] * values["rows"] * values["rows2"]
+        assert one["accumulators"] == pytest.approx(math.log2(tile / space.hardware.vector_registers))
+        # A dense product reads one vector for each of a tile's vectors, and one number for each row.
+        assert 2.0 ** one["broadcasts"] * tile == pytest.approx(values["rows"] + 0.01)
+        assert one["tile_bytes"] <= one["panel_bytes"] <= one["block_bytes"]
