@@ -31,6 +31,7 @@ TABLES: dict[str, Table] = {
     "first_programs": Table(("first_programs",), models.first_programs),
     "learned_estimate": Table(("learned_estimate",), models.learned_estimate),
     "learned_estimate_curve": Table(("learned_estimate",), models.learned_estimate_curve),
+    "residual_trees": Table(("residual_trees",), models.residual_trees),
     "measured_search": Table(("measured_search",), models.measured_search),
     "modelled_boards": Table(("modelled_boards",), modelled.first_programs),
     "modelled_boards_shares": Table(("modelled_boards",), modelled.shares),

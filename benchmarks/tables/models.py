@@ -261,6 +261,34 @@ def learned_estimate_curve(result: Result) -> list[str]:
     return markdown(("choice", *(f"{count} programs" for count in curve)), rows)
 
 
+_CORRECTIONS = {
+    "process": "Gaussian process, cautiously (as deployed)",
+    "process_mean": "mean of the process",
+    "trees": "boosted trees",
+    "trees_half": "boosted trees, half of the correction",
+    "features": "boosted trees with features of the program",
+    "features_half": "the same, half of the correction",
+    "half_shuffled": "the same, taught with shuffled times",
+    "chance": "a random program",
+    "fastest": "the fastest",
+}
+
+
+def residual_trees(result: Result) -> list[str]:
+    """Trees beside the process of the learned estimate, by the number of records that taught."""
+    rows = []
+    by_records = sorted(result.figures["by_records"].items(), key=lambda item: int(item[0]))
+    for arm, title in _CORRECTIONS.items():
+        over = [found["all"][arm]["over_estimate"] for _, found in by_records]
+        beside = [found["all"][arm]["over_process"] for _, found in by_records]
+        drawn = [found["drawn"][arm]["over_estimate"] for _, found in by_records]
+        rows.append((title, *(_speed(one) for one in over)))
+        if arm not in ("process", "chance", "fastest"):
+            rows.append(("- over the process", *(_speed(one) for one in beside)))
+        rows.append(("- among drawn programs alone", *(_speed(one) for one in drawn)))
+    return markdown(("choice", *(f"{count} records" for count, _ in by_records)), rows)
+
+
 def _speed(figure: Mapping[str, Any]) -> str:
     if figure["low"] is None:
         return f"{figure['value']:.3f}"
