@@ -20,7 +20,7 @@ from host.errors import EngineError, ModelFileError, ShapeError
 from host.importers.ultralytics.checkpoint import exported_checkpoint
 from host.model_file import detect_format
 from host.sandbox import Worker
-from tests.fake_ultralytics import checkpoint, environment, packages_of
+from tests.integration.importers.fake_ultralytics import checkpoint, environment, packages_of
 
 ROOT = Path(__file__).resolve().parents[3]
 # What the code of a pickle tries; the results are kept in the package, which exports them.
