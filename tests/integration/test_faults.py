@@ -76,7 +76,9 @@ class Run:
             self.error = errors.read().strip()
         self.code = process.returncode
         assert psutil.wait_procs(self.children, timeout=60)[1] == []
-        self.left = sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+        # PyTorch keeps a folder of its own for each user beside temporary files.
+        paths = [path for path in place.rglob("*") if not path.name.startswith("torchinductor_")]
+        self.left = sorted(str(path.relative_to(place)) for path in paths)
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
