@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from device_agent.contract.tensors import with_type
 from host.closing import Closing
 from host.errors import BundleError, ModelFileError, ShapeError
 from host.table import Table, Tabular
@@ -131,9 +132,11 @@ class LoadedBundle:
     def _checked(self, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         if spec.name not in inputs:
             raise ShapeError(f"input {spec.name!r} is missing: the model takes {self._names()}")
-        value = inputs[spec.name]
+        value: np.ndarray = inputs[spec.name]
         if not hasattr(value, "dtype") or not hasattr(value, "shape"):
             raise ShapeError(f"input {spec.name!r} is a {type(value).__name__}: give a numpy array")
+        if hasattr(value.dtype, "kind"):  # an array of NumPy, perhaps of a file
+            value = with_type(value, spec.dtype)
         if str(value.dtype) != spec.dtype:
             raise ShapeError(
                 f"input {spec.name!r} is {value.dtype}{list(value.shape)}, the model takes "

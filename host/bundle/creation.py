@@ -22,6 +22,7 @@ from device_agent.contract.manifest import (
     as_name,
     check_manifest,
 )
+from device_agent.contract.tensors import without_type
 from device_agent.contract.text import printable
 from host.bundle.reading import GOLDEN, TASKS, read_manifest
 from host.errors import BundleError
@@ -172,8 +173,8 @@ def _write_parameters(path: Path, parameters: Iterable[np.ndarray]) -> tuple[Par
 def _write_golden(path: Path, golden: Sequence[GoldenCase]) -> None:
     arrays: dict[str, np.ndarray] = {}
     for index, case in enumerate(golden):
-        arrays |= {f"case{index}_input{i}": value for i, value in enumerate(case.inputs)}
-        arrays |= {f"case{index}_output{i}": value for i, value in enumerate(case.outputs)}
+        arrays |= {f"case{index}_input{i}": without_type(value) for i, value in enumerate(case.inputs)}
+        arrays |= {f"case{index}_output{i}": without_type(value) for i, value in enumerate(case.outputs)}
         if case.spread > 0.0:
             arrays[f"case{index}_spread"] = np.asarray(case.spread)
     np.savez(path, allow_pickle=False, **arrays)

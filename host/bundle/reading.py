@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import BESIDE, MANIFEST, ContractError, FileEntry, check_manifest
+from device_agent.contract.tensors import with_type
 from device_agent.contract.text import printable
 from device_agent.contract.verify import read_bounded, verify_directory
 from host.bundle.archive import DAMAGED, check_members, copy_member, copy_seal, is_archive, reading
@@ -148,7 +149,7 @@ def golden_cases(directory: Path, manifest: Manifest) -> tuple[GoldenCase, ...]:
     Raises:
         BundleError: they cannot be read, or do not fit the signature.
     """
-    inputs, outputs = len(manifest.signature.inputs), len(manifest.signature.outputs)
+    inputs, outputs = manifest.signature.inputs, manifest.signature.outputs
     try:
         with np.load(directory / GOLDEN, allow_pickle=False) as arrays:
             # As they were written: nothing in it unpacks to more than the file.
@@ -157,8 +158,8 @@ def golden_cases(directory: Path, manifest: Manifest) -> tuple[GoldenCase, ...]:
             count = len({name.split("_")[0] for name in arrays.files})
             return tuple(
                 GoldenCase(
-                    tuple(arrays[f"case{case}_input{i}"] for i in range(inputs)),
-                    tuple(arrays[f"case{case}_output{i}"] for i in range(outputs)),
+                    tuple(with_type(arrays[f"case{case}_input{i}"], t.dtype) for i, t in enumerate(inputs)),
+                    tuple(with_type(arrays[f"case{case}_output{i}"], t.dtype) for i, t in enumerate(outputs)),
                     float(arrays[f"case{case}_spread"]) if f"case{case}_spread" in arrays else 0.0,
                 )
                 for case in range(count)

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.tensors import numpy_type
 from device_agent.contract.text import printable
 from host.calibration.drift import TOLERANCE
 from host.compare.entrants import ratio_between
@@ -178,14 +179,13 @@ def _inputs(manifest: Manifest) -> list[np.ndarray]:
         sizes = [int(size) for size in tensor.shape]
         width = LIMITS.item_bytes.get(tensor.dtype)
         wrong = min(sizes, default=1) < 0 or len(sizes) > LIMITS.wire.rank
-        if width is None or tensor.dtype == "bfloat16" or wrong:
+        if width is None or wrong:
             raise MeasureError(f"an input of {printable(tensor.dtype, 40)} is not made here")
         total += math.prod(sizes) * width
         if total > _MOST_INPUT_BYTES:
             raise MeasureError(f"its inputs take more than {_MOST_INPUT_BYTES >> 20} MiB")
-        kind = np.dtype(tensor.dtype)
-        values = draw.standard_normal(sizes) if kind.kind == "f" else np.zeros(sizes)
-        inputs.append(np.asarray(values).astype(kind))
+        values = draw.standard_normal(sizes) if "float" in tensor.dtype else np.zeros(sizes)
+        inputs.append(np.asarray(values).astype(numpy_type(tensor.dtype)))
     return inputs
 
 

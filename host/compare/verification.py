@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from host.transport import KernelOutputs
 
 # Per output: max|a-b| <= tolerance * max|golden|. Half precision has 11 bits of mantissa.
-_TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
+_TOLERANCE = {
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+}
 DEFAULT_TOLERANCE = 1e-3
 # A quantised model's golden output is one of several right ones within its spread: another may be as far to
 # the other side. More than the last number is never allowed.

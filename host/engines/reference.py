@@ -16,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.tensors import with_type, without_type
+from device_agent.contract.text import printable
 from host.engines.table import engines, unavailable
 from host.errors import EngineError
 
@@ -56,7 +59,14 @@ def run_reference(
             for case, arrays in enumerate(inputs)
             for index, array in enumerate(arrays)
         }
-        np.savez(files[0], **flat)  # type: ignore[arg-type]
+        types = [str(array.dtype) for array in flat.values()]
+        if unknown := set(types) - LIMITS.item_bytes.keys():
+            raise EngineError(
+                f"{path.name}: an input holds elements of type {printable(min(unknown), 40)}, none of "
+                f"{', '.join(LIMITS.item_bytes)}: give it another type in the model, with a cast behind it"
+            )
+        arrays = {name: without_type(array) for name, array in flat.items()}
+        np.savez(files[0], types=np.array(types, dtype=str), **arrays)
         command = [
             sys.executable,
             "-m",
@@ -103,4 +113,8 @@ def _failure(engine: str, path: Path, result: subprocess.CompletedProcess[str], 
 def _unpack(path: Path, cases: int) -> list[list[np.ndarray]]:
     with np.load(path) as archive:
         counts = archive["counts"]
-        return [[archive[f"{case}/{index}"] for index in range(int(counts[case]))] for case in range(cases)]
+        types = iter(archive["types"].tolist())
+        return [
+            [with_type(archive[f"{case}/{index}"], next(types)) for index in range(int(counts[case]))]
+            for case in range(cases)
+        ]

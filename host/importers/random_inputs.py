@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
+from device_agent.contract.tensors import numpy_type
 from host.model import TensorSpec
 
 
@@ -71,7 +71,7 @@ def draw(
 
 def _draw_one(entry: InputRange, style: Style, generator: np.random.Generator) -> np.ndarray:
     spec = entry.spec
-    dtype = np.dtype(getattr(ml_dtypes, spec.dtype)) if not hasattr(np, spec.dtype) else np.dtype(spec.dtype)
+    dtype = numpy_type(spec.dtype)
     if entry.value is not None:
         return entry.value.astype(dtype)
     if entry.mask and dtype.kind in "iufb":

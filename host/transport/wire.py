@@ -20,7 +20,7 @@ from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.strict_json import parse
-from device_agent.contract.tensors import tensor_sizes
+from device_agent.contract.tensors import numpy_type, tensor_sizes
 from device_agent.contract.text import printable
 from host.errors import (
     BundleError,
@@ -298,16 +298,3 @@ def _blob_bytes(fields: Fields, done: bool) -> int:
     else:
         tensor_sizes(fields, announced)
     return announced
-
-
-def numpy_type(name: str) -> np.dtype[Any]:
-    """NumPy's type for a name of the wire; those that NumPy lacks are of ml_dtypes."""
-    import numpy as np
-
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        kind: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return kind

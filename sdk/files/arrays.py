@@ -36,14 +36,15 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays by name as a `.npz` file.
+    """Write arrays by name as a `.npz` file; elements of a type that NumPy lacks are written as their bytes.
 
     Raises:
         DeviceFull: no space left.
     """
     import numpy as np
 
+    from device_agent.contract.tensors import without_type
     from host.files import writing
 
     with writing(path), path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **dict(arrays))
+        np.savez(file, allow_pickle=False, **{name: without_type(array) for name, array in arrays.items()})

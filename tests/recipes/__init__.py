@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "CONTRIBUTING.md"
-_BLOCK = re.compile(r"<!-- (?P<kind>file|lines) (?P<path>\S+) -->\n```\w+\n(?P<text>.*?)```\n", re.DOTALL)
+_BLOCK = re.compile(
+    r"<!-- (?P<kind>file|lines|entry) (?P<path>\S+) -->\n```\w+\n(?P<text>.*?)```\n", re.DOTALL
+)
 _PACKAGES = ("device_agent", "host", "sdk", "targets", "tests")
 
 
@@ -22,9 +25,27 @@ def lines() -> dict[str, str]:
     return _blocks("lines")
 
 
+def entries() -> dict[str, str]:
+    """The entries that recipes add to tables of the product, by the path of the file."""
+    return _blocks("entry")
+
+
 def _blocks(kind: str) -> dict[str, str]:
     found = [block for block in _BLOCK.finditer(DOCUMENT.read_text()) if block["kind"] == kind]
     return {block["path"]: block["text"] for block in found}
+
+
+def copy(folder: Path, changed: Mapping[str, str]) -> None:
+    """The same as `overlay` with copies: for programs that find the product by where their own file lies.
+
+    Args:
+        folder: exists and is empty.
+        changed: contents by path.
+    """
+    for name in _PACKAGES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, text in changed.items():
+        (folder / path).write_text(text)
 
 
 def overlay(folder: Path, changed: Mapping[str, str]) -> None:

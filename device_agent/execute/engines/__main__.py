@@ -1,9 +1,9 @@
 """Runs a model once on each given case, then ends. A host makes reference outputs with this program.
 
 `python -m device_agent.execute.engines ENGINE MODEL CASES THREADS INPUTS OUTPUTS ERROR`: INPUTS and OUTPUTS
-are .npz files, each with an array `CASE/INDEX` for every tensor. ERROR is written instead of OUTPUTS if
-something fails. With `as-written` as a last argument, the engine runs the model without rewriting it (ONNX
-Runtime only).
+are .npz files, each with an array `CASE/INDEX` for every tensor and their element types under `types`, since
+the format keeps no type that NumPy lacks. ERROR is written instead of OUTPUTS if something fails. With
+`as-written` as a last argument, the engine runs the model without rewriting it (ONNX Runtime only).
 """
 
 from __future__ import annotations
@@ -14,28 +14,32 @@ from typing import Any, Dict, List, Sequence
 
 import numpy
 
+from device_agent.contract.tensors import with_type, without_type
 from device_agent.errors import AgentError
 from device_agent.execute import engines
-from device_agent.execute.engines.arrays import from_array, to_array
+from device_agent.execute.engines.arrays import from_array, to_any_array
 
 
 def run_cases(engine: Any, archive: Any, cases: int) -> Dict[str, Any]:
-    """The outputs of every case, and the number of outputs of each case under the name `counts`.
+    """The outputs of every case, their number in each case as `counts`, and their element types as `types`.
 
     Raises:
         AgentError: the engine refuses the inputs or cannot run the model.
     """
     results: Dict[str, Any] = {}
     counts: List[int] = []
+    given = iter(archive["types"].tolist())
     for case in range(cases):
         count = sum(name.startswith("%d/" % case) for name in archive.files)
-        engine.bind([from_array(archive["%d/%d" % (case, index)]) for index in range(count)])
+        arrays = [with_type(archive["%d/%d" % (case, index)], next(given)) for index in range(count)]
+        engine.bind([from_array(array) for array in arrays])
         engine.invoke()
         outputs = engine.outputs()
         counts.append(len(outputs))
-        results.update({"%d/%d" % (case, index): to_array(value) for index, value in enumerate(outputs)})
-    results["counts"] = numpy.array(counts)
-    return results
+        results.update({"%d/%d" % (case, index): to_any_array(value) for index, value in enumerate(outputs)})
+    types = [str(array.dtype) for array in results.values()]
+    kept = {name: without_type(array) for name, array in results.items()}
+    return dict(kept, counts=numpy.array(counts), types=numpy.array(types, dtype=str))
 
 
 def main(arguments: Sequence[str]) -> int:

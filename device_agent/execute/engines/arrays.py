@@ -6,8 +6,17 @@ from typing import Any
 
 import numpy
 
+from device_agent.contract.tensors import numpy_type
 from device_agent.errors import AgentError
 from device_agent.wire.frames import ITEM_BYTES, TensorData
+
+
+def is_numpy_type(name: str) -> bool:
+    """Whether NumPy itself has the element type; most engines know no other."""
+    try:
+        return numpy.dtype(name).isbuiltin == 1
+    except TypeError:
+        return False
 
 
 def to_array(tensor: TensorData) -> Any:
@@ -16,14 +25,22 @@ def to_array(tensor: TensorData) -> Any:
     Raises:
         AgentError: NumPy has no such element type.
     """
-    try:
-        # Engines do not know element types that another library has added to NumPy.
-        known = numpy.dtype(tensor.dtype).isbuiltin == 1
-    except TypeError:
-        known = False
-    if not known:
+    if not is_numpy_type(tensor.dtype):
         raise AgentError("engine", "this engine takes no inputs of type %s" % tensor.dtype)
     return numpy.frombuffer(bytearray(tensor.data), dtype=tensor.dtype).reshape(tensor.shape)
+
+
+def to_any_array(tensor: TensorData) -> Any:
+    """The same as `to_array`, also for element types that ml_dtypes adds to NumPy.
+
+    Raises:
+        AgentError: this device has no ml_dtypes, or no such type.
+    """
+    try:
+        kind = numpy_type(tensor.dtype)
+    except (ImportError, TypeError) as error:
+        raise AgentError("engine", "outputs of type %s need the package ml_dtypes" % tensor.dtype) from error
+    return numpy.frombuffer(bytearray(tensor.data), dtype=kind).reshape(tensor.shape)
 
 
 def from_array(array: Any) -> TensorData:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from typing import Any, Dict, List, Sequence
 
 from device_agent.contract.quiet import import_quietly
 from device_agent.execute.engines import check_count, fails
-from device_agent.wire.frames import TensorData
+from device_agent.wire.frames import ITEM_BYTES, TensorData
 
-_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
+_TYPES = {"float": "float32", "double": "float64"}
+# Numbers of ONNX's types (`TensorProto.DataType`) of whole bytes that NumPy lacks.
+_ELEMENT_TYPES = {
+    "bfloat16": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3fnuz": 18,
+    "float8_e5m2": 19,
+    "float8_e5m2fnuz": 20,
+    "float8_e8m0fnu": 24,
+}
 
 
 class OnnxRuntimeEngine:
@@ -21,6 +32,7 @@ class OnnxRuntimeEngine:
         self._results: List[Any] = []
         self._as_written = False
         self._exact = False
+        self._by_values = False
 
     def as_written(self) -> None:
         """Makes the following loads keep the graph as written, so that it runs node by node."""
@@ -63,8 +75,7 @@ class OnnxRuntimeEngine:
 
     @staticmethod
     def _info(entry: Any) -> Dict[str, Any]:
-        dtype = _TYPES.get(entry.type, entry.type.replace("tensor(", "").rstrip(")"))
-        return {"name": entry.name, "shape": list(entry.shape), "dtype": dtype}
+        return {"name": entry.name, "shape": list(entry.shape), "dtype": _name(entry.type)}
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
         """See Engine."""
@@ -72,12 +83,29 @@ class OnnxRuntimeEngine:
 
         names = [entry.name for entry in self._session.get_inputs()]
         check_count(len(inputs), len(names))
-        self._feeds = {name: to_array(tensor) for name, tensor in zip(names, inputs)}
+        types = [_name(entry.type) for entry in self._session.get_inputs() + self._session.get_outputs()]
+        self._by_values = any(one in _ELEMENT_TYPES for one in types)
+        convert = self._value if self._by_values else to_array
+        self._feeds = {name: convert(tensor) for name, tensor in zip(names, inputs)}
+
+    def _value(self, tensor: TensorData) -> Any:
+        """A tensor of ONNX Runtime's own, which has the types that NumPy lacks."""
+        import numpy
+
+        from device_agent.execute.engines.arrays import to_array
+
+        values = self._package.OrtValue
+        if tensor.dtype not in _ELEMENT_TYPES:
+            return values.ortvalue_from_numpy(to_array(tensor))
+        bits = numpy.frombuffer(bytearray(tensor.data), "uint%d" % (8 * ITEM_BYTES[tensor.dtype]))
+        element = _ELEMENT_TYPES[tensor.dtype]
+        return values.ortvalue_from_numpy_with_onnx_type(bits.reshape(tensor.shape), element)
 
     def invoke(self) -> None:
         """See Engine."""
+        run = self._session.run_with_ort_values if self._by_values else self._session.run
         try:
-            self._results = self._session.run(None, self._feeds)
+            self._results = run(None, self._feeds)
         except Exception as error:  # see load
             raise fails("onnxruntime cannot run", "the model", error) from error
 
@@ -85,7 +113,33 @@ class OnnxRuntimeEngine:
         """See Engine."""
         from device_agent.execute.engines.arrays import from_array
 
+        if self._by_values:
+            return [_tensor(value) for value in self._results]
         return [from_array(result) for result in self._results]
+
+
+def _name(kind: str) -> str:
+    """The name of an element type, from that of ONNX Runtime: "float32" from "tensor(float)"."""
+    inner = kind.replace("tensor(", "").rstrip(")")
+    # ONNX Runtime leaves out what separates the parts of a name: "float8e5m2".
+    own = {name.replace("_", ""): name for name in _ELEMENT_TYPES}
+    return _TYPES.get(inner, own.get(inner, inner))
+
+
+def _tensor(value: Any) -> TensorData:
+    """The tensor of a value of ONNX Runtime, whose memory is read where NumPy has no type for it.
+
+    Raises:
+        AgentError: the elements are not numbers of whole bytes, or no tensor.
+    """
+    from device_agent.execute.engines.arrays import from_array
+
+    name = _name(value.data_type())
+    if name not in _ELEMENT_TYPES or name not in ITEM_BYTES:
+        return from_array(value.numpy())
+    shape = tuple(value.shape())
+    size = math.prod(shape) * ITEM_BYTES[name]
+    return TensorData(shape, name, ctypes.string_at(value.data_ptr(), size) if size else b"")
 
 
 def create() -> OnnxRuntimeEngine:

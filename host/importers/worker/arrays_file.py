@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from device_agent.contract.tensors import numpy_type
 from host.errors import ModelFileError
 
 # Arrays start at a multiple of this.
@@ -42,7 +42,7 @@ def _read(path: Path, entry: object, size: int) -> np.ndarray:
     try:
         assert isinstance(entry, dict)
         name, shape, offset = str(entry["dtype"]), tuple(entry["shape"]), entry["offset"]
-        dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+        dtype = numpy_type(name)
         whole = all(type(number) is int and number >= 0 for number in (*shape, offset))
         held = math.prod(shape) * dtype.itemsize
         if not whole or dtype.hasobject or dtype.itemsize < 1 or len(shape) > 32 or offset + held > size:

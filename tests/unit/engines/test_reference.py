@@ -9,6 +9,7 @@ import psutil
 import pytest
 from onnx import helper
 
+from device_agent.contract.tensors import numpy_type
 from host.engines import engine_for_format, engines, run_reference, unavailable
 from host.errors import EngineError
 from tests.unit.importers.harness import graph, value
@@ -45,6 +46,26 @@ def test_sums_of_bytes_are_exact(tmp_path: Path) -> None:
     path.write_bytes(graph([node], {"x": x}, [value("y", wanted)], {"w": w}).SerializeToString())
     [[made]] = run_reference("onnxruntime", path, [[x]])
     np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_types_that_numpy_lacks_come_back(tmp_path: Path, name: str) -> None:
+    """Also beside a type that it has, and without elements."""
+    kind = numpy_type(name)
+    x, y = np.array([[1.5, -2, 0.25]]).astype(kind), np.zeros((1, 0), kind)
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["c"], axis=0),
+        helper.make_node("Identity", ["e"], ["o"]),
+        helper.make_node("Cast", ["x"], ["f"], to=1),
+    ]
+    outputs = [value("c", np.zeros((2, 3), kind)), value("o", y), value("f", np.zeros((1, 3), np.float32))]
+    path = tmp_path / "halves.onnx"
+    path.write_bytes(graph(nodes, {"x": x, "e": y}, outputs).SerializeToString())
+    [[both, empty, single]] = run_reference("onnxruntime", path, [[x, y]])
+    assert (both.dtype, empty.dtype, single.dtype) == (kind, kind, np.float32)
+    np.testing.assert_array_equal(both, np.concatenate([x, x]))
+    np.testing.assert_array_equal(single, x.astype(np.float32))
+    assert empty.shape == (1, 0)
 
 
 def test_a_relative_path(doubling: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.tensors import numpy_type
 from device_agent.errors import AgentError, ClosedError
 from device_agent.wire import frames
 from host.errors import (
@@ -98,7 +99,7 @@ def test_tensors_survive_host_to_agent_and_back(specs):
 
 
 def _numpy(name):
-    return host_wire.numpy_type(name)
+    return numpy_type(name)
 
 
 def test_a_blob_of_another_length_is_refused_on_both_sides():
