@@ -151,7 +151,9 @@ def _cases(
     return tuple(GoldenCase(tuple(given), tuple(made)) for given, made in zip(inputs, outputs, strict=True))
 
 
-def with_spread(golden: Sequence[GoldenCase], engine: str, path: Path) -> tuple[GoldenCase, ...]:
+def with_spread(
+    golden: Sequence[GoldenCase], engine: str, path: Path, written: Reference
+) -> tuple[GoldenCase, ...]:
     """The cases with the spread of the original runtime: its graph as written against its rewritten graph.
 
     In a quantised model a sum that lies between two steps falls to either side by the order of its additions,
@@ -161,7 +163,7 @@ def with_spread(golden: Sequence[GoldenCase], engine: str, path: Path) -> tuple[
     Raises:
         EngineError: the runtime cannot run the model as written.
     """
-    spreads = _spreads(golden, engine, path, run_as_written)
+    spreads = _spreads(golden, engine, path, written)
     return tuple(replace(case, spread=spread) for case, spread in zip(golden, spreads, strict=True))
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from host.engines import run_reference
+from host.errors import EngineError
 from host.importers.assemble import Source, assemble, content_hash, work_file
-from host.importers.golden import GoldenOptions, run_as_written, with_spread
+from host.importers.golden import GoldenOptions, Reference, run_as_written, with_spread
+from host.importers.onnx.contributed import expand_contributed, rounds_inside
 from host.importers.onnx.convert import convert_graph
-from host.importers.onnx.model_file import OnnxFile, read_onnx, write_pinned
+from host.importers.onnx.model_file import OnnxFile, read_onnx, with_weights, write_model, write_pinned
 from host.importers.onnx.operators import supported_operators
 from host.importers.onnx.ranges import input_ranges
 from host.importers.onnx.simplify import simplify
@@ -37,14 +41,38 @@ def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: Golden
     ranges = input_ranges(simple, file.weights, specs)
     names = tuple(value.name for value in file.model.graph.output)
     source = Source(path.stem, "onnx", runnable, specs, names, digest, file.parameters)
+    if options.reference is not run_reference:
+        return assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
     quantised = any(_quantises(node) for node in simple.graph.node)
-    apart = options.reference is run_reference
-    if apart and not quantised:
-        options = replace(options, written=run_as_written)
-    model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
-    if not apart or not quantised:
-        return model
-    return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable))
+    with tempfile.TemporaryDirectory(prefix="edgetlm-standard-") as folder:
+        written: Reference = run_as_written
+        if rounds_inside(file.model):
+            standard = with_weights(simple, file.weights)
+            expand_contributed(file.name, standard, sums_in_reals=True)
+            write_model(standard, Path(folder, "model.onnx"))
+            written = _run_either(Path(folder, "model.onnx"))
+        if not quantised:
+            options = replace(options, written=written)
+        model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
+        if not quantised:
+            return model
+        return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, written))
+
+
+def _run_either(standard: Path) -> Reference:
+    """Runs a model in standard operators, as written; the model's own file where ONNX Runtime cannot.
+
+    A contributed or a quantised operator is one kernel, as written too: how the outputs depend on roundings
+    inside of it shows only in the operators that it consists of.
+    """
+
+    def run(engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+        try:
+            return run_as_written(engine, standard, inputs)
+        except EngineError:  # such as numbers of 16 bits before version 21 of the standard
+            return run_as_written(engine, path, inputs)
+
+    return run
 
 
 def _quantises(node: onnx.NodeProto) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -300,6 +301,39 @@ def write_pinned(source: Path, shapes: dict[str, tuple[int, ...]], target: Path)
             del dimensions.dim[:]
             for size in shapes[value.name]:
                 dimensions.dim.add().dim_value = size
+    _save(model, target)
+
+
+def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """A copy of a graph with its large weights inside.
+
+    Args:
+        model: the graph; nodes of one layer may have its name.
+        weights: large weights by name; those that the graph does not use are left out.
+    """
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    used = {name for node in whole.graph.node for name in node.input}
+    used.update(value.name for value in whole.graph.output)
+    whole.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in weights.items() if name in used
+    )
+    return whole
+
+
+def write_model(model: onnx.ModelProto, target: Path) -> None:
+    """Write a model, with its weights beside it where the file cannot hold them.
+
+    Args:
+        model: loses the names of its nodes: a file may have each but once.
+        target: the file.
+    """
+    for node in model.graph.node:
+        node.name = ""
+    _save(model, target)
+
+
+def _save(model: onnx.ModelProto, target: Path) -> None:
     total = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     if total < _PROTOBUF_LIMIT_BYTES:
         onnx.save(model, target)

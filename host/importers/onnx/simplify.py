@@ -15,6 +15,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from host.importers.bounds import check_count
 from host.importers.onnx.branches import inline_constant_branch
+from host.importers.onnx.contributed import expand_contributed
 from host.importers.onnx.evaluate import STANDARD, evaluate, static_shape, value_types
 from host.importers.onnx.functions import expand, has_body
 from host.importers.onnx.kept_shapes import spread_back
@@ -53,6 +54,7 @@ def simplify(
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
         spread_back(model.graph)
         changed = _fold(file.name, model)
+        changed = expand_contributed(file.name, model) or changed
         changed = _inline_functions(file.name, model, supported) or changed
         if not changed:
             break

@@ -1,0 +1,175 @@
+"""Operators that ONNX Runtime adds give what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+from host.errors import ImportFailed
+from host.importers import load_here as load
+from host.importers.onnx import importer
+from host.importers.onnx.contributed import DOMAIN, expansions
+from tests.unit.importers.harness import execute
+from tests.unit.importers.onnx.contributed_nodes import CASES, Case, floats, integers, signed, unsigned
+
+_ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "int32": 6}
+
+
+def write(case: Case, path: Path) -> Path:
+    """A file whose outputs have the types that ONNX Runtime infers."""
+    model = case.model()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    del model.graph.output[:]
+    for value in session.get_outputs():
+        element = _ELEMENTS[value.type.removeprefix("tensor(").removesuffix(")")]
+        model.graph.output.append(helper.make_tensor_value_info(value.name, element, value.shape))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def named(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_outputs_are_those_of_onnxruntime(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+    run = importer.run_as_written
+
+    def noted(engine: str, path: Path, inputs: Any) -> Any:
+        results = run(engine, path, inputs)
+        files.append(path)
+        return results
+
+    monkeypatch.setattr(importer, "run_as_written", noted)
+    made = load(write(case, tmp_path / "one.onnx"))
+    assert made.module is not None, made.reason
+    for golden in made.golden:
+        for found, wanted in zip(execute(made.module, golden.inputs), golden.outputs, strict=True):
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            # A quantised result may round to the other side of the middle between two steps.
+            bound = 1 if wanted.dtype.itemsize == 1 else 1e-5 * max(1.0, float(np.abs(wanted).max()))
+            np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=0, atol=bound)
+    # ONNX Runtime runs the standard operators too, except for numbers of 16 bits in this version of them.
+    assert {path.name for path in files} == {"one.onnx" if case.name == "words" else "model.onnx"}
+
+
+def test_every_expansion_has_a_case() -> None:
+    others = {"TransposeMatMul", "QEmbedLayerNormalization", "BiasAdd", "QuantizeLinear"}
+    assert {case.operator for case in CASES} | others == set(expansions())
+
+
+def test_layers_are_those_of_the_file(tmp_path: Path) -> None:
+    model = named("attention").model()
+    model.graph.node[0].name = "encoder/attention"
+    model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
+    (tmp_path / "one.onnx").write_bytes(model.SerializeToString())
+    made = load(tmp_path / "one.onnx")
+    assert made.module is not None and "encoder_attention" in made.module.script()
+
+
+REFUSED = {
+    "rotary": ("attention", {"do_rotary": 1}, "do_rotary has no conversion"),
+    "heads": ("attention", {"num_heads": 5}, r"5 heads of sizes \[16, 16, 16\] have no conversion"),
+    "no_heads": ("heads", {"num_heads": 0}, "0 heads of 16 elements have no conversion"),
+    "text": ("attention", {"num_heads": "four"}, "its inputs or attributes are none of this operator's"),
+    "activation": ("conv_clip", {"activation": "Mish"}, "activation 'Mish' has no conversion"),
+    "parameters": ("conv_clip", {"activation_params": [1.0] * 9}, "activation 'Clip' has no conversion"),
+    "batch": ("product", {"transBatchA": 1}, "transBatchA has no conversion"),
+    "bits": ("four_bits", {"bits": 3}, "weights of 3 bits in blocks of 32 have no conversion"),
+    "block": ("four_bits", {"block_size": 24}, "weights of 4 bits in blocks of 24 have no conversion"),
+    "depth": ("four_bits", {"K": 1 << 40}, r"weights of shape \[6, 2, 16\] are none of 1099511627776 by 6"),
+}
+
+
+@pytest.mark.parametrize(("name", "changed", "reason"), REFUSED.values(), ids=REFUSED)
+def test_other_forms_are_refused_by_name(
+    name: str, changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    case = named(name)
+    case = replace(case, attributes={**case.attributes, **changed})
+    check_refused(case, reason, tmp_path)
+
+
+def check_refused(case: Case, reason: str, folder: Path) -> None:
+    model = case.model()
+    for output in model.graph.output:
+        output.type.CopyFrom(helper.make_tensor_type_proto(1, None))
+    (folder / "one.onnx").write_bytes(model.SerializeToString())
+    given = [list(case.inputs.values())]
+    with pytest.raises(ImportFailed, match=f"operator {DOMAIN}.{case.operator}: {reason}"):
+        load(folder / "one.onnx", samples=given, reference=lambda engine, path, inputs: [[floats(1)]])
+
+
+def test_a_mask_of_another_shape_is_refused(tmp_path: Path) -> None:
+    case = named("attention_of_lengths")
+    constants = {**case.constants, "m": integers(2, 3, 4, 5, 6)}
+    reason = r"a mask of shape \[3, 4, 5, 6\] has no conversion"
+    check_refused(replace(case, constants=constants), reason, tmp_path)
+
+
+def test_a_mask_of_many_places_is_not_written(tmp_path: Path) -> None:
+    case = named("attention")
+    inputs = {"x": np.zeros((1, 1 << 14, 16), np.float32)}
+    attributes = {**case.attributes, "unidirectional": 1}
+    reason = r"16384 positions have no conversion \(at most 8192 have\)"
+    check_refused(replace(case, inputs=inputs, attributes=attributes), reason, tmp_path)
+
+
+def test_an_operator_that_is_not_known_is_named(tmp_path: Path) -> None:
+    case = replace(named("attention"), operator="GroupQueryAttention")
+    model = case.model()
+    model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
+    (tmp_path / "one.onnx").write_bytes(model.SerializeToString())
+    given = [list(case.inputs.values())]
+    made = load(tmp_path / "one.onnx", samples=given, reference=lambda *_: [list(case.inputs.values())])
+    assert made.module is None and "com.microsoft.GroupQueryAttention has no conversion" in made.reason
+
+
+def test_types_are_known_from_node_to_node(tmp_path: Path) -> None:
+    """The file has no types of inner values, and the standard's inference stops at the first operator."""
+    one, nodes = floats(2, 3, 8), []
+    value = "x"
+    for layer in range(20):
+        nodes += [
+            helper.make_node("BiasGelu", [value, "b"], [f"g{layer}"], domain=DOMAIN),
+            helper.make_node("Transpose", [f"g{layer}"], [f"t{layer}"], perm=[0, 2, 1]),
+            helper.make_node("FusedMatMul", [f"t{layer}", "w"], [f"m{layer}"], domain=DOMAIN, transA=1),
+        ]
+        value = f"m{layer}"
+    shaped = [helper.make_tensor_value_info(name, 1, [2, 3, 8]) for name in ("x", value)]
+    weights = {"b": floats(8), "w": np.eye(8, dtype=np.float32)}
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "deep", shaped[:1], shaped[1:], tensors)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    (tmp_path / "deep.onnx").write_bytes(model.SerializeToString())
+    made = load(tmp_path / "deep.onnx", samples=[[one]])
+    assert made.module is not None, made.reason
+    np.testing.assert_allclose(execute(made.module, [one])[0], made.golden[0].outputs[0], atol=1e-5)
+
+
+def test_quantised_products_have_the_spread_of_their_roundings(tmp_path: Path) -> None:
+    """As written, ONNX Runtime computes them in integers; in real numbers some results are one step off."""
+    node = helper.make_node("QLinearMatMul", ["a", "as", "az", "b", "bs", "bz", "cs", "cz"], ["c"])
+    out = helper.make_node("DequantizeLinear", ["c", "cs", "cz"], ["y"])
+    constants = {"as": np.float32(0.1), "az": np.uint8(128), "b": signed(64, 64), "bs": np.float32(0.1)}
+    constants |= {"bz": np.int8(0), "cs": np.float32(1.0), "cz": np.uint8(128)}
+    tensors = [onnx.numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
+    inputs = [helper.make_tensor_value_info("a", 2, [256, 64])]
+    graph = helper.make_graph(
+        [node, out], "q", inputs, [helper.make_tensor_value_info("y", 1, [256, 64])], tensors
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    (tmp_path / "q.onnx").write_bytes(model.SerializeToString())
+    made = load(tmp_path / "q.onnx", samples=[[unsigned(256, 64)]])
+    assert 0.004 < made.golden[0].spread < 0.02
