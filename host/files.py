@@ -17,7 +17,8 @@ from pathlib import Path
 from host.errors import DeviceFull, UserError
 
 _SUFFIX = ".sha256"
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Of an OSError: there is no space, no quota, or the file may not be so large.
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             raise DeviceFull(f"no space left while writing {path}: free some and run again") from error
         raise
 

@@ -70,8 +70,8 @@ def deploy(
     """Compile a model for a device, verify it, measure it beside its peers, install it and activate it.
 
     Args:
-        model: ONNX, `.pt2`, TFLite or GGUF file, a folder of transformers, `hf://ORG/MODEL`, or a torch
-            module with `example_inputs`.
+        model: ONNX, `.pt2`, TFLite or GGUF file, an Ultralytics `.pt`, a folder of transformers,
+            `hf://ORG/MODEL`, or a torch module with `example_inputs`.
         options: of the deployment; the defaults if None.
         example_inputs: tensors for a torch module, or the tensor of its only input; their shapes are the
             model's.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import tvm
 import tvm_ffi
@@ -16,6 +14,7 @@ from host.build.cache import KernelCache
 from host.build.half_precision import has_half_conversions, without_half_conversions
 from host.build.maxima import keeping_nan
 from host.build.memory.workspace import Workspace, workspace_of
+from host.build.object_code import object_code
 from host.build.periodic_loads import has_periodic_loads, split_at_periods
 from host.build.target import architecture_of
 from host.errors import BuildError
@@ -89,10 +88,7 @@ def _compiled(
         lowered = lower_function(function, symbol, target)
         workspace = workspace_of(lowered)
         module = tvm.get_global_func("target.build.llvm")(lowered, target)
-        with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
-            path = Path(folder) / "kernel.o"
-            module.write_to_file(str(path))
-            return path.read_bytes(), workspace
+        return object_code(module), workspace
     except OSError as error:
         raise BuildError(f"no space to compile in: {error.strerror or error}") from error
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:

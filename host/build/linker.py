@@ -17,7 +17,8 @@ from host.build.cache import KernelCache
 from host.build.elf import undefined_symbols
 from host.build.kernel import SYMBOL_PREFIX, KernelObject, compile_kernel
 from host.build.target import architecture_of
-from host.errors import BuildError
+from host.errors import BuildError, DeviceFull
+from host.files import NO_SPACE, writing
 
 # lld's names of the ELF flavours (ld.lld -m).
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux", "riscv64": "elf64lriscv"}
@@ -57,12 +58,13 @@ def link_shared(
         aliases: further names of defined symbols, new name first.
 
     Raises:
-        BuildError: lld fails, the disk is full, or an object calls what no device has.
+        BuildError: lld fails, or an object calls what no device has.
+        DeviceFull: no space left.
     """
     partial = output.with_name(f".{output.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         needed = _needed_from_outside(objects)
-        with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        with writing(output), tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
             folder = Path(name)
             libraries = [_libm_stub(folder, architecture)] if needed else []
             lines = ["-shared", "--hash-style=gnu", "--gc-sections", "--strip-debug"]
@@ -73,10 +75,10 @@ def link_shared(
             response = folder / "arguments"
             response.write_text("\n".join(lines))
             _run_lld([f"@{response}"], output.name)
-        partial.replace(output)
+            partial.replace(output)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BuildError(f"linking {output}: {reason}; free space or choose another place") from error
+        raise BuildError(f"linking {output}: {reason}; choose another place") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -106,7 +108,11 @@ def _run_lld(arguments: Sequence[str], what: str) -> None:
     command = [str(zig_executable()), "ld.lld", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        reason = (done.stderr or done.stdout).strip().splitlines()
+        said = (done.stderr or done.stdout).strip()
+        # A full disk says nothing about the program: its record would be that of a failure.
+        if any(os.strerror(number) in said for number in NO_SPACE):
+            raise DeviceFull(f"no space left while linking {what}: free some and run again")
+        reason = said.splitlines()
         raise BuildError(f"linking {what} failed: {reason[0] if reason else done.returncode}")
 
 
@@ -122,17 +128,16 @@ def link_kernels(
         extra: further objects, e.g. the packed executable of the virtual machine.
 
     Raises:
-        BuildError: lld fails or the disk is full.
+        BuildError: lld fails.
+        DeviceFull: no space left.
     """
     distinct = {kernel.key: kernel for kernel in kernels.values()}
     aliases = {SYMBOL_PREFIX + name: SYMBOL_PREFIX + kernel.symbol for name, kernel in kernels.items()}
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         paths = [Path(folder) / f"{key}.o" for key in distinct]
-        try:
+        with writing(Path(folder)):
             for path, kernel in zip(paths, distinct.values(), strict=True):
                 path.write_bytes(kernel.content)
-        except OSError as error:
-            raise BuildError(f"linking {output.name}: {error.strerror}; free space in {folder}") from error
         link_shared([*paths, *extra], output, architecture, aliases)
     return output
 

@@ -19,10 +19,12 @@ from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
 from host.build.memory.plan import entries_of, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
+from host.build.object_code import object_code
 from host.build.shapes import order_sizes, share_shapes
 from host.build.target import architecture_of
 from host.build.threads import Progress, compiled_with_defaults
 from host.errors import BuildError
+from host.files import writing
 from host.model import LoweredModel
 
 
@@ -79,7 +81,8 @@ def build_model(
         cuda_major: CUDA major version of the board's driver, where the target is its GPU.
 
     Raises:
-        BuildError: a kernel does not compile even unscheduled, linking fails, or the disk is full.
+        BuildError: a kernel does not compile even unscheduled, or linking fails.
+        DeviceFull: no space left.
     """
     start = time.monotonic()
     target = lowered.target
@@ -207,5 +210,6 @@ def packed_executable(executable: tvm.runtime.Module, folder: Path, target: tvm.
     """The virtual machine's bytecode as an object in a folder, to be linked with kernels."""
     pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
     packed = folder / "executable.o"
-    pack(executable, False, str(target), "").write_to_file(str(packed))
+    with writing(packed):
+        packed.write_bytes(object_code(pack(executable, False, str(target), "")))
     return packed

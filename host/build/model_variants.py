@@ -56,7 +56,8 @@ class VariantLinker:
             output: path of the library.
 
         Raises:
-            BuildError: linking fails, or the disk is full.
+            BuildError: linking fails.
+            DeviceFull: no space left.
         """
         return link_kernels({**self._objects, **others}, output, architecture_of(self.target), [self._packed])
 

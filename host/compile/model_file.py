@@ -9,7 +9,7 @@ from device_agent.contract.manifest import as_name
 from host.compile.ranged_model import RangedModel, read_ranged
 from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
-from host.model_file import detect_format
+from host.model_file import ULTRALYTICS, detect_format
 from host.options import CompileOptions
 from host.options.compile import half_of
 from host.progress import StageClock
@@ -42,6 +42,8 @@ def read_model(
         return _read_decoder(options, clock)
     if format_name == ENCODER:
         return _read_folder(options, clock)
+    if format_name == ULTRALYTICS:
+        options = _exported(options, clock)
     if options.ranged:
         return read_ranged(options, clock)
     if options.quantize:
@@ -58,6 +60,15 @@ def read_model(
             worker=reader,
         )
     return replace(model, name=options.name or as_name(model.name))
+
+
+def _exported(options: CompileOptions, clock: StageClock) -> CompileOptions:
+    """Export a checkpoint of Ultralytics; returns the options of the ONNX file, whose shapes are fixed."""
+    from host.importers.ultralytics.checkpoint import exported_checkpoint
+
+    with clock.stage("export"):
+        path = exported_checkpoint(options.model, options.fixed_shapes(), clock.progress.note, options.name)
+    return replace(options, model=path, shapes={})
 
 
 def _read_quantised(options: CompileOptions, architecture: str, clock: StageClock) -> ImportedModel:

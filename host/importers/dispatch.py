@@ -13,7 +13,7 @@ from host.errors import ModelFileError
 from host.importers.golden import GoldenOptions, Reference
 from host.language_file import is_language_model
 from host.model import ImportedModel
-from host.model_file import detect_format
+from host.model_file import ULTRALYTICS, detect_format
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +59,8 @@ def load_here(
         from host.importers.torch.importer import import_pt2
 
         return import_pt2(path, given, options)
+    if format_name == ULTRALYTICS:
+        raise ModelFileError(f"{path} is a checkpoint: host.importers.ultralytics exports it")
     from host.importers.tflite.importer import import_tflite
 
     return import_tflite(path, given, options)

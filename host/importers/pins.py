@@ -64,6 +64,35 @@ def pin(
     }
 
 
+def pin_with_defaults(
+    model_name: str,
+    declared: Sequence[DeclaredInput],
+    defaults: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+) -> dict[str, tuple[int, ...]]:
+    """As `pin`, of a model whose sizes have defaults: those hold where the shapes say nothing.
+
+    Args:
+        model_name: for messages.
+        declared: the model's inputs, in order.
+        defaults: size by the name of a symbol.
+        shapes: see `pin`.
+
+    Raises:
+        ShapeError: see `pin`.
+    """
+    whole = {name for name, shape in shapes.items() if len(shape) != 1}
+    fixed = {
+        size
+        for one in declared
+        if one.name in whole
+        for size in one.dimensions or ()
+        if isinstance(size, str)
+    }
+    given = {name: (size,) for name, size in defaults.items() if name not in fixed}
+    return pin(model_name, declared, {**given, **shapes})
+
+
 def _check_fit(
     model_name: str, entry: DeclaredInput, shape: tuple[int, ...], symbols: dict[str, int]
 ) -> None:

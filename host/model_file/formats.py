@@ -9,7 +9,7 @@ from pathlib import Path
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.language_file import CONFIG, language_format
-from host.model_file.other_files import is_zip, refuse_other_file
+from host.model_file.other_files import archive_format, is_zip, refuse_other_file
 
 # The first line of a Git LFS pointer has 43 bytes.
 _HEAD_BYTES = 64
@@ -59,7 +59,8 @@ def detect_format(path: Path) -> str:
     """The format of a model file.
 
     Returns:
-        "onnx", "pt2", "tflite", "gguf", or "transformers" of a folder.
+        "onnx", "pt2", "tflite", "gguf", "ultralytics" of a checkpoint that they export, or "transformers" or
+        "encoder" of a folder.
 
     Raises:
         ModelFileError: missing, empty, damaged, or of no known format; the message says what a familiar file
@@ -78,7 +79,7 @@ def detect_format(path: Path) -> str:
         return "tflite"
     refuse_other_file(path, head)
     if is_zip(path):
-        return "pt2"
+        return archive_format(path)
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
     if head[:1] == b"\x08":  # an ONNX file starts with its version, field 1

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
+from host.model_file.checkpoints import ULTRALYTICS, names_ultralytics, require_exporter
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 # An archive of torch.export has one of these; one of torch.save has neither.
 _EXPORTED = ("serialized_exported_program.json", "models/model.json")
 _ZIP = b"PK\x03\x04"
-# Of a pickle that is searched: its classes come early.
-_PICKLE_BYTES = 1 << 20
 _EXPORT = (
     "in Python: import torch; model = YourModel(); {load}model.eval(); "
     "torch.export.save(torch.export.export(model, (torch.zeros(1, 3, 224, 224),)), {target!r}) "
@@ -31,8 +29,7 @@ def refuse_other_file(path: Path, head: bytes) -> None:
         head: its first bytes.
 
     Raises:
-        ModelFileError: a pointer of Git LFS, weights without a model, a TorchScript archive, or damaged.
-        OSError: it cannot be read.
+        ModelFileError: a pointer of Git LFS, or weights without a model.
     """
     if head.startswith(_LFS):
         raise ModelFileError(
@@ -44,8 +41,6 @@ def refuse_other_file(path: Path, head: bytes) -> None:
         )
     if path.suffix.lower() == ".safetensors":
         raise ModelFileError(f"{path} holds weights (safetensors), not the model: {_steps(path, True)}")
-    if is_zip(path):
-        _refuse_archive(path)
 
 
 def is_zip(path: Path) -> bool:
@@ -59,37 +54,34 @@ def is_zip(path: Path) -> bool:
         return stream.read(len(_ZIP)) == _ZIP
 
 
-def _refuse_archive(path: Path) -> None:
+def archive_format(path: Path) -> str:
+    """The format of a zip archive.
+
+    Returns:
+        "pt2", or "ultralytics" of a checkpoint of Ultralytics, a pickle that has to be exported.
+
+    Raises:
+        ModelFileError: weights without a model, a TorchScript archive, a checkpoint of Ultralytics where
+            their package is not installed, or damaged.
+        OSError: it cannot be read.
+    """
     names = _entry_names(path)
     if any(name.endswith(end) for name in names for end in _EXPORTED):
-        return
+        return "pt2"
     if _has(names, "constants.pkl") and any("/code/" in name for name in names):
         raise ModelFileError(
             f"{path} is a TorchScript archive, which torch.export does not read: "
             f"export the model's own module, {_steps(path, False)}"
         )
     if _has(names, "data.pkl"):
-        if _names_ultralytics(path, names):
-            raise ModelFileError(
-                f"{path} is a model of Ultralytics, a pickle, which runs code as it is read: pip install "
-                f"ultralytics, type yolo export model={path.name} format=onnx, and give {path.stem}.onnx"
-            )
+        if names_ultralytics(path, names):
+            require_exporter(path)
+            return ULTRALYTICS
         raise ModelFileError(
             f"{path} is what torch.save writes (a state dict or a pickled module), not an exported model: "
             f"{_steps(path, True)}"
         )
-
-
-def _names_ultralytics(path: Path, names: Sequence[str]) -> bool:
-    """Whether the pickle of an archive names classes of Ultralytics; it is searched, not read."""
-    entry = next(name for name in names if name.rpartition("/")[2] == "data.pkl")
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
-            return b"ultralytics" in stream.read(_PICKLE_BYTES)
-    # A pickle that cannot be unpacked is refused all the same, as one of torch.save. NotImplementedError: an
-    # entry that is compressed in a way that zipfile does not read. RuntimeError: one with a password.
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError):
-        return False
+    return "pt2"
 
 
 def _entry_names(path: Path) -> Sequence[str]:

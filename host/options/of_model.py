@@ -44,6 +44,12 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
             "a range in --shape needs an ONNX file with an open dimension: export the model to ONNX, or give"
             " one length, as in --shape sequence=128"
         )
+    if format_name == "ultralytics" and options.ranged:
+        raise UserError(
+            "a range in --shape needs an ONNX file with an open dimension: type yolo export "
+            f"model={model.name} format=onnx dynamic=True and give {model.stem}.onnx, or give one size, "
+            "as in --shape height=320"
+        )
     if options.quantize:
         _check_quantisation(options, model, format_name)
 

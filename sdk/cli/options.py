@@ -55,7 +55,8 @@ def _writable(parameter: typer.CallbackParam, value: Path | None) -> Path | None
 # Exit code of a deployment that a gate stopped.
 GATE_NOT_MET = 3
 MODEL_HELP = (
-    "ONNX, .pt2, TFLite or GGUF file, a folder of transformers, or hf://ORG/MODEL; edgetlm.toml may name it."
+    "ONNX, .pt2, TFLite or GGUF file, an Ultralytics .pt, a folder of transformers, or hf://ORG/MODEL; "
+    "edgetlm.toml may name it."
 )
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)

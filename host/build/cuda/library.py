@@ -22,8 +22,10 @@ from host.build.cuda.nvrtc import Cubin, Nvrtc, Resources
 from host.build.cuda.runtime import load_cuda_runtime
 from host.build.kernel import first_line
 from host.build.linker import link_shared
+from host.build.object_code import object_code
 from host.build.target import architecture_of
 from host.errors import BuildError
+from host.files import writing
 
 # Raised whenever the same source would give another cubin: options, headers.
 CUBIN_VERSION = "cubin 1"
@@ -149,7 +151,8 @@ def link_cuda(
         target: of kind "cuda", with a host.
 
     Raises:
-        BuildError: linking fails, or the disk is full.
+        BuildError: linking fails.
+        DeviceFull: no space left.
     """
     # The module of host code becomes the library, in whose imports its kernels look their device part up. An
     # executable of the virtual machine has one, empty so far.
@@ -166,15 +169,15 @@ def link_cuda(
         folder = Path(name)
         packed = folder / "device.o"
         try:
-            pack(root, False, str(target.host), "").write_to_file(str(packed))
+            code = object_code(pack(root, False, str(target.host), ""))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BuildError(f"packing {output.name}: {first_line(error)}") from error
+        with writing(folder):
             paths = [packed]
+            packed.write_bytes(code)
             for number, kernel in enumerate(kernels.values()):
                 paths.append(folder / f"host{number}.o")
                 paths[-1].write_bytes(kernel.host)
-        except OSError as error:
-            raise BuildError(f"linking {output.name}: {error.strerror}; free space in {folder}") from error
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise BuildError(f"packing {output.name}: {first_line(error)}") from error
         link_shared(paths, output, architecture_of(target))
 
 
@@ -200,10 +203,7 @@ def _lower(
 
 
 def _host_object(module: tvm.IRModule, host: tvm.target.Target) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
-        path = Path(folder) / "host.o"
-        tvm.get_global_func("target.build.llvm")(module, host).write_to_file(str(path))
-        return path.read_bytes()
+    return object_code(tvm.get_global_func("target.build.llvm")(module, host))
 
 
 def _register() -> None:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from host.engines import unavailable
 from host.errors import EngineError, ModelFileError
 from host.importers.assemble import content_hash, work_file
-from host.importers.worker.parent import ask, limits_for
+from host.importers.worker.parent import ask, keep_made, limits_for
 from host.language_file import CONFIG
 from host.sandbox import Worker
 
@@ -63,11 +62,7 @@ def exported_folder(
         inputs = ", ".join(f"{name} {list(shape)}" for name, shape in answer["inputs"].items())
         part = "the encoder alone, with " if answer["part"] else ""
         notice(f"{title} is exported: {part}{inputs}; --shape gives other sizes")
-        # Another command may export the same folder now.
-        with TemporaryDirectory(prefix=".", dir=kept.parent) as scratch:
-            partial = Path(scratch) / kept.name
-            partial.write_bytes(target.read_bytes())
-            partial.rename(kept)
+        keep_made(target, kept)
     return kept
 
 

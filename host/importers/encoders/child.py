@@ -17,7 +17,7 @@ import transformers
 from device_agent.contract.text import printable
 from host.errors import ImportFailed, ModelFileError
 from host.importers.decoders.config import MAX_LAYERS
-from host.importers.pins import DeclaredInput, pin
+from host.importers.pins import DeclaredInput, pin_with_defaults
 from host.importers.torch.importer import export_module
 from host.language_file import CONFIG, folder_config
 
@@ -58,12 +58,7 @@ def export(folder: str, target: str, shapes: Mapping[str, Sequence[int]]) -> dic
             main,
         )
     declared, standard = _INPUTS[main](model.config, model)
-    used = {name for name, shape in shapes.items() if len(shape) != 1}
-    fixed = {
-        size for one in declared if one.name in used for size in one.dimensions or () if isinstance(size, str)
-    }
-    given = {name: size for name, size in standard.items() if name not in fixed}
-    sizes = pin(path.name, declared, {**{name: (size,) for name, size in given.items()}, **shapes})
+    sizes = pin_with_defaults(path.name, declared, standard, shapes)
     tensors = [torch.ones(sizes[one.name], dtype=getattr(torch, one.dtype)) for one in declared]
     export_module(_with_plain_outputs(model, [one.name for one in declared]), tensors, Path(target))
     return {"inputs": {name: list(shape) for name, shape in sizes.items()}, "part": part}

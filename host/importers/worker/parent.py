@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ from host.importers.onnx.mapped_weights import split_file
 from host.importers.worker.arrays_file import write_arrays
 from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
-from host.model_file import detect_format
+from host.model_file import ULTRALYTICS, detect_format
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
 
 # Of any file, and what each byte of a large one adds: weights are in memory several times on their way.
@@ -99,6 +103,8 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
         raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")
     if kind == ENCODER:
         raise ModelFileError(f"{path} is a folder: host.importers.encoders exports it")
+    if kind == ULTRALYTICS:
+        raise ModelFileError(f"{path} is a checkpoint: host.importers.ultralytics exports it")
     if kind == "pt2" and (reason := unavailable("torch")):
         raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
     files = files_of(path)
@@ -146,6 +152,32 @@ def ask(
     finally:
         for line in worker.missing:
             notice(f"{path.name} is read with fewer guards: {line}")
+
+
+def keep_made(made: Path, kept: Path) -> None:
+    """Copy a file that a worker wrote to its place, whole or not at all.
+
+    Args:
+        made: in the worker's scratch folder, where the worker may have put anything, such as a link to
+            another file of this user.
+        kept: its place.
+
+    Raises:
+        ModelFileError: there is no plain file.
+    """
+    nothing = f"{kept.name}: its export left no file: export the model again"
+    try:
+        descriptor = os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise ModelFileError(nothing) from error
+    # Another command may make the same file now.
+    with os.fdopen(descriptor, "rb") as stream, TemporaryDirectory(prefix=".", dir=kept.parent) as scratch:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ModelFileError(nothing)
+        partial = Path(scratch) / kept.name
+        with partial.open("wb") as target:
+            shutil.copyfileobj(stream, target)
+        partial.rename(kept)
 
 
 def explained(path: Path, error: WorkerLost | Unforeseen) -> str:

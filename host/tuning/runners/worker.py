@@ -26,6 +26,7 @@ from host.errors import (
     BuildError,
     DeviceBusy,
     DeviceError,
+    DeviceFull,
     MeasureError,
     ScheduleError,
     SessionLost,
@@ -118,6 +119,7 @@ class Worker:
 
         Raises:
             DeviceBusy: another host uses the only board from the start.
+            DeviceFull: the only board, or this machine, has no space left.
         """
         try:
             if self.state is BoardState.JOINING:
@@ -130,7 +132,10 @@ class Worker:
             else:
                 self._work()
         except DeviceError as error:
-            if isinstance(error, DeviceBusy) and not self._has_measured and len(self._group.workers) == 1:
+            only = len(self._group.workers) == 1
+            busy = isinstance(error, DeviceBusy) and not self._has_measured
+            # To connect again makes no space; other boards may have some.
+            if only and (busy or isinstance(error, DeviceFull)):
                 raise
             self._lost(error)
 
