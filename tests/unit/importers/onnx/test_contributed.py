@@ -14,7 +14,7 @@ from onnx import helper
 
 from host.errors import ImportFailed
 from host.importers import load_here as load
-from host.importers.onnx import importer
+from host.importers.golden import run_as_written
 from host.importers.onnx.contributed import DOMAIN, expansions
 from tests.unit.importers.harness import execute
 from tests.unit.importers.onnx.contributed_nodes import CASES, Case, floats, integers, signed, unsigned
@@ -43,14 +43,13 @@ def test_outputs_are_those_of_onnxruntime(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = []
-    run = importer.run_as_written
 
     def noted(engine: str, path: Path, inputs: Any) -> Any:
-        results = run(engine, path, inputs)
+        results = run_as_written(engine, path, inputs)
         files.append(path)
         return results
 
-    monkeypatch.setattr(importer, "run_as_written", noted)
+    monkeypatch.setattr("host.importers.onnx.importer.run_as_written", noted)
     made = load(write(case, tmp_path / "one.onnx"))
     assert made.module is not None, made.reason
     for golden in made.golden:
