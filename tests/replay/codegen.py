@@ -89,7 +89,7 @@ def _cuda(compiler: Callable[..., Any], module: Any, target: Any, calls: Calls, 
 class _NoObject:
     """Stands for a module that nobody compiled."""
 
-    def write_to_file(self, name: str) -> None:
+    def write_to_file(self, name: str, form: str = "o") -> None:
         """Write an empty file."""
         Path(name).write_bytes(b"")
 
@@ -103,12 +103,12 @@ class _Object:
         self._path = None if folder is None else folder / key[:2] / f"{key}.o"
         self._build = build
 
-    def write_to_file(self, name: str) -> None:
+    def write_to_file(self, name: str, form: str = "o") -> None:
         """What TVM's own modules do."""
         if self._path is not None and self._path.is_file():
             Path(name).write_bytes(self._path.read_bytes())
             return
-        self._build().write_to_file(name)
+        self._build().write_to_file(name, form)
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, Path(name).read_bytes())
