@@ -11,6 +11,8 @@ TABLES: dict[str, Table] = {
     "zoo": Table(("e2e_zoo",), models.zoo),
     "attention": Table(("e2e_attention",), models.end_to_end),
     "layouts": Table(("e2e_layouts",), models.end_to_end),
+    "mobile": Table(("e2e_mobile",), models.end_to_end),
+    "mobile_2_threads": Table(("e2e_mobile_2_threads",), models.end_to_end),
     "bfloat16_models": Table(("e2e_bf16",), models.bfloat16),
     "quantised_models": Table(("e2e_int8",), models.zoo),
     "loops_and_regions": Table(("e2e_loops_and_regions",), models.end_to_end),

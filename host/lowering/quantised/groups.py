@@ -19,24 +19,26 @@ class GroupTexts:
         layout: of the weight.
         panels, groups: of it.
         blocks: that a row has scales for.
+        scales: their type.
     """
 
     layout: WeightLayout
     panels: int
     groups: int
     blocks: int
+    scales: str
 
     @classmethod
     def of(cls, node: Node) -> GroupTexts:
         """Of a packed operation, whose inputs are data, weight, scales, and then `layout.further`."""
         (panels, groups), blocks = node.inputs[1].shape[:2], node.inputs[2].shape[1]
         assert groups % blocks == 0, "blocks of whole groups"
-        return cls(node.attrs["layout"], panels, groups, blocks)
+        return cls(node.attrs["layout"], panels, groups, blocks, node.inputs[2].dtype)
 
     @property
     def parameters(self) -> str:
         """The parameters of the function behind its weight."""
-        kinds = {SCALES: "float16", **{name: _TYPES[name] for name in self.layout.further}}
+        kinds = {SCALES: self.scales, **{name: _TYPES[name] for name in self.layout.further}}
         return "".join(
             f'    {name}: T.Buffer(({self.panels}, {self._extent(name)}, {self.layout.lanes}), "{kind}"),\n'
             for name, kind in kinds.items()

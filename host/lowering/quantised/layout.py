@@ -17,8 +17,8 @@ One group or several in a row are a block, which has a scale. A weight has the v
 
 where blocks have zero points (int8) or minima (float16), and groups have multipliers (int8) of the scale and
 of the minimum of their block, as in the K types of GGML. Half bytes of symmetric weights are from -8 to 7,
-others from 0 to 15. Scales are (panels, blocks, L) float16, and so are the others, with groups or blocks.
-Panels that are not full have rows of zeros.
+others from 0 to 15. Scales are (panels, blocks, L) float16, or float32 in files that have them so, and the
+others lie alike, with groups or blocks. Panels that are not full have rows of zeros.
 """
 
 from __future__ import annotations

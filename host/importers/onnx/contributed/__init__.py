@@ -58,13 +58,15 @@ def expand_contributed(name: str, model: onnx.ModelProto, *, sums_in_reals: bool
     types = KnownTypes(model)
     nodes: list[NodeProto] = []
     for position, node in enumerate(model.graph.node):
-        made = _expanded(node, types, table, f"{node.op_type}_{position}/")
+        body = Body(node, types, f"{node.op_type}_{position}/", keeps_packed=not sums_in_reals)
+        made = _expanded(node, body, table)
         for one in made:
             types.add(one)
         nodes += made
         check_count(name, len(nodes))
+    model.graph.value_info.extend(types.declared)
     if all(made is given for made, given in zip(nodes, model.graph.node, strict=False)):
-        return False
+        return bool(types.declared)
     copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del model.graph.node[:]
     model.graph.node.extend(copies)
@@ -85,13 +87,10 @@ def _is_replaced(node: NodeProto, table: Mapping[str, Expansion]) -> bool:
     return node.domain == DOMAIN or (standard and node.domain in ("", "ai.onnx"))
 
 
-def _expanded(
-    node: NodeProto, types: KnownTypes, table: Mapping[str, Expansion], prefix: str
-) -> list[NodeProto]:
+def _expanded(node: NodeProto, body: Body, table: Mapping[str, Expansion]) -> list[NodeProto]:
     """The nodes that replace one; itself if it is none to replace, or if not enough is known of it yet."""
     if not _is_replaced(node, table):
         return [node]
-    body = Body(node, types, prefix)
     try:
         table[node.op_type](body)
     except LaterError:

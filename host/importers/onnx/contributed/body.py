@@ -39,6 +39,9 @@ class KnownTypes:
 
     Args:
         model: its inputs, constants and inferred types are known.
+
+    Attributes:
+        declared: types of values that the standard has no rule for.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -46,6 +49,7 @@ class KnownTypes:
         self._opsets = list(model.opset_import)
         self._types = {name: value.type for name, value in value_types(model.graph).items()}
         self._data: dict[str, TensorProto] = {}
+        self.declared: list[onnx.ValueInfoProto] = []
         for tensor in model.graph.initializer:
             self._types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             if np.prod(tensor.dims, dtype=np.float64) <= _SHAPE_ELEMENTS:
@@ -85,6 +89,13 @@ class KnownTypes:
             raise LaterError
         return found.tensor_type
 
+    def declare(self, name: str, element: int, shape: Sequence[int]) -> None:
+        """Make the type of a value known."""
+        if name not in self._types or not self._has_shape(name):
+            made = helper.make_tensor_value_info(name, element, shape)
+            self._types[name] = made.type
+            self.declared.append(made)
+
     def _has_shape(self, name: str) -> bool:
         return bool(self._types[name].tensor_type.HasField("shape"))
 
@@ -111,13 +122,15 @@ class Body:
         node: the contributed node.
         types: of the graph's values before it.
         prefix: put before names that the nodes define.
+        keeps_packed: whether an operator on packed weights may stay, for the compiler to read.
 
     Attributes:
         nodes: written so far, in order.
     """
 
-    def __init__(self, node: NodeProto, types: KnownTypes, prefix: str) -> None:
+    def __init__(self, node: NodeProto, types: KnownTypes, prefix: str, *, keeps_packed: bool) -> None:
         self.nodes: list[NodeProto] = []
+        self.keeps_packed = keeps_packed
         self._node = node
         self._types = types
         self._prefix = prefix
@@ -200,6 +213,11 @@ class Body:
         if count > _MOST_POSITIONS:
             raise self.fail(f"{count} positions have no conversion (at most {_MOST_POSITIONS} have)")
         return np.arange(count)
+
+    def keep(self, element: int, shape: Sequence[int]) -> None:
+        """Leave the node as it is, with the type of its only output."""
+        self.nodes = [self._node]
+        self._types.declare(self._node.output[0], element, shape)
 
     def set_output(self, value: str, index: int = 0) -> None:
         """Make a value an output of the node."""

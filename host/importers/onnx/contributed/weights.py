@@ -28,6 +28,19 @@ def _unpacked(body: Body, packed: str, bits: int, rows: int, columns: int) -> st
     return body.part(body.reshape(lowest, rows, -1), 0, columns, 1)
 
 
+def _stays_packed(body: Body) -> bool:
+    """Whether the compiler multiplies with the packed weights: whole blocks of 4 or 8 bits.
+
+    The converter is in `host.importers.onnx.operators.packed_products`.
+    """
+    a, _, scales, zeros = body.inputs(4)
+    bits, block = body.attribute("bits", 4), body.attribute("block_size", 0)
+    whole = block % 32 == 0 and body.attribute("K", 0) % block == 0
+    packed = not zeros or body.dtype(zeros) == np.uint8
+    floats = all(body.dtype(one) in (np.float32, np.float16) for one in (a, scales))
+    return bits in (4, 8) and whole and packed and floats
+
+
 def _product(body: Body) -> None:
     a, packed, scales, zeros, order, bias = body.inputs(6)
     body.without(g_idx=order)
@@ -39,6 +52,9 @@ def _product(body: Body) -> None:
     if np.prod(body.shape(packed)) != columns * blocks * block * bits // 8:
         raise body.fail(f"weights of shape {list(body.shape(packed))} are none of {depth} by {columns}")
     kind, element = body.dtype(a), body.element(a)
+    if body.keeps_packed and _stays_packed(body):
+        body.keep(element, (*body.shape(a)[:-1], columns))
+        return
     whole = body.add("Cast", _unpacked(body, packed, bits, columns, blocks * block), to=element)
     whole = body.reshape(whole, columns, blocks, block)
     zero = body.constant(1 << (bits - 1), kind)

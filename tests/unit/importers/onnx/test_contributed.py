@@ -16,8 +16,10 @@ from host.errors import ImportFailed
 from host.importers import load_here as load
 from host.importers.golden import run_as_written
 from host.importers.onnx.contributed import DOMAIN, expansions
-from tests.unit.importers.harness import execute
+from host.lowering import lower
+from tests.unit.importers.harness import check, execute
 from tests.unit.importers.onnx.contributed_nodes import CASES, Case, floats, integers, signed, unsigned
+from tests.unit.lowering.harness import board, functions
 
 _ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "int32": 6}
 
@@ -172,3 +174,76 @@ def test_quantised_products_have_the_spread_of_their_roundings(tmp_path: Path) -
     (tmp_path / "q.onnx").write_bytes(model.SerializeToString())
     made = load(tmp_path / "q.onnx", samples=[[unsigned(256, 64)]])
     assert 0.004 < made.golden[0].spread < 0.02
+
+
+def packed(name: str, bits: int, zeros: bool, element: str = "float32") -> Case:
+    """A product whose weights are whole blocks of 32."""
+    constants = {"b": unsigned(6, 2, 4 * bits), "s": (floats(12) / 8).astype(element)}
+    constants |= {"z": unsigned(6 * bits // 4)} if zeros else {}
+    sizes = {"K": 64, "N": 6, "block_size": 32, "bits": bits}
+    inputs = {"a": floats(2, 3, 64).astype(element)}
+    return Case(name, "MatMulNBits", inputs, constants, attributes=sizes)
+
+
+def values_of(case: Case) -> np.ndarray:
+    """The weights (K, N) by the definition of the operator."""
+    bits, stored = case.attributes["bits"], case.constants["b"]
+    numbers = stored.reshape(6, -1)
+    if bits == 4:
+        numbers = np.stack([numbers & 15, numbers >> 4], -1).reshape(6, -1)
+    zero = np.full((6, 2), 1 << (bits - 1))
+    if "z" in case.constants and bits == 8:
+        zero = case.constants["z"].reshape(6, 2)
+    elif "z" in case.constants:
+        zero = np.stack([case.constants["z"] & 15, case.constants["z"] >> 4], -1)
+    scales = case.constants["s"].reshape(6, 2).astype(np.float64)
+    real = (numbers.reshape(6, 2, 32) - zero.astype(np.float64)[..., None]) * scales[..., None]
+    return real.reshape(6, 64).T
+
+
+PACKED = (
+    packed("four", 4, zeros=False),
+    packed("four_with_zeros", 4, zeros=True),
+    packed("eight", 8, zeros=False),
+    packed("eight_with_zeros", 8, zeros=True),
+    packed("four_in_halves", 4, zeros=True, element="float16"),
+)
+
+
+@pytest.mark.parametrize("case", PACKED, ids=lambda case: case.name)
+def test_weights_of_whole_blocks_stay_packed(case: Case, tmp_path: Path) -> None:
+    model = case.model()
+    element = helper.np_dtype_to_tensor_dtype(case.inputs["a"].dtype)
+    model.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(element, [2, 3, 6]))
+    (tmp_path / "one.onnx").write_bytes(model.SerializeToString())
+    wanted = (case.inputs["a"].astype(np.float64) @ values_of(case)).astype(case.inputs["a"].dtype)
+    given = [list(case.inputs.values())]
+    made = load(tmp_path / "one.onnx", samples=given, reference=lambda *_: [[wanted]])
+    check(made, 1e-4 if element == 1 else 2e-3)
+    lowered = lower(made, board())
+    assert any("packed_quantised_dense" in name for name in functions(lowered))
+    # About as many bytes as in the file: panels have whole vectors.
+    lanes = board().hardware.lanes
+    held = sum(np.asarray(one).nbytes for one in lowered.parameters)
+    assert held <= sum(one.nbytes for one in case.constants.values()) * 2 * -(-6 // lanes) * lanes / 6
+
+
+def test_shapes_behind_packed_weights_are_known(tmp_path: Path) -> None:
+    """The standard's inference of shapes does not know the operator."""
+    case = packed("four", 4, zeros=False)
+    model = case.model()
+    model.graph.node[0].output[0] = "m"
+    model.graph.node.extend(
+        [
+            helper.make_node("Shape", ["m"], ["size"]),
+            helper.make_node("Gather", ["size", "last"], ["width"]),
+            helper.make_node("Concat", ["all", "width"], ["flat"], axis=0),
+            helper.make_node("Reshape", ["m", "flat"], ["y0"]),
+        ]
+    )
+    for name, value in {"last": [2], "all": [-1]}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    model.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(1, [6, 6]))
+    (tmp_path / "one.onnx").write_bytes(model.SerializeToString())
+    made = check(load(tmp_path / "one.onnx", samples=[list(case.inputs.values())]))
+    assert made.golden[0].outputs[0].shape == (6, 6)

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
+from host.errors import LoweringError
 from host.gensor import Gensor
 from host.lowering import lower
 from host.lowering.quantised.layout import GROUP, WeightLayout
 from host.model import DeviceProfile, LoweredModel
 from host.schedules import scheduled_function, space_for
-from targets import Board
+from targets import Board, board_for, declared
 from tests.decoders.operations import dequantised
 from tests.unit.lowering.harness import board as plain_board
 from tests.unit.lowering.harness import flat, imported
@@ -260,3 +261,34 @@ def test_packing_moves_every_element_to_its_place(
             one = column * given_ones.shape[1] // depth
             assert made.shape == (panels, given_ones.shape[1], lanes) and made.dtype == given_ones.dtype
             assert made[row // lanes, one, row % lanes] == given_ones[row, one]
+
+
+@pytest.mark.parametrize("kind", ["int4", "int8", "int4 with zero points", "int8 with zero points"])
+def test_a_gpu_gets_the_values_of_weights(kind: str) -> None:
+    jetson = board_for(declared()["jetson_orin_nano"])
+    assert jetson is not None
+    model, values = product(3, 24, 128, KINDS[kind], jetson.on_gpu())
+    assert not any("quantised" in str(name) for name in model.module.get_global_vars())
+    held = [np.asarray(one) for one in model.parameters if np.asarray(one).size >= values.size]
+    assert len(held) == 1
+    np.testing.assert_array_equal(np.unique(held[0]), np.unique(np.append(values, 0.0)).astype(np.float32))
+
+
+def test_language_models_have_no_weights_for_a_gpu() -> None:
+    jetson = board_for(declared()["jetson_orin_nano"])
+    assert jetson is not None
+    with pytest.raises(LoweringError, match="run on CPUs only"):
+        product(3, 24, 128, KINDS["Q4_1"], jetson.on_gpu())
+
+
+def test_scales_are_read_in_the_type_of_the_file() -> None:
+    """A scale of single precision that halves do not have."""
+    numbers = np.full((16, 16), 0x99, np.uint8)
+    scales = np.full((16, 1), 1 + 2.0**-20, np.float32)
+    kind = KINDS["int4"]
+    module = module_of("quantised_dense", ((1, 32), "float32"), (1, 16), [numbers, scales], kind)
+    model = lower(imported(module), plain_board())
+    data = np.zeros((1, 32), np.float32)
+    data[0, 0] = 32639.0  # an activation that is rounded to itself
+    found = run(model, {}, data)
+    np.testing.assert_array_equal(found, np.full((1, 16), np.float32(32639.0) * scales[0, 0]))
