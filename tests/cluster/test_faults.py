@@ -155,6 +155,7 @@ def test_a_board_is_watched_from_the_host_that_reaches_it(
         assert row["device"] == boards[1] and row["status"] in statuses
 
 
+@pytest.mark.long
 def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
     tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
 ) -> None:

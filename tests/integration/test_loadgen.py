@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,10 @@ def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(__import__("sys").modules, "mlperf_loadgen", None)
     with pytest.raises(UserError, match=r"pip install 'edgetlm\[loadgen\]'"):
         loadgen.check_scenarios(["Offline"])
+
+
+def test_a_plan_is_by_the_fastest_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones are slow, and a plan of too few queries is not valid."""
+    clock = itertools.accumulate(itertools.chain([0.0], [0.5, 0.0], itertools.cycle([0.001, 0.0])))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    assert 0.0009 < loadgen._expected_s(lambda sample: None, []) < 0.0011

@@ -10,6 +10,7 @@ example the tiles that divide the rows of a Winograd convolution) are found once
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from host.errors import ScheduleError
@@ -85,7 +86,9 @@ class Completions:
         for values in dict.fromkeys((plain, near)):
             if self._legal(values):
                 return values
-        for position in self._rescuing:
+        # A rescue that the walks did not need is looked for last.
+        others = (position for position in range(start, len(self._names)) if position not in self._rescuing)
+        for position in itertools.chain(self._rescuing, others):
             if position < start:
                 continue
             for value in self._choices[position][1:]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from device_agent.contract.tensors import without_type
 from device_agent.execute.engines import litert_engine, onnxruntime_engine, torch_engine
 from device_agent.execute.engines.__main__ import main
 from host.engines import reference
@@ -51,7 +52,9 @@ def _forked(
     arrays = {
         f"{case}/{index}": array for case, held in enumerate(inputs) for index, array in enumerate(held)
     }
-    np.savez(files[0], **arrays)  # type: ignore[arg-type]
+    types = np.array([str(array.dtype) for array in arrays.values()], dtype=str)
+    kept = {name: without_type(array) for name, array in arrays.items()}
+    np.savez(files[0], types=types, **kept)
     words = [engine, str(path), str(len(inputs)), str(threads), *map(str, files)]
     pid = os.fork()
     if pid == 0:

@@ -19,6 +19,7 @@ from tests.shared_cache import zoo_model
 pytestmark = pytest.mark.timeout(1200)
 
 
+@pytest.mark.long
 def test_mobilenetv2_on_riscv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The agent's Python is emulated, the executor is the native one: there are no wheels."""
     said = sdk(capsys, "devices emulate riscv64 --name board --vector-bits 256 --tag desk")
