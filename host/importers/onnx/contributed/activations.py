@@ -34,11 +34,6 @@ def _quick_gelu(body: Body) -> None:
     body.set_output(body.add("Mul", x, body.add("Sigmoid", body.add("Mul", x, alpha))))
 
 
-def _bias_add(body: Body) -> None:
-    x, bias, skip = body.inputs(3)
-    body.set_output(body.add("Add", body.add("Add", x, bias), skip))
-
-
 def _fused_conv(body: Body) -> None:
     x, weights, bias, addend = body.inputs(4)
     own = {"activation", "activation_params"}
@@ -118,7 +113,6 @@ EXPANSIONS = {
     "BiasGelu": _gelu,
     "FastGelu": _fast_gelu,
     "QuickGelu": _quick_gelu,
-    "BiasAdd": _bias_add,
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_product,

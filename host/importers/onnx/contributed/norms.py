@@ -8,7 +8,9 @@ from onnx import TensorProto
 from host.importers.onnx.contributed.body import Body
 
 
-def normalised(body: Body, value: str, scale: str, shift: str, epsilon: float, *, centred: bool) -> str:
+def normalised(
+    body: Body, value: str, scale: str, shift: str, epsilon: float, kind: np.dtype, *, centred: bool
+) -> str:
     """Write a norm over the last axis.
 
     Args:
@@ -17,9 +19,9 @@ def normalised(body: Body, value: str, scale: str, shift: str, epsilon: float, *
         scale: factor of each element of the axis.
         shift: addend of each, "" for none.
         epsilon: added to the variance.
+        kind: type of the elements.
         centred: whether the mean is taken away first; otherwise the square mean takes the variance's place.
     """
-    kind = body.dtype(scale)
     if centred:
         value = body.add("Sub", value, body.mean(value))
     variance = body.add("Add", body.mean(body.add("Mul", value, value)), body.constant(epsilon, kind))
@@ -34,7 +36,8 @@ def _simplified(body: Body) -> None:
     axis = body.attribute("axis", -1)
     if axis not in (-1, len(body.shape(x)) - 1):
         raise body.fail("a norm over more than the last axis has no conversion")
-    body.set_output(normalised(body, x, scale, "", body.attribute("epsilon", 1e-5), centred=False))
+    epsilon, kind = body.attribute("epsilon", 1e-5), body.dtype(scale)
+    body.set_output(normalised(body, x, scale, "", epsilon, kind, centred=False))
 
 
 def _with_skip(body: Body) -> None:
@@ -52,11 +55,14 @@ def _norm_of_sum(body: Body, parts: list[str], scale: str, shift: str, *, centre
     total = body.add("Add", parts[0], parts[1])
     total = body.add("Add", total, parts[2]) if parts[2] else total
     epsilon = body.attribute("epsilon", 1e-12 if centred else 1e-5)
-    body.set_output(normalised(body, total, scale, shift, epsilon, centred=centred))
+    kind = body.dtype(scale)
+    body.set_output(normalised(body, total, scale, shift, epsilon, kind, centred=centred))
     body.set_output(total, 3)
 
 
-def embedded(body: Body, tables: list[str], scale: str, shift: str, mask: str, positions: str) -> None:
+def embedded(
+    body: Body, tables: list[str], scale: str, shift: str, mask: str, positions: str, kind: np.dtype
+) -> None:
     """Write the sum of embeddings and its norm.
 
     Args:
@@ -66,6 +72,7 @@ def embedded(body: Body, tables: list[str], scale: str, shift: str, mask: str, p
         shift: of the norm.
         mask: ones for the tokens that count, "" for none.
         positions: of the tokens, "" for 0, 1, 2 and so on.
+        kind: type of the elements.
     """
     tokens, segments = body.inputs(2)
     batch, length = body.shape(tokens)
@@ -75,7 +82,7 @@ def embedded(body: Body, tables: list[str], scale: str, shift: str, mask: str, p
     if tables[2] and segments:
         total = body.add("Add", total, body.add("Gather", tables[2], segments, axis=0))
     epsilon = body.attribute("epsilon", 1e-12)
-    body.set_output(normalised(body, total, scale, shift, epsilon, centred=True))
+    body.set_output(normalised(body, total, scale, shift, epsilon, kind, centred=True))
     if body.has_output(1):
         body.set_output(_lengths(body, mask, batch), 1)
     body.set_output(total, 2)
@@ -94,7 +101,7 @@ def _lengths(body: Body, mask: str, batch: int) -> str:
 
 def _embedding(body: Body) -> None:
     _, _, words, places, kinds, scale, shift, mask, positions = body.inputs(9)
-    embedded(body, [words, places, kinds], scale, shift, mask, positions)
+    embedded(body, [words, places, kinds], scale, shift, mask, positions, body.dtype(scale))
 
 
 EXPANSIONS = {

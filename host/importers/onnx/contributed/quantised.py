@@ -163,7 +163,7 @@ def _embedding(body: Body) -> None:
         _real(body, table, scale, zero) if table else ""
         for table, scale, zero in zip(quantised, scales, zeros, strict=True)
     ]
-    embedded(body, tables[:3], tables[3], tables[4], names[7], "")
+    embedded(body, tables[:3], tables[3], tables[4], names[7], "", np.dtype(np.float32))
 
 
 def _conv(body: Body) -> None:

@@ -117,6 +117,12 @@ def _activations() -> list[Case]:
             {"a": floats(2, 4, 3), "b": floats(2, 4, 5)},
             attributes={"transA": 1},
         ),
+        Case(
+            "product_by_its_old_name",
+            "TransposeMatMul",
+            {"a": floats(2, 4, 3), "b": floats(2, 4, 5)},
+            attributes={"transA": 1},
+        ),
         Case("lower_triangle", "Trilu", {"x": floats(4, 5)}, attributes={"upper": 0}),
     ]
 
@@ -135,6 +141,17 @@ def _norms() -> list[Case]:
         "i t w p k g b m",
         (0, 1, 2),
     )
+    names = [f"{name}{part}" for part in "sz" for name in "wpkgb"]
+    bytes_ = {name: unsigned(*table.shape) for name, table in tables.items()}
+    bytes_ |= scales(**{name: 120 if name.endswith("z") else 0.02 for name in names})
+    embedding_of_bytes = Case(
+        "embedding_of_bytes",
+        "QEmbedLayerNormalization",
+        tokens,
+        bytes_,
+        f"i t w p k g b - {' '.join(names)}",
+        (0, 1),
+    )
     epsilon = {"epsilon": 1e-5}
     skipping = "SkipSimplifiedLayerNormalization"
     return [
@@ -142,6 +159,7 @@ def _norms() -> list[Case]:
         Case("skip", "SkipLayerNormalization", both, rest, outputs=(0, 3), attributes=epsilon),
         Case("skip_root_mean_square", skipping, both, scale, outputs=(0, 3), opset=18),
         embedding,
+        embedding_of_bytes,
     ]
 
 
@@ -246,6 +264,12 @@ def _quantised_elementwise() -> list[Case]:
         Case("bytes_concat", "QLinearConcat", parts, two, "cs cz a as az b bs bz", attributes={"axis": 1}),
         Case("bytes_softmax", "QLinearSoftmax", {"a": unsigned(2, 8)}, one, attributes={"opset": 13}),
         Case("bytes_where", "QLinearWhere", chosen, two, "c a as az b bs bz cs cz"),
+        Case(
+            "words_of_reals",
+            "QuantizeLinear",
+            {"x": floats(2, 3)},
+            {"s": np.float32(0.001), "z": np.uint16(30000)},
+        ),
         Case(
             "words",
             "DequantizeLinear",
