@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -71,3 +74,11 @@ def overlay(folder: Path, changed: Mapping[str, str]) -> None:
         file = folder / path
         file.unlink(missing_ok=True)
         file.write_text(text)
+
+
+def run(product: Path, where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python with the product of a folder, and with data of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(product), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"XDG_DATA_HOME": str(where / "data"), "XDG_CONFIG_HOME": str(where / "config")}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=where, check=False)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.integration.small_models import save
-from tests.recipes import ROOT, copy, entries
+from tests.recipes import ROOT, copy, entries, run
 
 TYPES = "host/lowering/types.py"
 SIZES = "device_agent/contract/limits.json"
@@ -63,14 +60,6 @@ def followed() -> dict[str, str]:
         assert text.count(line) == 1, path
         changed[path] = text.replace(line, entries()[path] + line)
     return changed
-
-
-def run(product: Path, where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python with the product of a folder, and with data of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(product), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment |= {"XDG_DATA_HOME": str(where / "data"), "XDG_CONFIG_HOME": str(where / "config")}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=where, check=False)
 
 
 @pytest.fixture

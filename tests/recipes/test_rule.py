@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
@@ -13,7 +10,7 @@ import pytest
 
 from host.schedules import space_for
 from tests.integration.small_models import floats, save
-from tests.recipes import ROOT, files, lines, overlay
+from tests.recipes import ROOT, files, lines, overlay, run
 from tests.unit.schedules import functions as fn
 
 RULE = "host/schedules/cpu/stepped/"
@@ -84,14 +81,6 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("product")
     overlay(folder, followed())
     return folder
-
-
-def run(product: Path, where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python with the product of a folder, and with data of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(product), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment |= {"XDG_DATA_HOME": str(where / "data"), "XDG_CONFIG_HOME": str(where / "config")}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=where, check=False)
 
 
 def model_in(folder: Path) -> Path:
