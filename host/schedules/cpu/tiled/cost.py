@@ -19,10 +19,13 @@ from host.schedules.cpu.tiled.roles import (
     cold_weights,
     copied_stages,
     counts_of,
+    lost_by_panels,
+    outer_iterations,
     outer_order,
     parallel_chunks,
     registers,
     roles_of,
+    rows_shared,
     unrolled_window,
     uses_of_weights,
 )
@@ -118,8 +121,14 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
     seconds += _padding_seconds(workload, roles, hardware, values, compute)
     if threads <= 1:
         return seconds
-    chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values), threads)
-    return seconds * -(-chunks // threads) / chunks + hardware.parallel_launch_s
+    counts = counts_of(roles, values)
+    chunks = parallel_chunks(anchor, roles, counts, threads)
+    share = seconds * -(-chunks // threads) / chunks
+    if rows_shared(anchor, roles, counts, threads) < threads and chunks > 1:
+        # What cores hand to each other goes through the level that they share.
+        between = max(0.0, lost_by_panels(anchor, roles, threads))
+        share += between / hardware.levels[-2].bandwidth_bytes_per_s
+    return share + hardware.parallel_launch_s
 
 
 def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) -> dict[str, float]:
@@ -137,11 +146,6 @@ def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) 
     moved = dict(zip(sources, memory, strict=True))
     padding = _padding_seconds(workload, roles, hardware, values, compute)
     return {"compute": compute, **moved, "padding": padding}
-
-
-def _outer(anchor: Stage, roles: Roles) -> int:
-    """Iterations of the spatial axes outside of the register tile and its blocks."""
-    return math.prod(anchor.axes[axis].extent for axis in roles.outer if axis != roles.second)
 
 
 def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
@@ -168,7 +172,7 @@ def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     if values["window"] and unrolled_window(anchor, roles) == depth:
         long = vectors * rows * values["rows2"] * depth >= _LONG_CODE
         crowding *= _STRAIGHT_LINE.on(hardware) if long else 1.0
-    return total * crowding * (roles.second_total // values["rows2"]) * _outer(anchor, roles)
+    return total * crowding * (roles.second_total // values["rows2"]) * outer_iterations(anchor, roles)
 
 
 def _waiting_cycles(

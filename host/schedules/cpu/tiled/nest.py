@@ -10,7 +10,7 @@ from tvm import s_tir
 from host.schedules.api import Sampler
 from host.schedules.cpu.common import PEEL, fuse_parallel
 from host.schedules.cpu.prefetch import LINE_ELEMENTS, linear, prefetch_in
-from host.schedules.cpu.tiled.roles import Roles, bands, counts_of, outer_order, peeled_loops
+from host.schedules.cpu.tiled.roles import Roles, bands, counts_of, outer_order, peeled_loops, row_bands
 from host.schedules.workload import Access, Stage
 
 # Cache lines that are fetched one after the other: fewer than a core waits for at once.
@@ -58,6 +58,10 @@ class Nest:
         r_outer, r_block, r_reg = schedule.split(row, [None, sampler.sample("block"), sampler.sample("rows")])
         second, inner, inner_rows = None, [r_block], [r_reg]
         self._bands: list[Any] = []
+        parts = row_bands(anchor, roles, self._counts, threads)
+        if parts > 1:
+            band, r_outer = schedule.split(r_outer, [parts, None])
+            self._bands = [band]
         if roles.second is not None:
             second, s_block, s_reg = schedule.split(
                 loops[roles.second], [None, sampler.sample("block2"), sampler.sample("rows2")]

@@ -142,19 +142,62 @@ def bands(roles: Roles, counts: Counts, threads: int) -> int:
     return next((n for n in parts if counts.second_blocks >= 2 * n and n % threads == 0), 1)
 
 
-def parallel_chunks(outer: int, roles: Roles, counts: Counts, threads: int) -> int:
-    """Iterations of the outermost loops that can run in parallel.
+def row_bands(anchor: Stage, roles: Roles, counts: Counts, threads: int) -> int:
+    """Parts of the rows that run in parallel where their last tile is not full.
 
-    Loops whose borders are peeled become several loops and stay inside the parallel region.
+    That tile is code of its own, so the loop over rows stays inside, and panels are all that is left to share:
+    cores would write neighbouring lines of memory, and each would read all that the others made. Parts of the
+    rows are as they are elsewhere, where the functions before and behind are shared by rows too. 1 where outer
+    axes are enough for all threads, where reading all weights moves more than that, or without such parts.
     """
-    chunks = outer * bands(roles, counts, threads)
+    if threads <= 1 or counts.peeled or not counts.ragged_rows:
+        return 1
+    if outer_iterations(anchor, roles) * counts.second_blocks >= threads:
+        return 1
+    if lost_by_panels(anchor, roles, threads) <= 0:
+        return 1
+    parts = (n for n in range(threads, 8 * threads + 1, threads) if counts.tile_blocks % n == 0)
+    return next((n for n in parts if counts.tile_blocks >= 2 * n), 1)
+
+
+def lost_by_panels(anchor: Stage, roles: Roles, threads: int) -> float:
+    """Bytes that a thread moves more between cores if panels are shared among threads, and not rows.
+
+    With panels each thread reads all rows, of which others made their part, and writes lines beside those of
+    others. With rows each reads all weights, of which it would read its part with panels.
+    """
+    weights = rows = 0
+    for access in anchor.reads:
+        size = access.elements * access.element_bytes
+        moves = any(access.uses(axis) for axis in (*roles.rows, *roles.outer))
+        rows, weights = (rows + size, weights) if moves else (rows, weights + size)
+    others = 1.0 - 1.0 / threads
+    return (rows - weights) * others + anchor.write.elements * anchor.write.element_bytes
+
+
+def outer_iterations(anchor: Stage, roles: Roles) -> int:
+    """Iterations of the spatial axes outside of the register tile and its blocks."""
+    return math.prod(anchor.axes[axis].extent for axis in roles.outer if axis != roles.second)
+
+
+def rows_shared(anchor: Stage, roles: Roles, counts: Counts, threads: int) -> int:
+    """Iterations of the outermost parallel loops without those over panels."""
+    chunks = outer_iterations(anchor, roles) * bands(roles, counts, threads)
+    chunks *= row_bands(anchor, roles, counts, threads)
     if not counts.peeled:
         chunks *= counts.second_blocks
         if not counts.ragged_rows:
             chunks *= counts.tile_blocks
-    if not roles.ragged_vectors:
-        chunks *= counts.panel_blocks
     return chunks
+
+
+def parallel_chunks(anchor: Stage, roles: Roles, counts: Counts, threads: int) -> int:
+    """Iterations of the outermost loops that can run in parallel.
+
+    Loops whose borders are peeled become several loops and stay inside the parallel region.
+    """
+    chunks = rows_shared(anchor, roles, counts, threads)
+    return chunks if roles.ragged_vectors else chunks * counts.panel_blocks
 
 
 def unrolled_window(anchor: Stage, roles: Roles) -> int:
