@@ -10,6 +10,7 @@ from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.ops import known_operators
+from host.lowering.passes.convolutions.apply_before_joining import apply_before_joining
 from host.lowering.passes.convolutions.decompose_transposed import decompose_transposed
 from host.lowering.passes.convolutions.join_columns import join_columns
 from host.lowering.passes.fold_affine import fold_affine
@@ -177,7 +178,8 @@ def optimise(
     graph = simplify(graph)
     if not any_length:
         graph = drop_taps(graph)
-    graph = sink_reshapes(reorder_products(sink_reshapes(pointwise_as_dense(graph))))
+    graph = pointwise_as_dense(apply_before_joining(graph))
+    graph = sink_reshapes(reorder_products(sink_reshapes(graph)))
     graph = split_sliced_dense(sink_permutations(graph))
     graph = simplify(graph)
     graph = fold_affine(graph)
