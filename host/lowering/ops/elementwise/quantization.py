@@ -21,6 +21,8 @@ from host.lowering.spec import OpSpec, Reader
 from host.lowering.types import quantised_types
 
 _INTEGERS = {"quantize": quantised_types(), "dequantize": (*quantised_types(), "int32")}
+# Operations that take elements of their first input, or of all, as they are.
+_MOVEMENTS = frozenset({"reshape", "transpose", "slice", "take", "concat"})
 # Added to a number below 2^22, this leaves the nearest whole number, ties to even, in the low bits of it:
 # fp32 has no digits behind the point up here. The C library's functions for it are calls on processors that
 # lack the instruction, and a conversion of the result is saved.
@@ -45,9 +47,57 @@ def _along_axis(name: str) -> Reader:
         if (source, scale.dtype) != ("float32", "float32") or made not in _INTEGERS[name]:
             return None
         parameters = [_per_axis(builder, value, call) for value in (scale, zero)]
+        if name == "quantize":
+            moved = _moved_integers(builder, data, parameters, call.dtype)
+            if moved is not None:
+                return moved
         return builder.one(name, [data, *parameters], call.shape, call.dtype)
 
     return read
+
+
+def _moved_integers(builder: Builder, data: Value, parameters: Sequence[Value], dtype: str) -> Value | None:
+    """A movement of integers where the file moves the floats that they stand for.
+
+    Quantised files have a pair of operations around each movement. With equal scales and zero points
+    quantize(move(dequantize(x))) is move(x), exactly: (n * scale) / scale is within a rounding of n. Of a
+    concatenation the parts with other scales are quantised before they are joined.
+    """
+    node = data.producer
+    if node is None or node.op not in _MOVEMENTS or any(one.size != 1 for one in parameters):
+        return None
+    count = len(node.inputs) if node.op == "concat" else 1
+    moved = [_integers_of(value, parameters, dtype) for value in node.inputs[:count]]
+    if count > 1 and all(_is_dequantised(value) for value in node.inputs):
+        parts = zip(moved, node.inputs, strict=True)
+        moved = [
+            builder.one("quantize", [part, *parameters], part.shape, dtype) if one is None else one
+            for one, part in parts
+        ]
+    inputs = [one for one in moved if one is not None]
+    if len(inputs) < count:
+        return None
+    return builder.one(node.op, [*inputs, *node.inputs[count:]], data.shape, dtype, **node.attrs)
+
+
+def _is_dequantised(value: Value) -> bool:
+    return value.producer is not None and value.producer.op == "dequantize"
+
+
+def _integers_of(value: Value, parameters: Sequence[Value], dtype: str) -> Value | None:
+    """The integers of a type that stand for `value` with a scale and a zero point, where they are at hand."""
+    node = value.producer
+    if node is None or node.op != "dequantize" or node.inputs[0].dtype != dtype:
+        return None
+    equal = all(_equal(own, other) for own, other in zip(node.inputs[1:], parameters, strict=True))
+    return node.inputs[0] if equal else None
+
+
+def _equal(one: Value, other: Value) -> bool:
+    """Whether two parameters are the same constant number, for a whole tensor."""
+    if one.data is None or other.data is None or one.size != 1 or other.size != 1:
+        return False
+    return one.dtype == other.dtype and one.scalar() == other.scalar()
 
 
 def quantized(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:

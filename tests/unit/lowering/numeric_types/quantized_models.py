@@ -179,3 +179,42 @@ def dynamic(folder: Path, dtype: str = "int8", zero: int = 0) -> ImportedModel:
         node("Mul", ["f", "t"], ["y"]),
     ]
     return model(folder, nodes, (2, 5, 24), (2, 5, 20), constants)
+
+
+def shuffled(folder: Path, dtype: str = "uint8", other_scale: bool = False) -> ImportedModel:
+    """QDQ around two convolutions and around each part of a channel shuffle between them.
+
+    Args:
+        folder: of the file.
+        dtype: of the activations.
+        other_scale: whether the transpose's result has a scale of its own.
+    """
+    channels, side, groups = 24, 6, 3
+    generator = draw()
+    data, last = (
+        generator.integers(-SEVEN_BITS, SEVEN_BITS, (channels, channels, size, size)).astype("int8")
+        for size in (1, 3)
+    )
+    constants = {**activations(dtype), **weights(data)}
+    constants |= {"v": last, "vs": np.float32(0.004), "vz": np.int8(0), "ts": np.float32(0.07)}
+    constants["split"] = np.array([1, groups, channels // groups, side, side], "int64")
+    constants["whole"] = np.array([1, channels, side, side], "int64")
+    moved = "ts" if other_scale else "ys"
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node("DequantizeLinear", ["v", "vs", "vz"], ["vd"]),
+        node("Conv", ["xd", "wd", "bd"], ["c"]),
+        *pair("c", "cd", "ys", "yz"),
+        node("Reshape", ["cd", "split"], ["r"]),
+        *pair("r", "rd", "ys", "yz"),
+        node("Transpose", ["rd"], ["t"], perm=[0, 2, 1, 3, 4]),
+        *pair("t", "td", moved, "yz"),
+        node("Reshape", ["td", "whole"], ["s"]),
+        *pair("s", "sd", moved, "yz"),
+        node("Conv", ["sd", "vd"], ["p"], pads=[1] * 4),
+        *pair("p", "y", "ys", "yz"),
+    ]
+    shape = (1, channels, side, side)
+    return model(folder, nodes, shape, shape, constants)
