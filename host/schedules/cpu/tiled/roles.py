@@ -145,10 +145,10 @@ def bands(roles: Roles, counts: Counts, threads: int) -> int:
 def row_bands(anchor: Stage, roles: Roles, counts: Counts, threads: int) -> int:
     """Parts of the rows that run in parallel where their last tile is not full.
 
-    That tile is code of its own, so the loop over rows stays inside, and panels are all that is left to share:
-    cores would write neighbouring lines of memory, and each would read all that the others made. Parts of the
-    rows are as they are elsewhere, where the functions before and behind are shared by rows too. 1 where outer
-    axes are enough for all threads, where reading all weights moves more than that, or without such parts.
+    That tile is code of its own, so the loop over rows stays inside, and panels are all that is left to
+    share: cores would write neighbouring lines of memory, and each would read all that the others made. With
+    parts of the rows a core reads what it made itself, as the functions before are shared by rows too. 1 where
+    outer axes are enough for all threads, where reading all weights moves more, or without such parts.
     """
     if threads <= 1 or counts.peeled or not counts.ragged_rows:
         return 1
