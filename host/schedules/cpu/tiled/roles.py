@@ -165,7 +165,7 @@ def row_bands(anchor: Stage, roles: Roles, counts: Counts, threads: int) -> int:
 
     That tile is code of its own, so the loop over rows stays inside, and panels are all that is left to
     share: cores would write neighbouring lines of memory, and each would read all that the others made. With
-    parts of the rows a core reads what it made itself, as the functions before are shared by rows too. 1 where
+    parts of the rows a core reads what it made itself, as functions before are shared by rows too. 1 where
     outer axes are enough for all threads, where reading all weights moves more, or without such parts.
     """
     if threads <= 1 or counts.peeled or not counts.ragged_rows:
