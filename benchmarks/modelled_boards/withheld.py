@@ -9,7 +9,7 @@ times:
 
     process         by the learned estimate of the product, cautiously
     process_mean    by its mean, without caution
-    process_shuffled    as `process`, taught with times that are shuffled within each task
+    process_shuffled, process_mean_shuffled     the same, taught with times shuffled within each task
     parts           by the parts of the estimate, each with a factor, see `moved_parts`
     parts_shuffled  the same, taught with shuffled times
     chance          a random one: geometric mean over all
@@ -96,7 +96,7 @@ class Arms:
             if len(which) >= _LEAST_PROGRAMS:
                 logs = chosen_logs(kernel, np.array(which), predictions["process"], corrections)
                 noisy = chosen_logs(kernel, np.array(which), predictions["process_shuffled"], {})
-                found[pool] = {**logs, "process_shuffled": noisy["process"]}
+                found[pool] = logs | {f"{arm}_shuffled": noisy[arm] for arm in ("process", "process_mean")}
         return found
 
 
