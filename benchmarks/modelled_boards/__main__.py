@@ -36,7 +36,7 @@ from host.learned_estimate.observation import Observation
 from host.tlm.model.checkpoints import SHIPPED
 from host.tlm.proposer import Tlm
 from research.collection.collect import tasks_in
-from research.collection.dataset import read_programs
+from research.collection.dataset import current_programs
 from research.modelled_boards.boards import modelled_board, modelled_board_names
 from research.modelled_boards.timer import ModelledTimer, profile_of_modelled
 
@@ -54,7 +54,7 @@ def read_data(folder: Path) -> dict[str, list[Observation]]:
     for board in modelled_board_names():
         for path in (folder / f"{board}.jsonl", folder / f"{board}.jsonl.gz"):
             if path.is_file():
-                found[board] = observations_of(read_programs(path))
+                found[board] = observations_of(current_programs(path))
     if len(found) < 2:
         raise UserError(f"{folder} has programs of {len(found)} boards: collect from two at least")
     return found

@@ -37,6 +37,7 @@ TABLES: dict[str, Table] = {
     "measured_search": Table(("measured_search",), models.measured_search),
     "modelled_boards": Table(("modelled_boards",), modelled.first_programs),
     "modelled_boards_shares": Table(("modelled_boards",), modelled.shares),
+    "modelled_boards_withheld": Table(("modelled_boards_withheld",), modelled.withheld),
     "modelled_boards_published": Table(("modelled_boards_published",), modelled.published),
     "emulation": Table(("emulation",), operators.emulation),
     "instructions": Table(("instructions",), operators.instructions),

@@ -9,6 +9,16 @@ from benchmarks.result_file import Result
 from benchmarks.tables.table import markdown
 
 _ALL = "all"
+_CHOICES = {
+    "process": "learned estimate, cautious (the product's)",
+    "process_mean": "its mean, without caution",
+    "process_shuffled": "learned estimate, cautious, taught with shuffled times",
+    "process_mean_shuffled": "its mean, taught with shuffled times",
+    "parts": "parts of the estimate with factors",
+    "parts_shuffled": "the same, taught with shuffled times",
+    "chance": "one at random",
+    "fastest": "the fastest",
+}
 
 
 def first_programs(result: Result) -> list[str]:
@@ -49,3 +59,19 @@ def _mean(figure: Mapping[str, Any] | None) -> str:
 def _bounded(figure: Mapping[str, Any]) -> str:
     bounds = "" if figure["low"] is None else f" ({figure['low']:.3f} to {figure['high']:.3f})"
     return f"{figure['geomean']:.3f}{bounds}; {figure['median']:.3f}"
+
+
+def withheld(result: Result) -> list[str]:
+    """What records of a board add on its other networks, by arm: each board, and all with intervals."""
+    by_board = result.figures["by_board"]
+    rows = []
+    for arm, title in _CHOICES.items():
+        boards = [f"{found['all'][arm]['value']:.3f}" for _, found in sorted(by_board.items())]
+        both = [_valued(result.figures["all"][pool][arm]) for pool in ("all", "drawn")]
+        rows.append((title, *boards, *both))
+    return markdown(("choice", *sorted(by_board), "all boards", "all boards, drawn programs alone"), rows)
+
+
+def _valued(figure: Mapping[str, Any]) -> str:
+    bounds = "" if figure["low"] is None else f" ({figure['low']:.3f} to {figure['high']:.3f})"
+    return f"{figure['value']:.3f}{bounds}; {figure['median']:.3f}"

@@ -131,37 +131,56 @@ class Collector:
         drawn = draw_programs(space, self._profile, sweep, SWEEP, self._known[key])
         # The first program of the first sweep is the one that is constructed without measuring.
         first = drawn[0][0] if sweep == 0 and drawn else None
-        functions, programs = {}, {}
-        for number, (values, origin) in enumerate(drawn):
-            try:
-                functions[f"kernel_{number}"] = scheduled_function(
-                    space.apply(space.candidate(values, origin))
-                )
-            except ScheduleError as error:
-                self._note(f"{space.task.name}: {error}")
-                continue
-            programs[f"kernel_{number}"] = (values, origin)
-        times = self._timer.times(space, functions, self._note) if functions else {}
-        measured = [
-            MeasuredProgram(
-                task.model,
-                key,
-                space.task.name,
-                space.rule.name,
-                space.rule.version,
-                values,
-                origin,
-                tuple(times[name]),
-                task.weight,
-                {part: float(f"{seconds:.5g}") for part, seconds in space.estimated(values).items()},
-                values == first,
-            )
-            for name, (values, origin) in programs.items()
-            if len(times.get(name, ())) == self._timer.rounds
-        ]
+        measured = timed_programs(self._timer, task, space, drawn, first, self._note)
         append_programs(self._path, measured)
         self._known[key] += [values for values, _ in drawn]
         self.measured += len(measured)
+
+
+def timed_programs(
+    timer: Timer,
+    task: CollectedTask,
+    space: DesignSpace,
+    drawn: Sequence[tuple[Values, str]],
+    first: Values | None,
+    note: Callable[[str], None],
+) -> list[MeasuredProgram]:
+    """Time programs of a task; those that fail are noted and left out.
+
+    Args:
+        timer: of the programs.
+        task: where they are from.
+        space: of the programs, for the board of the timer.
+        drawn: values of each program, and who proposed it.
+        first: values of the one that is constructed without measuring; None if it is not among them.
+        note: receives the lines.
+    """
+    functions, programs = {}, {}
+    for number, (values, origin) in enumerate(drawn):
+        try:
+            made = scheduled_function(space.apply(space.candidate(values, origin)))
+        except ScheduleError as error:
+            note(f"{space.task.name}: {error}")
+            continue
+        functions[f"kernel_{number}"], programs[f"kernel_{number}"] = made, (values, origin)
+    times = timer.times(space, functions, note) if functions else {}
+    return [
+        MeasuredProgram(
+            task.model,
+            space.task.workload_hash,
+            space.task.name,
+            space.rule.name,
+            space.rule.version,
+            values,
+            origin,
+            tuple(times[name]),
+            task.weight,
+            {part: float(f"{seconds:.5g}") for part, seconds in space.estimated(values).items()},
+            values == first,
+        )
+        for name, (values, origin) in programs.items()
+        if len(times.get(name, ())) == timer.rounds
+    ]
 
 
 class BenchTimer:

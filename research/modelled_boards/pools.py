@@ -22,9 +22,9 @@ from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
-from host.schedules import DesignSpace, scheduled_function, space_for
-from research.collection.collect import CollectedTask, tasks_in
-from research.collection.dataset import MeasuredProgram, append_programs, read_programs
+from host.schedules import DesignSpace, space_for
+from research.collection.collect import CollectedTask, tasks_in, timed_programs
+from research.collection.dataset import append_programs, read_programs
 from research.collection.draw import Values
 from research.modelled_boards.boards import modelled_board, modelled_board_names
 from research.modelled_boards.timer import ModelledTimer, profile_of_modelled
@@ -124,34 +124,9 @@ class PoolCollector:
         if space is None:
             return 0
         key = space.task.workload_hash
-        functions, programs = {}, {}
-        for number, (values, origin) in enumerate(pool_of(space, self.profile, sizes)):
-            if (key, *values.items()) in self._known:
-                continue
-            try:
-                made = scheduled_function(space.apply(space.candidate(values, origin)))
-            except ScheduleError as error:
-                print(f"{space.task.name}: {error}")
-                continue
-            functions[f"kernel_{number}"], programs[f"kernel_{number}"] = made, (values, origin, number == 0)
-        times = self._timer.times(space, functions, print) if functions else {}
-        measured = [
-            MeasuredProgram(
-                task.model,
-                key,
-                space.task.name,
-                space.rule.name,
-                space.rule.version,
-                values,
-                origin,
-                tuple(times[name]),
-                task.weight,
-                {part: float(f"{seconds:.5g}") for part, seconds in space.estimated(values).items()},
-                first,
-            )
-            for name, (values, origin, first) in programs.items()
-            if name in times
-        ]
+        pool = pool_of(space, self.profile, sizes)
+        new = [one for one in pool if (key, *one[0].items()) not in self._known]
+        measured = timed_programs(self._timer, task, space, new, pool[0][0], print)
         append_programs(self._path, measured)
         return len(measured)
 

@@ -27,14 +27,13 @@ def elementwise_cycles(stage: Stage, hardware: HardwareModel, vectors: int = 1) 
     return cycles / (1.0 + _HIDDEN.on(hardware) * min(vectors, 4))
 
 
-def stage_seconds(stage: Stage, hardware: HardwareModel, cycles: float, strip: int = 0) -> float:
+def stage_seconds(stage: Stage, hardware: HardwareModel, cycles: float) -> float:
     """Seconds of a stage: its arithmetic, or the transfer of the buffer that takes longest.
 
     Args:
         stage: the stage.
         hardware: the processor.
         cycles: of its arithmetic.
-        strip: rows that are transposed together, so that lines read across them are used whole; 0 for none.
     """
     seconds = cycles / hardware.frequency_hz
     for access in (*stage.reads, stage.write):
@@ -42,10 +41,8 @@ def stage_seconds(stage: Stage, hardware: HardwareModel, cycles: float, strip: i
         level = hardware.level_of(size)
         wasted = 1.0
         last = access.strides[len(stage.axes) - 1]
-        if abs(last) > 1 and not strip:
+        if abs(last) > 1:
             wasted = min(level.line_bytes / access.element_bytes, abs(last))
-        elif abs(last) > 1:
-            wasted = max(1.0, level.line_bytes / access.element_bytes / strip)
         seconds = max(seconds, size * wasted / level.bandwidth_bytes_per_s)
     return seconds
 

@@ -23,6 +23,25 @@ class Loop:
     trips: int
 
 
+def steps_of(access: Access, tile: dict[int, int]) -> list[tuple[int, int]]:
+    """The regular steps in memory that a tile makes: each one's elements, and how many iterations it has.
+
+    Args:
+        access: the buffer and its strides, elements.
+        tile: iterations of the tile by axis; axes left out count one.
+    """
+    steps: list[tuple[int, int]] = []
+    for axis, extent in tile.items():
+        group, block = access.groups[axis]
+        stride = abs(access.strides[axis])
+        if group and extent > group:
+            steps.append((stride, group))
+            steps.append((abs(block), -(-extent // group)))
+        elif stride and extent > 1:
+            steps.append((stride, extent))
+    return [step for step in steps if step[0] and step[1] > 1]
+
+
 def footprint_bytes(access: Access, tile: dict[int, int], line_bytes: int = 64) -> float:
     """Bytes of the distinct cache lines touched by a tile.
 
@@ -45,17 +64,8 @@ def footprint_bytes(access: Access, tile: dict[int, int], line_bytes: int = 64) 
 
 
 def _tile_bytes(access: Access, tile: dict[int, int], line_bytes: int) -> float:
-    steps: list[tuple[int, int]] = []
-    for axis, extent in tile.items():
-        group, block = access.groups[axis]
-        stride = abs(access.strides[axis])
-        if group and extent > group:
-            steps.append((stride, group))
-            steps.append((abs(block), -(-extent // group)))
-        elif stride and extent > 1:
-            steps.append((stride, extent))
     dims: list[list[int]] = []
-    for stride, extent in sorted(step for step in steps if step[0] and step[1] > 1):
+    for stride, extent in sorted(steps_of(access, tile)):
         if dims and stride <= dims[-1][0] * dims[-1][1]:
             dims[-1][1] += stride // dims[-1][0] * (extent - 1)
         else:

@@ -63,7 +63,8 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
     elif rule == "rowwise":
         yield space_for(fn.task(fn.softmax(20, 640)), board.hardware)
     elif rule == "injective":
-        yield space_for(fn.task(fn.addition(1, 7, 13, 16)), board.hardware)
+        for function in (fn.addition(1, 7, 13, 16), fn.transpose((64, 48), (1, 0))):
+            yield space_for(fn.task(function), board.hardware)
 
 
 def _estimates(rule: str, learned: tuple[tuple[str, float], ...]) -> list[float]:

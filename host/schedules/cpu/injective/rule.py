@@ -7,10 +7,13 @@ from collections.abc import Mapping
 
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import TILE_VECTORS, fuse_parallel, inline_chain, lanes_of, vectorise
-from host.schedules.cpu.injective.cost import injective_seconds
-from host.schedules.cpu.streams import CONSTANTS
+from host.schedules.cpu.injective.cost import CONSTANTS, injective_seconds
+from host.schedules.cpu.injective.nest import strip_axis
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
+
+# Lengths of a strip of rows: the more, the more of a line that is read across them is used at once.
+STRIPS = (4, 8, 16)
 
 
 class Injective(Rule):
@@ -18,7 +21,7 @@ class Injective(Rule):
 
     name = "injective"
     processor = CPU
-    version = 4
+    version = 5
     priority = 50
     constants = CONSTANTS
     decisions = (
@@ -32,12 +35,17 @@ class Injective(Rule):
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Vector length in registers, and the length of a strip of rows for transposes."""
-        strips = (0, 4, 8, 16) if any(_strided(stage) for stage in workload.stages) else (0,)
-        return {"vectors": (1, 2, 4), "strip": strips}
+        output = workload.stages[-1]
+        axis = strip_axis(workload, output)
+        if axis is None or _flat(workload, output):
+            return {"vectors": (1, 2, 4), "strip": (0,)}
+        # A strip that is longer than the axis is the whole axis, as a shorter one is.
+        extent = output.axes[axis].extent
+        return {"vectors": (1, 2, 4), "strip": (0, *(size for size in STRIPS if size < extent + STRIPS[0]))}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """True: every combination of values gives a program."""
-        return True
+        """Whether a strip goes with one vector: each of its rows is one vector long."""
+        return not values["strip"] or values["vectors"] == 1
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Inlines producers and vectorises what is left along contiguous memory."""
@@ -45,11 +53,19 @@ class Injective(Rule):
         for name in inline_chain(schedule, [stage.name for stage in workload.stages]):
             stage = workload.stage(name)
             conditional = any(s.kind == "padding" for s in workload.stages)
-            self._schedule_output(sampler, stage, _flat(workload, stage), conditional, hardware, threads)
+            flat = _flat(workload, stage)
+            strided = None if flat else strip_axis(workload, stage)
+            self._schedule_output(sampler, stage, flat, strided, conditional, hardware, threads)
 
     @staticmethod
     def _schedule_output(
-        sampler: Sampler, stage: Stage, flat: bool, conditional: bool, hardware: HardwareModel, threads: int
+        sampler: Sampler,
+        stage: Stage,
+        flat: bool,
+        strided: int | None,
+        conditional: bool,
+        hardware: HardwareModel,
+        threads: int,
     ) -> None:
         schedule = sampler.schedule
         block = schedule.get_sblock(stage.name)
@@ -61,15 +77,12 @@ class Injective(Rule):
             count = _fused(stage, width)
             loops = [*loops[:-count], schedule.fuse(*loops[-count:]) if count > 1 else loops[-1]]
         strip = sampler.value("strip")
-        strided = _strided_loop(stage)
-        if strip and strided is not None and not flat:
+        if strip and strided is not None:
             outer, inner = schedule.split(loops[strided], [None, sampler.sample("strip")])
             last = vectorise(schedule, loops[-1], width, conditional)
-            if last is not None:
-                schedule.reorder(outer, *loops[strided + 1 : -1], last, inner)
-                loops = [*loops[:strided], outer]
-            else:
-                loops = [*loops[:strided], outer]
+            # A row that is shorter than a vector, or a core without vectors, has its elements one by one.
+            schedule.reorder(outer, *loops[strided + 1 : -1], loops[-1] if last is None else last, inner)
+            loops = [*loops[:strided], outer]
         else:
             extent = int(schedule.get(loops[-1]).extent)
             last = vectorise(schedule, loops[-1], width, conditional)
@@ -120,21 +133,6 @@ def _flat(workload: Workload, output: Stage) -> bool:
             if access.strides != stage.write.strides and not scalar:
                 return False
     return True
-
-
-def _strided(stage: Stage) -> bool:
-    return _strided_loop(stage) is not None
-
-
-def _strided_loop(stage: Stage) -> int | None:
-    """The axis along which an input is contiguous while the output is not: the other side of a transpose."""
-    last = len(stage.axes) - 1
-    for access in stage.reads:
-        if access.strides[last] > 1:
-            for axis in range(last):
-                if access.strides[axis] == 1 and stage.axes[axis].extent > 1:
-                    return axis
-    return None
 
 
 RULE = Injective()

@@ -1,0 +1,71 @@
+"""Records of a board on networks that taught nothing: constants that move, and how arms are compared."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from benchmarks.learned_estimate.withheld import Kernel
+from benchmarks.modelled_boards.moved_parts import MovedParts
+from benchmarks.modelled_boards.withheld import Logs, board_logs, figures_of
+from host.learned_estimate.observation import EstimatedProgram, Observation
+
+_RULE = "tiled"
+
+
+def _program(task: str, generator: random.Random) -> EstimatedProgram:
+    parts = {"compute": generator.uniform(1e-5, 1e-4), "L2": generator.uniform(1e-5, 1e-4)}
+    values = {"rows": generator.randint(1, 16), "vectors": generator.randint(1, 8)}
+    return EstimatedProgram(task, values, {**parts, "total": sum(parts.values())})
+
+
+def _seconds(program: EstimatedProgram, factor: float) -> float:
+    """A board on which transfers from the second level take `factor` times as long as estimated."""
+    return program.estimated_s["compute"] + factor * program.estimated_s["L2"]
+
+
+def _observations(factor: float, tasks: int = 8, programs: int = 12) -> list[Observation]:
+    generator = random.Random(0)
+    found = []
+    for number in range(tasks):
+        for _ in range(programs):
+            one = _program(f"task{number}", generator)
+            offset = 1.0 + 0.5 * number
+            found.append(Observation(_RULE, one, offset * _seconds(one, factor), f"model{number % 4}"))
+    return found
+
+
+@pytest.mark.parametrize("factor", [4.0, 0.25])
+def test_a_part_that_takes_longer_is_found_whatever_the_tasks_take(factor: float) -> None:
+    learned = MovedParts(_observations(factor))
+    moves = dict(zip(learned.parts, learned.moves, strict=True))
+    assert moves["L2"] - moves["compute"] == pytest.approx(math.log(factor), abs=0.25)
+
+
+def test_nothing_moves_where_the_estimate_is_right_or_nothing_is_known() -> None:
+    assert np.abs(MovedParts(_observations(1.0)).moves).max() < 0.01
+    generator = random.Random(1)
+    assert np.array_equal(MovedParts([]).correction([_program("task", generator)]), [0.0])
+
+
+def test_arms_that_learn_a_board_are_ahead_and_shuffled_ones_are_not() -> None:
+    observations = _observations(8.0)
+    kernels = []
+    for task in sorted({one.program.task for one in observations}):
+        own = [one for one in observations if one.program.task == task]
+        programs = tuple(one.program for one in own)
+        seconds = np.array([one.seconds for one in own])
+        drawn = ("gensor",) + ("uniform",) * (len(own) - 1)
+        kernels.append(Kernel(own[0].model, task, _RULE, 1, programs, seconds, drawn, 0))
+    logs: Logs = defaultdict(lambda: defaultdict(list))
+    board_logs("board", observations, kernels, 60, 0, logs)
+    found = figures_of(logs)
+    for pool in ("all", "drawn"):
+        arms = found[pool]
+        assert arms["parts"]["n"] == 8
+        assert arms["parts"]["value"] > 1.05 * arms["parts_shuffled"]["value"]
+        assert arms["fastest"]["value"] >= arms["parts"]["value"] > 0.97 * arms["fastest"]["value"]
