@@ -178,7 +178,7 @@ class Program:
         def gather(number: Any) -> tirx.Stmt:
             further = (outer, depth + number) if source.operand.along_depth else (outer + number, depth)
             load, inside = self._element(source, *further)
-            value = load if operand.access.type.name == element else tirx.Cast(element, load)
+            value = load if str(load.ty) == element else tirx.Cast(element, load)
             value = value if inside is None else tirx.if_then_else(inside, value, nothing)
             return tirx.BufferStore(self._gathered, value, [number])
 
