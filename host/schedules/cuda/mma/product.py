@@ -44,6 +44,7 @@ class Operand:
             on the way, or are too few for a copy.
         fill: what it is where padding is read in its place.
         stored: bytes of an element in memory.
+        computed: whether it is computed out of a quantised weight.
     """
 
     access: Access
@@ -53,6 +54,7 @@ class Operand:
     width: int
     fill: int = 0
     stored: float = 0.0
+    computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def _operand(
     if width * access.element_bytes < _LEAST_BYTES:
         width = 1
     stored = source.stored or float(access.element_bytes)
-    return Operand(access, position, outer, along_depth, width, source.fill, stored)
+    return Operand(access, position, outer, along_depth, width, source.fill, stored, source.stored > 0)
 
 
 def _width(anchor: Stage, access: Access, inner: int) -> int:
