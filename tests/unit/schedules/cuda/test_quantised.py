@@ -19,7 +19,6 @@ STEP, CHUNK = (1, "cuda_quantised"), (24, "cuda_mma")
 CASES = [
     ("int4", *STEP),
     ("int8", 4, "cuda_quantised"),
-    ("Q4_K", 2, "cuda_quantised"),
     ("int4", *CHUNK),
     *(
         pytest.param(kind, *form, marks=pytest.mark.long)
