@@ -22,7 +22,6 @@ LEAST = 16
 # Sums that a thread takes through the stages after the product together.
 STORED = 4
 
-
 # By the type of the sums, types of the left operand and of the right one.
 _TYPES = {
     "float32": (("float16", "float32"), ("float16",)),
@@ -224,10 +223,7 @@ def _width(anchor: Stage, access: Access, inner: int) -> int:
 
 
 def _source(workload: Workload, access: Access) -> _Source | None:
-    """The argument behind the stages before the anchor; None where they compute, or it has other numbers.
-
-    The values of a quantised weight are computed element by element where they are copied.
-    """
+    """The argument behind the stages before the anchor; None where they compute, or it has other numbers."""
     bordered, fills = frozenset[int](), set[float]()
     made = {stage.write.buffer: stage for stage in workload.stages[: workload.anchor]}
     while access.buffer in made:
