@@ -41,8 +41,7 @@ class BuildStats:
         refused: reason by name for those of them whose given schedule does not compile.
         library_bytes: size of the library.
         activations_bytes: of the memory that is planned for intermediate tensors.
-        workspace: scratch memory of the kernels; None where it depends on the length of an input, or is a
-            GPU's.
+        workspace: scratch memory of the kernels; None where it depends on the length of an input.
     """
 
     seconds: float
@@ -88,10 +87,10 @@ def build_model(
     target = lowered.target
     executable, functions, activations_bytes = lower_to_executable(lowered.module, target)
     names = tuple(functions)
-    workspace: Workspace | None = None
     if target.kind.name == "cuda":
         made, refused = build_cuda_kernels(functions, kernels, target, progress, cache, workers, cuda_major)
         link_cuda(executable, made, output, target)
+        workspace = largest(kernel.workspace for kernel in made.values())
         distinct, cached = len(made), sum(kernel.from_cache for kernel in made.values())
     else:
         objects, refused = compile_all(functions, kernels, target, progress, cache, workers)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from host import bundle
 from host.compile.bundle_draft import draft_of
-from host.compile.memory_cap import require_within
+from host.compile.memory_cap import require_fits, require_within
 from host.compile.model_compiler import ModelCompiler
 from host.compile.static_model import Compiled
 from host.compile.stored_tasks.file import tasks_json
@@ -41,10 +41,12 @@ class BundleBuilder:
         """Compile a model and write its bundle; see `ModelCompiler.compile` and `write`.
 
         Raises:
-            BuildError: also where it takes more memory than is allowed.
+            BuildError: also where it takes more memory than is allowed, or than the device has.
         """
         compiled = self.compiler.compile(model)
         require_within(compiled.memory, self.compiler.options.memory_cap_bytes)
+        profile = self.compiler.profile
+        require_fits(compiled.memory, profile.device, profile.memory_bytes)
         return self.write(model, compiled)
 
     def write(self, model: ImportedModel, compiled: Compiled) -> Compiled:

@@ -29,6 +29,7 @@ def profile_of(device: Device, threads: int, note: Callable[[str], None] | None 
     """
     description = device.describe()
     profile = profile_for(description, device.name, threads)
+    profile = replace(profile, memory_bytes=description.memory_bytes)
     hardware, remark = calibrated(device.name, description, profile.board)
     if remark and note is not None:
         note(remark)

@@ -1,7 +1,8 @@
-"""`--memory-cap`: the most memory that a compiled model may take on its device."""
+"""The most memory that a compiled model may take on its device: `--memory-cap`, and what the device has."""
 
 from __future__ import annotations
 
+from device_agent.contract.text import printable
 from host.errors import BuildError
 from host.manifest import MemoryPart
 from host.model import MemoryUse
@@ -20,11 +21,30 @@ def require_within(memory: MemoryUse, cap_bytes: int) -> None:
     if not cap_bytes:
         return
     if memory.workspace_bytes is None:
-        raise BuildError("--memory-cap: what the kernels of a GPU take is not known; use --processor cpu")
+        raise BuildError("--memory-cap: what the kernels take depends on the length; give --shape one")
     if memory.peak_bytes > cap_bytes:
         raise BuildError(
             f"--memory-cap {megabytes(cap_bytes)}: the model takes {described(memory)}: allow that, use "
             "fewer --threads, --dtype fp16, a smaller --shape, or a smaller model"
+        )
+
+
+def require_fits(memory: MemoryUse, device: str, bytes_there: int) -> None:
+    """Refuse a model that takes more than a device has, before it is sent there.
+
+    Args:
+        memory: that it takes.
+        device: its name.
+        bytes_there: that the device has; 0 where that is not known.
+
+    Raises:
+        BuildError: it takes more.
+    """
+    if 0 < bytes_there < memory.peak_bytes:
+        raise BuildError(
+            f"the model takes {described(memory)}, {printable(device)} has {megabytes(bytes_there)}: "
+            "use --quantize int4 or a smaller --context for a language model, else --dtype fp16, or a "
+            "smaller model"
         )
 
 

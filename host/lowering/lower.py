@@ -73,7 +73,7 @@ def lower(
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
     if model.state:
-        _require_state(model.name, board.hardware, bool(half), any_length)
+        _require_state(model.name, bool(half), any_length)
     target = tvm.target.Target(board.tvm_target)
 
     def entry(name: str, module: tvm.IRModule) -> Entry:
@@ -107,10 +107,9 @@ def lower(
     )
 
 
-def _require_state(name: str, hardware: HardwareModel, half: bool, any_length: bool) -> None:
+def _require_state(name: str, half: bool, any_length: bool) -> None:
     """Refuse what a model with state cannot be compiled for."""
     refused = {
-        "for a GPU: deploy it with --processor cpu": hardware.gpu is not None,
         "in half precision: deploy it without --dtype": half,
         "for a range of lengths: pin its shapes": any_length,
     }

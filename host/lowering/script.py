@@ -10,15 +10,18 @@ from tvm import tirx
 from host.lowering.graph import Value
 
 
-def function_of_script(text: str, **names: Any) -> tirx.PrimFunc:
+def function_of_script(text: str, standalone: bool = True, **names: Any) -> tirx.PrimFunc:
     """The function of a text.
 
     Args:
         text: of one function; `T` is TVM's module of TensorIR. No arguments share memory.
+        standalone: whether it uses no buffers of another function, whose body it is to be otherwise.
         names: what else the text names.
     """
     extra = {"T": tvm.script.tirx, **names}
-    return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)
+    return tvm.script.from_source(text, extra_vars=extra, check_well_formed=standalone).with_attr(
+        "tirx.noalias", True
+    )
 
 
 def buffer_text(value: Value) -> str:

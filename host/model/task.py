@@ -67,8 +67,8 @@ class MemoryUse:
         weights_bytes: of the parameters, which are pages of their file.
         activations_bytes: of inputs, outputs, the planned memory of everything between, and the state that is
             kept between calls.
-        workspace_bytes: of scratch memory of the kernels on all threads, at most; None where it depends on
-            the length of an input, or is a GPU's.
+        workspace_bytes: of scratch memory of the kernels on all threads, or on the GPU, at most; None where
+            it depends on the length of an input.
     """
 
     weights_bytes: int
@@ -91,6 +91,7 @@ class DeviceProfile:
         hardware: calibrated where a calibration exists, else the board's.
         threads: threads that a model may use.
         software: versions by name.
+        memory_bytes: of the machine; 0 where it is not known.
     """
 
     device: str
@@ -98,6 +99,7 @@ class DeviceProfile:
     hardware: HardwareModel
     threads: int
     software: dict[str, str] = field(default_factory=dict)
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)

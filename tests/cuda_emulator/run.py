@@ -14,6 +14,7 @@ import tvm
 from host.build import CudaKernel, compile_cuda
 from tests.cuda_emulator.source import REASONS, compiled, entries, host_source, parameter_names
 
+_AXES = ("blockIdx", "threadIdx")
 _COUNTERS = (
     "products",
     "multiply_adds",
@@ -80,13 +81,34 @@ def emulate(
     """
     kernel = compile_cuda(function, "kernel", target)
     source = kernel.module.inspect_source("cuda")
-    (parameters,) = parameter_names(source).values()
-    names = [str(parameter.name) for parameter in function.params]
-    ordered = [arguments[names.index(text.removesuffix("_ptr"))] for text in parameters]
-    sizes = launch_sizes(function)
-    blocks = [sizes.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
-    threads = [sizes.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
-    return Emulated(kernel, run_source(source, ordered, blocks, threads, folder))
+    given = dict(zip((str(one.name) for one in function.params), arguments, strict=True))
+    for buffer in function.body.block.alloc_buffers:
+        if buffer.scope() == "global":
+            # What one kernel leaves for another.
+            given[str(buffer.name)] = np.full([int(n) for n in buffer.shape], np.nan, str(buffer.dtype))
+    launches = []
+    for number, sizes in enumerate(_launches(function)):
+        name = f"kernel_kernel_{number}" if number else "kernel_kernel"
+        names = parameter_names(source)[name]
+        blocks, threads = ([sizes.get(f"{kind}.{axis}", 1) for axis in "xyz"] for kind in _AXES)
+        launches.append(Launch(name, [given[one.removesuffix("_ptr")] for one in names], blocks, threads))
+    return Emulated(kernel, run_launches(source, launches, folder))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a kernel.
+
+    Attributes:
+        entry: name of the kernel.
+        arguments: arrays in the order of its parameters, contiguous; read and written in place.
+        blocks, threads: sizes of the grid and of a block along x, y and z.
+    """
+
+    entry: str
+    arguments: Sequence[np.ndarray]
+    blocks: Sequence[int]
+    threads: Sequence[int]
 
 
 def run_source(
@@ -109,24 +131,45 @@ def run_source(
     Raises:
         AssertionError: the source does not compile as C++, or one of `REASONS`.
     """
-    found = entries(source)
-    ((name, kinds),) = found.items() if entry is None else [(entry, found[entry])]
-    passed = ", ".join(f"({kind})arguments[{n}]" for n, kind in enumerate(kinds))
-    callers = (
-        f"static void call() {{ {name}({passed}); }}\n"
-        'extern "C" int emulate(void** given, const int* blocks, const int* threads) {\n'
-        "  kernel = call;\n  return run(given, blocks, threads);\n}\n"
-    )
+    (name,) = entries(source) if entry is None else [entry]
+    return run_launches(source, [Launch(name, arguments, blocks, threads)], folder)
+
+
+def run_launches(source: str, launches: Sequence[Launch], folder: Path) -> Counters:
+    """Runs kernels of a CUDA source one after the other; see `run_source`."""
+    callers = []
+    for name in {launch.entry for launch in launches}:
+        kinds = entries(source)[name]
+        passed = ", ".join(f"({kind})arguments[{n}]" for n, kind in enumerate(kinds))
+        callers.append(
+            f"static void call_{name}() {{ {name}({passed}); }}\n"
+            f'extern "C" int emulate_{name}(void** given, const int* blocks, const int* threads) {{\n'
+            f"  kernel = call_{name};\n  return run(given, blocks, threads);\n}}\n"
+        )
     path = folder / f"emulated{len(list(folder.glob('emulated*.so')))}.so"
-    path.write_bytes(compiled(host_source(source, callers)))
+    path.write_bytes(compiled(host_source(source, "".join(callers))))
     library = ctypes.CDLL(str(path))
-    pointers = (ctypes.c_void_p * len(arguments))(*[array.ctypes.data for array in arguments])
-    reason = library.emulate(pointers, (ctypes.c_int * 3)(*blocks), (ctypes.c_int * 3)(*threads))
-    assert reason == 0, REASONS[reason]
+    for launch in launches:
+        pointers = [array.ctypes.data for array in launch.arguments]
+        given = (ctypes.c_void_p * len(pointers))(*pointers)
+        sizes = ((ctypes.c_int * 3)(*launch.blocks), (ctypes.c_int * 3)(*launch.threads))
+        reason = getattr(library, f"emulate_{launch.entry}")(given, *sizes)
+        assert reason == 0, REASONS[reason]
     return Counters(*[ctypes.c_long.in_dll(library, f"emulated_{name}").value for name in _COUNTERS])
 
 
 def launch_sizes(function: tvm.tirx.PrimFunc) -> dict[str, int]:
-    """Blocks and threads of a scheduled function, by axis."""
-    found = re.findall(r'T.thread_binding\((\d+), thread="((?:block|thread)Idx\.[xyz])"', function.script())
-    return {axis: int(extent) for extent, axis in found}
+    """Blocks and threads of a scheduled function of one kernel, by axis."""
+    (sizes,) = _launches(function)
+    return sizes
+
+
+def _launches(function: tvm.tirx.PrimFunc) -> list[dict[str, int]]:
+    """Blocks and threads of each kernel of a scheduled function in order, by axis."""
+    body = function.body.block.body
+    parts = body.seq if isinstance(body, tvm.tirx.SeqStmt) else [body]
+    found = [
+        re.findall(r'T.thread_binding\((\d+), thread="((?:block|thread)Idx\.[xyz])"', part.script())
+        for part in parts
+    ]
+    return [{axis: int(extent) for extent, axis in one} for one in found]

@@ -20,7 +20,10 @@ _LOOP = re.compile(r"\bfor \((?:[^(){}]|\([^(){}]*\))*\) \{")
 # A function of one copy that arrives late.
 _COPYING = re.compile(r"void (\w+)\([^(){}]*\) \{[^{}]*cp\.async\.c[ag]\.")
 # Headers that the source names and that threads.h stands for.
-_EMPTY = ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits")
+_EMPTY = (
+    "cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits",
+    "math_constants.h",
+)  # fmt: skip
 # What a block of any GPU here can have.
 _LARGEST_SHARED = 233472
 

@@ -40,6 +40,8 @@ VECTORS(char, int8_t)
 VECTORS(uchar, uint8_t)
 VECTORS(longlong, int64_t)
 VECTORS(ulonglong, uint64_t)
+#define CUDART_INF_F INFINITY
+#define CUDART_NAN_F NAN
 static inline float max(float a, float b) { return a > b ? a : b; }
 static inline float min(float a, float b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }

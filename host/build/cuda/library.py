@@ -22,6 +22,7 @@ from host.build.cuda.nvrtc import Cubin, Nvrtc, Resources
 from host.build.cuda.runtime import load_cuda_runtime
 from host.build.kernel import first_line
 from host.build.linker import link_shared
+from host.build.memory.workspace import Workspace, workspace_of
 from host.build.object_code import object_code
 from host.build.target import architecture_of
 from host.errors import BuildError
@@ -53,6 +54,7 @@ class CudaKernel:
         cubin: the device's part.
         host: the host's part, a relocatable object.
         module: the device's part as TVM's module.
+        workspace: memory of the GPU that its kernels pass results in, beside their arguments.
         from_cache: whether the cubin was found rather than compiled.
     """
 
@@ -60,6 +62,7 @@ class CudaKernel:
     cubin: Cubin
     host: bytes
     module: tvm.runtime.Module
+    workspace: Workspace | None
     from_cache: bool = False
 
     @property
@@ -104,7 +107,7 @@ def compile_cuda(
     finally:
         _REQUEST.reset(token)
     cubin, found = request.made[0]
-    return CudaKernel(name, cubin, host, module, found)
+    return CudaKernel(name, cubin, host, module, workspace_of(host_module), found)
 
 
 def build_cuda_library(

@@ -11,6 +11,7 @@ inside no schedule changes: rows of a tile and vectors are chosen here.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from host.lowering.graph import Node
 from host.lowering.script import function_of_script
 
 BLOCK = "cached_attention"
+# Annotation of the block, see `CacheShape.stated`: scale, cap and window as JSON.
+OPTIONS = "edgetlm.cached_attention"
 # Positions of a vector of keys.
 POSITIONS = 16
 # Rows of a tile at most, and vectors of sums that its values may take.
@@ -43,6 +46,8 @@ class CacheShape:
         cap: scaled scores become cap * tanh(score / cap); 0 for none.
         lanes: fp32 elements of the target's vector.
         kept: type of the elements of the caches.
+        stated: whether the function's block carries `OPTIONS`: a GPU's rule writes a program of its own, and
+            does not find them in extents.
     """
 
     rows: int
@@ -55,6 +60,7 @@ class CacheShape:
     lanes: int
     kept: str = "float32"
     cap: float = 0.0
+    stated: bool = False
 
     @property
     def group(self) -> int:
@@ -101,7 +107,7 @@ def function(
     for h in range({key_heads}):
         with T.sblock("{BLOCK}"):
             vh = T.axis.spatial({key_heads}, h)
-            T.sblock_attr({{"edgetlm.whole": 1}})
+            T.sblock_attr({{"edgetlm.whole": 1{_stated(shape)}}})
             T.reads(
                 query[0:{rows}, vh * {shape.group} : vh * {shape.group} + {shape.group}, 0:{size}],
                 key[0:{rows}, vh, 0:{size}],
@@ -120,6 +126,12 @@ def function(
             mixed = T.sblock_alloc_buffer(({tile}, {size}), "float32", scope="local")
 {lines}
 """
+
+
+def _stated(shape: CacheShape) -> str:
+    """Text of a further annotation."""
+    options = json.dumps({"scale": shape.scale, "window": shape.window, "cap": shape.cap})
+    return f', "{OPTIONS}": {options!r}' if shape.stated else ""
 
 
 def _start(shape: CacheShape) -> str:

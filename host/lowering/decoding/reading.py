@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from host.errors import LoweringError
 from host.lowering.builder import Builder
@@ -25,15 +26,13 @@ def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:
     """An equal graph whose attention over caches is shaped for a processor.
 
     Raises:
-        LoweringError: the target is a GPU, or the caches are none that the function can use.
+        LoweringError: the caches are none that the function can use.
     """
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op != READ:
             return builder.copy(node, inputs)
-        if hardware.gpu is not None:
-            raise LoweringError("Language models run on CPUs only; deploy with --processor cpu.")
-        shape = _shape_of(node, hardware.lanes)
+        shape = replace(_shape_of(node, hardware.lanes), stated=hardware.gpu is not None)
         return builder.one(OPERATION, inputs, node.output.shape, "float32", extents=shape)
 
     return rebuild(graph, rule) if any(node.op == READ for node in graph.nodes) else graph

@@ -6,8 +6,9 @@ import json
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Value
-from host.lowering.quantised.packing import DENSE, PACKED, ROWS, pack_quantised
+from host.lowering.quantised.packing import DENSE, IN_ROWS, PACKED, ROWS, pack_quantised
 from host.lowering.quantised.product import product_function
+from host.lowering.quantised.row_major import row_product_function, row_rows_function
 from host.lowering.quantised.rows import rows_function
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import GraphPass, OpSpec, Phase, Reader
@@ -35,4 +36,6 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(ROWS, read={f"edgetlm.{ROWS}": _reader(ROWS)}, reads_halves=True),
     OpSpec(PACKED[DENSE], function=product_function, reads_halves=True),
     OpSpec(PACKED[ROWS], function=rows_function, reads_halves=True),
+    OpSpec(IN_ROWS[DENSE], function=row_product_function, reads_halves=True),
+    OpSpec(IN_ROWS[ROWS], function=row_rows_function, reads_halves=True),
 )

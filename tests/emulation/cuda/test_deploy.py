@@ -20,6 +20,7 @@ from tests.deployments.own_files import read_here
 from tests.deployments.short_rounds import shorten
 from tests.emulation.cuda import emulated
 from tests.integration.small_models import convnet
+from tests.unit.importers.decoders.models import save
 
 
 class Notes(Silence):
@@ -64,6 +65,24 @@ def _with_cuda() -> Any:
         return replace(found, software={**found.software, "cuda": "12.6"})
 
     return describe
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_language_model_is_verified_and_installed(tmp_path: Path) -> None:
+    """Its steps beside transformers, with weights of 4 bits, and what the bundle says."""
+    save(tmp_path / "tiny", "qwen2")
+    terms = DeployOptions(
+        model=tmp_path / "tiny", backend="tvm", processor="gpu", quantize="int4", context_tokens=32, rounds=6,
+        threads=1,
+    )  # fmt: skip
+    result = deploy(terms, Notes())
+    assert result.contenders["tvm"].verification.passed
+    manifest = json.loads((result.bundle / "manifest.json").read_text())
+    assert manifest["target"]["kind"] == "cuda"
+    assert {"cuda_cached_attention", "cuda_quantised"} <= {kernel["rule"] for kernel in manifest["kernels"]}
+    assert manifest["memory"]["workspace_bytes"] >= 0
+    assert manifest["state"]
 
 
 def deployed(tmp_path: Path, **options: Any) -> tuple[Any, list[str], dict[str, Any]]:

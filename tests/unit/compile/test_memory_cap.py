@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from host.compile.memory_cap import described, require_within
+from host.compile.memory_cap import described, require_fits, require_within
 from host.errors import BuildError, UserError
 from host.model import MemoryUse
 from host.options import CompileOptions
@@ -33,8 +33,15 @@ def test_a_cap_is_the_most_that_is_allowed() -> None:
         BuildError, match=r"--memory-cap 11.0 MB: the model takes 11.0 MB .* use fewer --threads"
     ):
         require_within(USE, (11 << 20) - 1)
-    with pytest.raises(BuildError, match="kernels of a GPU"):
+    with pytest.raises(BuildError, match="depends on the length"):
         require_within(MemoryUse(1, 1, None), 1 << 30)
+
+
+def test_a_model_that_the_device_has_no_room_for_is_refused() -> None:
+    require_fits(USE, "pi", 0)
+    require_fits(USE, "pi", 11 << 20)
+    with pytest.raises(BuildError, match=r"takes 11.0 MB .*, pi has 10.0 MB: use --quantize int4"):
+        require_fits(USE, "pi", 10 << 20)
 
 
 @pytest.mark.parametrize(

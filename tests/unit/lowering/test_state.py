@@ -79,13 +79,6 @@ def test_what_state_is_not_compiled_for_is_refused(change: dict[str, bool], reas
         lower(tiny.imported(), board(), **change)
 
 
-def test_state_on_a_gpu_is_refused() -> None:
-    found = board()
-    gpu = dataclasses.replace(found, hardware=dataclasses.replace(found.hardware, gpu=object()))
-    with pytest.raises(LoweringError, match="--processor cpu"):
-        lower(tiny.imported(), gpu)
-
-
 @pytest.mark.parametrize("defect", ["two readers", "unused", "returned"])
 def test_state_whose_changes_have_no_order_is_refused(defect: str) -> None:
     given = tiny.imported()

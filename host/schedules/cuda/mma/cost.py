@@ -124,7 +124,7 @@ def _l2_bytes(product: Product, tiling: Tiling, grid: int, gpu: GpuModel) -> flo
     each = 0.0
     for operand, outer in ((product.left, rows), (product.right, columns)):
         run = tiling.depth if operand.along_depth else outer
-        segment = -(-operand.access.element_bytes * run // gpu.transaction_bytes) * gpu.transaction_bytes
+        segment = math.ceil(operand.stored * run / gpu.transaction_bytes) * gpu.transaction_bytes
         each += outer * product.steps / run * segment
     written = product.rows * product.kept * product.batches * product.result.element_bytes
     return grid * each + written
@@ -136,8 +136,8 @@ def _dram_bytes(product: Product, tiling: Tiling, gpu: GpuModel, placed: Occupan
     Blocks follow each other along the rows, so that those that run together share columns; the left operand
     is swept once for every group of columns that do not run at the same time.
     """
-    left, right = (product.left.access, product.right.access)
-    sizes = [float(access.elements * access.element_bytes) for access in (left, right, product.result)]
+    sizes = [one.access.elements * one.stored for one in (product.left, product.right)]
+    sizes.append(float(product.result.elements * product.result.element_bytes))
     total = math.fsum(sizes)
     capacity = _L2_SHARE * gpu.level("L2").size_bytes
     if total <= capacity or sizes[0] / product.batches <= capacity:

@@ -75,7 +75,7 @@ class Element:
     """An element of an operand, in the variables of the anchor.
 
     Attributes:
-        load: of the argument.
+        load: of the argument, or what is computed of arguments.
         conditions: all of which hold where it is read; elsewhere it is a constant.
     """
 
@@ -107,9 +107,9 @@ def inlined(
 
 
 def _element(factor: Any) -> Element:
-    """The load that a factor of the product is, without casts, and the conditions under which it is read."""
+    """What a factor of the product is, without casts, and the conditions under which it is read."""
     conditions = []
-    while not isinstance(factor, tvm.ir.TensorLoad):
+    while isinstance(factor, tirx.Cast | tvm.ir.Call):
         if isinstance(factor, tirx.Cast):
             factor = factor.value
         else:

@@ -108,6 +108,17 @@ def store_fill(pool: Any, offset: Any, size: int, fill: int) -> tirx.Stmt:
     return _call(name, text, pool, offset, tirx.const((fill & 0xFF) * 0x01010101, "uint32"))
 
 
+def load_packed(numbers: Any, source: Any, size: int) -> tirx.Stmt:
+    """Loads 4 or 8 neighbouring bytes of a quantised weight into registers."""
+    name = f"edgetlm_load_packed_{size}"
+    kind = {4: "unsigned int", 8: "uint2"}[size]
+    text = f"""{_HEAD} {name}(void* numbers, const void* source) {{
+  *static_cast<{kind}*>(numbers) = *static_cast<const {kind}*>(source);
+}}
+"""
+    return _call(name, text, numbers, source)
+
+
 def store_chunk(pool: Any, offset: Any, elements: Any, dtype: str) -> tirx.Stmt:
     """Stores a chunk of halves or bytes that lie in registers."""
     name = f"edgetlm_store_chunk{_SUFFIXES[dtype]}"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from host.lowering.quantised.row_major import VALUES
 from host.schedules.workload import Access, Move, Stage, Workload
 
 # Bytes that one copy takes at most, and that one row of a matrix that `ldmatrix` loads has.
@@ -20,7 +21,6 @@ _LEAST_BYTES = 4
 LEAST = 16
 # Sums that a thread takes through the stages after the product together.
 STORED = 4
-
 
 # By the type of the sums, types of the left operand and of the right one.
 _TYPES = {
@@ -42,6 +42,8 @@ class Operand:
         width: neighbours that are copied at once, a divisor of a chunk's; 1 where they are rounded to halves
             on the way, or are too few for a copy.
         fill: what it is where padding is read in its place.
+        stored: bytes of an element in memory.
+        computed: whether it is computed out of a quantised weight.
     """
 
     access: Access
@@ -50,6 +52,8 @@ class Operand:
     along_depth: bool
     width: int
     fill: int = 0
+    stored: float = 0.0
+    computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,11 +181,13 @@ class _Source:
         access: by the axes of the anchor.
         bordered: axes of the anchor along which it may be `fill`, not read.
         fill: the number of a padding stage.
+        stored: bytes of an element in memory, where it is computed out of a quantised weight; else 0.
     """
 
     access: Access
     bordered: frozenset[int] = frozenset()
     fill: int = 0
+    stored: float = 0.0
 
 
 def _operand(
@@ -190,11 +196,12 @@ def _operand(
     access = source.access
     along_depth = not outer or access.offset(depth[-1], 1) == 1 or access.offset(outer[-1], 1) != 1
     inner = depth[-1] if along_depth else outer[-1]
-    copied = access.type.name != "float32" and inner not in source.bordered
+    copied = access.type.name != "float32" and inner not in source.bordered and not source.stored
     width = _width(anchor, access, inner) if copied else 1
     if width * access.element_bytes < _LEAST_BYTES:
         width = 1
-    return Operand(access, position, outer, along_depth, width, source.fill)
+    stored = source.stored or float(access.element_bytes)
+    return Operand(access, position, outer, along_depth, width, source.fill, stored, source.stored > 0)
 
 
 def _width(anchor: Stage, access: Access, inner: int) -> int:
@@ -221,6 +228,9 @@ def _source(workload: Workload, access: Access) -> _Source | None:
     made = {stage.write.buffer: stage for stage in workload.stages[: workload.anchor]}
     while access.buffer in made:
         stage = made[access.buffer]
+        if stage.name == VALUES:
+            weight = stage.reads[0]
+            return _Source(access, stored=weight.elements * weight.element_bytes / access.elements)
         if not _only_moves(stage):
             return None
         bordered |= _bordered(access, stage)

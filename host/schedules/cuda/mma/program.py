@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 
 from host.schedules.cuda.mma import instructions as ptx
 from host.schedules.cuda.mma.epilogue import Element, Epilogue
+from host.schedules.cuda.mma.packed import packed_chunk
 from host.schedules.cuda.mma.product import CHUNK_BYTES, STORED, Operand, Product
 from host.schedules.cuda.mma.tiles import MATRIX, MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
 
@@ -70,6 +71,7 @@ class Program:
         self._sums = _buffer("sums", tiling.sums, product.sums)
         self._left_words = _buffer("left", tiling.rows // MMA_ROWS * 4, "uint32")
         self._right_words = _buffer("right", tiling.columns // MMA_COLUMNS * 2, "uint32")
+        self._packed = _buffer("packed", product.chunk, "uint8")
         self._gathered = _buffer("gathered", product.chunk, product.element)
         self._values = _buffer("values", STORED, product.sums)
         left, right = product.left, product.right
@@ -92,6 +94,8 @@ class Program:
         buffers = [self._pool, self._sums, self._left_words, self._right_words, self._values]
         if 1 in (product.left.width, product.right.width):
             buffers.append(self._gathered)
+        if product.right.computed:
+            buffers.append(self._packed)
         block = s_tir.SBlock([], [], [], "mma", _sequence([*parts, self._results()]), None, buffers)
         nest: tirx.Stmt = s_tir.SBlockRealize([], True, block)
         for variable, extent, axis in (
@@ -174,16 +178,18 @@ class Program:
         element, operand = self.product.element, source.operand
         nothing = tirx.const(operand.fill, element)
         outer, depth = here
+        fetch, fetched = packed_chunk(self.product, operand, self._packed, self._element(source, *here))
 
         def gather(number: Any) -> tirx.Stmt:
             further = (outer, depth + number) if source.operand.along_depth else (outer + number, depth)
             load, inside = self._element(source, *further)
-            value = load if operand.access.type.name == element else tirx.Cast(element, load)
+            load = fetched(load, number)
+            value = load if str(load.ty) == element else tirx.Cast(element, load)
             value = value if inside is None else tirx.if_then_else(inside, value, nothing)
             return tirx.BufferStore(self._gathered, value, [number])
 
         store = ptx.store_chunk(self._pool.data, place, self._gathered.data, element)
-        return _sequence([_unrolled(self.product.chunk, gather), store])
+        return _sequence([*fetch, _unrolled(self.product.chunk, gather), store])
 
     def _element(self, source: Source, outer: Any, depth: Any) -> tuple[Any, Any]:
         """A load of the element in a row or column at a depth, and whether it exists; None where all do."""

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-from host.errors import LoweringError
 from host.gensor import Gensor
 from host.lowering import lower
 from host.lowering.quantised.layout import GROUP, WeightLayout
@@ -263,22 +262,29 @@ def test_packing_moves_every_element_to_its_place(
             assert made[row // lanes, one, row % lanes] == given_ones[row, one]
 
 
-@pytest.mark.parametrize("kind", ["int4", "int8", "int4 with zero points", "int8 with zero points"])
-def test_a_gpu_gets_the_values_of_weights(kind: str) -> None:
-    jetson = board_for(declared()["jetson_orin_nano"])
-    assert jetson is not None
-    model, values = product(3, 24, 128, KINDS[kind], jetson.on_gpu())
-    assert not any("quantised" in str(name) for name in model.module.get_global_vars())
-    held = [np.asarray(one) for one in model.parameters if np.asarray(one).size >= values.size]
-    assert len(held) == 1
-    np.testing.assert_array_equal(np.unique(held[0]), np.unique(np.append(values, 0.0)).astype(np.float32))
-
-
-def test_language_models_have_no_weights_for_a_gpu() -> None:
-    jetson = board_for(declared()["jetson_orin_nano"])
-    assert jetson is not None
-    with pytest.raises(LoweringError, match="run on CPUs only"):
-        product(3, 24, 128, KINDS["Q4_1"], jetson.on_gpu())
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gpu_gets_weights_as_they_are(kind: str) -> None:
+    """Rows of them are exact; a product has the values in halves."""
+    found = board_for(declared()["jetson_orin_nano"])
+    assert found is not None
+    jetson, weight = found.on_gpu(), weight_of(24, 128, KINDS[kind])
+    values = dequantised(weight, KINDS[kind].options)
+    tokens = np.array([5, 23, -1, 24], np.int32)
+    data = np.random.default_rng(2).normal(size=(3, 128)).astype(np.float32)
+    for name, given_one, wanted in (
+        ("quantised_rows", tokens, values[[5, 23, 0, 23]]),
+        ("quantised_dense", data, data @ values.astype(np.float16).astype(np.float32).T),
+    ):
+        shape = (given_one.shape, str(given_one.dtype))
+        module = module_of(name, shape, wanted.shape, weight, KINDS[kind])
+        model = lower(imported(module), jetson)
+        for ours, theirs in zip(model.parameters, weight, strict=True):
+            np.testing.assert_array_equal(np.asarray(ours), theirs)
+        [task] = model.tasks
+        call = tvm.compile(task.function.with_attr("global_symbol", "main"), target="llvm")
+        made = tvm.runtime.tensor(np.zeros(wanted.shape, np.float32))
+        call["main"](*(tvm.runtime.tensor(one) for one in (given_one, *weight)), made)
+        np.testing.assert_allclose(made.numpy(), wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
 
 
 def test_scales_are_read_in_the_type_of_the_file() -> None:

@@ -1,0 +1,84 @@
+"""Attention over a cache on a GPU: rows of a block, its warps, and blocks that share the positions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from host.lowering.decoding.function import BLOCK, OPTIONS, CacheShape
+from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cuda.cached_attention.cost import cached_attention_seconds
+from host.schedules.cuda.cached_attention.program import AttentionTiles, put_into
+from host.schedules.cuda.multiprocessor import gpu_of, register_limit
+from host.schedules.workload import Workload
+from targets import HardwareModel
+
+_MOST_ROWS = 8
+_WARPS, _SPLITS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32)
+
+
+class CudaCachedAttention(Rule):
+    """Warps take chunks of positions in turn, each for several rows of one head of keys."""
+
+    name = "cuda_cached_attention"
+    processor = GPU
+    version = 1
+    priority = 7
+    traced = False
+    decisions = (
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE),
+        DecisionKind("warps", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL),
+    )
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """The function of an attention over a cache, which has one block of this name."""
+        return hardware.gpu is not None and [stage.name for stage in workload.stages] == [BLOCK]
+
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
+        """Rows that divide those of a head of keys, warps, and no more splits than chunks of positions."""
+        shape = extents_of(workload)
+        rows = shape.rows * shape.group
+        return {
+            "rows": tuple(n for n in range(1, min(_MOST_ROWS, rows) + 1) if rows % n == 0),
+            "warps": _WARPS,
+            "splits": tuple(n for n in _SPLITS if n == 1 or n * 32 <= shape.capacity),
+        }
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Registers and shared memory of a block are within the GPU's."""
+        shape, tiles, gpu = extents_of(workload), tiles_of(values), gpu_of(hardware)
+        if tiles.registers(shape.size) > register_limit(gpu, tiles.warps * gpu.warp):
+            return False
+        return tiles.shared_bytes(shape.size) <= gpu.shared_per_block
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Puts the program in the place of the function's body."""
+        schedule = sampler.schedule
+        for kind in self.decisions:
+            sampler.sample(kind.name)
+        stated = json.loads(schedule.get(schedule.get_sblock(BLOCK)).annotations[OPTIONS])
+        put_into(schedule, BLOCK, extents_of(workload, **stated), tiles_of(sampler.values))
+
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return cached_attention_seconds(extents_of(workload), tiles_of(values), gpu_of(hardware))
+
+
+def extents_of(workload: Workload, scale: float = 1.0, window: int = 0, cap: float = 0.0) -> CacheShape:
+    """The extents of the function; the rest is what the function states."""
+    [stage] = workload.stages
+    query, _, _, _, _, cache = stage.reads
+    rows, heads, size = query.shape
+    key_heads, capacity, _ = cache.shape
+    return CacheShape(rows, heads, key_heads, size, capacity, window, scale, 1, cache.type.name, cap)
+
+
+def tiles_of(values: Decisions) -> AttentionTiles:
+    """The tiles of a program."""
+    return AttentionTiles(values["rows"], values["warps"], values["splits"])
+
+
+RULE = CudaCachedAttention()

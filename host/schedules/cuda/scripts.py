@@ -1,0 +1,84 @@
+"""Programs for GPUs as text of TVMScript, and what the lanes of a warp tell each other in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import s_tir
+from tvm.backend.cuda.op import cuda_func_call
+
+from host.lowering.script import function_of_script
+
+WARP = 32
+_ROOT = "root"
+_HEAD = "static __device__ __forceinline__ float"
+
+
+def put_into(schedule: s_tir.Schedule, lines: Sequence[str], **names: Any) -> None:
+    """Puts a program into the place of everything that a function does.
+
+    It is no step of the trace: a replayed trace is the unscheduled function.
+
+    Args:
+        schedule: of the function.
+        lines: of the program.
+        names: what the program names, the function's buffers among them.
+    """
+    body = "\n".join("    " + line for line in lines)
+    text = f"@T.prim_func(s_tir=True, private=True)\ndef function() -> None:\n{body}\n"
+    new = function_of_script(text, standalone=False, **names).body.block
+    root = schedule.get_sblock(_ROOT)
+    old = schedule.get(root)
+    block = s_tir.SBlock([], [], [], old.name_hint, new.body, None, new.alloc_buffers, [], old.annotations)
+    schedule.state.replace(schedule.get_sref(root), block)
+
+
+def bound(blocks: int, warps: int, name: str) -> list[str]:
+    """Text of the loops over `block`, `warp` and `lane` around a body, which is indented by 16."""
+    return [
+        f'for block in T.thread_binding({blocks}, thread="blockIdx.x"):',
+        f'    for warp in T.thread_binding({warps}, thread="threadIdx.y"):',
+        f'        for lane in T.thread_binding({WARP}, thread="threadIdx.x"):',
+        f'            with T.sblock("{name}"):',
+        "                T.reads()",
+        "                T.writes()",
+    ]
+
+
+def _exchange(name: str, step: str) -> str:
+    """C++ of a function that leaves each lane of a warp with a result of all lanes' values."""
+    return f"""{_HEAD} {name}(float value) {{
+  for (int lanes = 16; lanes > 0; lanes /= 2) {{
+    const float other = __shfl_xor_sync(0xffffffffu, value, lanes, 32);
+    value = {step};
+  }}
+  return value;
+}}
+"""
+
+
+def _largest(value: Any) -> Any:
+    """The largest of the values of a warp's lanes."""
+    name = "edgetlm_warp_largest"
+    text = _exchange(name, "other > value ? other : value")
+    return cuda_func_call(name, value, source_code=text, return_type="float32")
+
+
+def _total(value: Any) -> Any:
+    """The sum of the values of a warp's lanes."""
+    name = "edgetlm_warp_total"
+    return cuda_func_call(name, value, source_code=_exchange(name, "value + other"), return_type="float32")
+
+
+def _of_lane(value: Any, lane: Any) -> Any:
+    """The value of one lane of a warp, in all of them."""
+    name = "edgetlm_of_lane"
+    text = (
+        f"{_HEAD} {name}(float value, int lane) {{\n  return __shfl_sync(0xffffffffu, value, lane, 32);\n}}\n"
+    )
+    return cuda_func_call(name, value, lane, source_code=text, return_type="float32")
+
+
+# For `put_into`: functions that all lanes of a warp call together.
+WARP_FUNCTIONS = {"largest": _largest, "total": _total, "of_lane": _of_lane}
