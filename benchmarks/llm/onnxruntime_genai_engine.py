@@ -82,7 +82,8 @@ class OnnxruntimeGenai:
     def _last(self) -> np.ndarray:
         """The logits behind the last token."""
         logits = np.asarray(self._generator.get_logits(), np.float32)
-        return logits.reshape(-1, logits.shape[-1])[-1]
+        last: np.ndarray = logits.reshape(-1, logits.shape[-1])[-1]
+        return last
 
     def _likeliest(self) -> int:
         # Not the generator's own choice, which ends a text at a token that this benchmark has none of.
