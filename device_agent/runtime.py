@@ -30,6 +30,7 @@ from device_agent.execute.engines import create
 from device_agent.execute.generation import Generation, Timing, no_language_model
 from device_agent.execute.model_signature import TensorInfo
 from device_agent.execute.sampling import Sampler, Sampling
+from device_agent.execute.several.texts import Texts
 from device_agent.execute.virtual_machine import VirtualMachine, load_machine, signature_of, tensors_of
 from device_agent.store.opened_bundle import BundleError, OpenedBundle, open_bundle
 from device_agent.wire.frames import TensorData, tensor_bytes
@@ -158,6 +159,48 @@ class Model:
             raise no_language_model(self.path)
         sampler = Sampler(Sampling(temperature, top_k, top_p, seed))
         return self._generation.generate(prompt, max_tokens, sampler, speculate)
+
+    def generate_many(
+        self,
+        prompts: Sequence[Union[str, Sequence[int]]],
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: Union[int, Sequence[int]] = 0,
+    ) -> Texts:
+        """Continues several texts with a language model, as many at once as the bundle has places for.
+
+        One call of the model gives a token of every text and reads the weights once. Each text is the one
+        that `generate` gives for its prompt; sums may be in another order, as in the prefill. What prompts
+        have in common at the beginning is computed once. Texts that have no place yet begin where one has
+        ended.
+
+        Args:
+            prompts: texts, or numbers of tokens; see `generate`.
+            max_tokens: most tokens of each text.
+            temperature: see `generate`, as the next two.
+            top_k: see there.
+            top_p: see there.
+            seed: of what is drawn in every text, or one seed for each.
+
+        Returns:
+            An iterator of pieces with the number of their prompt, `text`, and `piece`. Its `stopped` says why
+            each text ended, and its `timing` what all took. It may be left at any time.
+
+        Raises:
+            ValueError: a prompt is empty, does not fit the model, there are none, or a value means nothing.
+            AgentError: the bundle is not a language model's, or a prompt is text and there is no tokenizer.
+        """
+        if self._generation is None:
+            raise no_language_model(self.path)
+        if isinstance(prompts, str):
+            raise ValueError("the prompts are one text: give a list of texts")
+        seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
+        if len(seeds) != len(prompts):
+            raise ValueError("%d seeds for %d prompts: give one for each" % (len(seeds), len(prompts)))
+        samplers = [Sampler(Sampling(temperature, top_k, top_p, one)) for one in seeds]
+        return self._generation.generate_many(prompts, max_tokens, samplers)
 
     def save_prompt(self, path: Union[str, "os.PathLike[str]"]) -> int:
         """Writes the state of the last text of `generate` to a file: no process need compute it again.

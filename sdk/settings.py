@@ -24,6 +24,7 @@ class CompileSettings(TypedDict, total=False):
     calibration: str | Path | None
     quantize_error: float
     context_tokens: int
+    sequences: int
     text: str | Path | None
     memory_cap_bytes: int
     cuda: str

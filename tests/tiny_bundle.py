@@ -13,8 +13,8 @@ from tests import tiny_decoder as tiny
 from tests.unit.lowering.harness import board
 
 
-def write_tiny(folder: Path, tokenizer: Path | None = None) -> Path:
-    model = tiny.imported(tokenizer)
+def write_tiny(folder: Path, tokenizer: Path | None = None, *, several: bool = False) -> Path:
+    model = tiny.imported(tokenizer, several=several)
     lowered = lower(model, board())
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "tiny.so"

@@ -6,6 +6,7 @@ position, and of a constant, modulo the vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tvm.script import tirx as T
 
 from host.model import Decoder, GoldenCase, ImportedModel, Signature, TensorSpec
 
-CONTEXT, CHUNK, VERIFIED, VOCABULARY = 32, 4, 3, 13
+CONTEXT, CHUNK, VERIFIED, VOCABULARY, TEXTS = 32, 4, 3, 13, 3
 END = 12
 ADDED = 5
 SIGNATURE = Signature(
@@ -29,6 +30,7 @@ PREFILL_INPUTS = (
     TensorSpec("last", (1,), "int32"),
 )
 VERIFY_INPUTS = (TensorSpec("tokens", (VERIFIED,), "int32"), TensorSpec("position", (1,), "int32"))
+TOGETHER_INPUTS = tuple(TensorSpec(name, (TEXTS,), "int32") for name in ("tokens", "positions"))
 STATE = (TensorSpec("seen", (CONTEXT,), "float32"),)
 
 
@@ -125,6 +127,34 @@ def verify(
 
 
 @T.prim_func(s_tir=True)
+def together(
+    tokens: T.Buffer((TEXTS,), "int32"),
+    positions: T.Buffer((TEXTS,), "int32"),
+    first: T.Buffer((CONTEXT,), "float32"),
+    second: T.Buffer((CONTEXT,), "float32"),
+    third: T.Buffer((CONTEXT,), "float32"),
+    added: T.Buffer((1,), "float32"),
+    summed: T.Buffer((TEXTS,), "float32"),
+) -> None:
+    T.func_attr({"tirx.noalias": True})
+    with T.sblock("together"):
+        T.reads(tokens[0:TEXTS], positions[0:TEXTS], added[0])
+        T.writes(first[0:CONTEXT], second[0:CONTEXT], third[0:CONTEXT], summed[0:TEXTS])
+        first[positions[0]] = T.cast(tokens[0], "float32")
+        second[positions[1]] = T.cast(tokens[1], "float32")
+        third[positions[2]] = T.cast(tokens[2], "float32")
+        for t in range(TEXTS):
+            summed[t] = added[0]
+        for i in range(CONTEXT):
+            if i <= positions[0]:
+                summed[0] = summed[0] + first[i] * T.cast(i + 1, "float32")
+            if i <= positions[1]:
+                summed[1] = summed[1] + second[i] * T.cast(i + 1, "float32")
+            if i <= positions[2]:
+                summed[2] = summed[2] + third[i] * T.cast(i + 1, "float32")
+
+
+@T.prim_func(s_tir=True)
 def score_rows(
     summed: T.Buffer((VERIFIED,), "float32"), out: T.Buffer((VERIFIED, VOCABULARY), "float32")
 ) -> None:
@@ -146,11 +176,12 @@ def module(
     constant: int = ADDED,
     scorer: tvm.tirx.PrimFunc = score,
     rows: int = 1,
+    state: Sequence[TensorSpec] = STATE,
 ) -> tvm.IRModule:
     """One entry: `function`, under a name, on inputs, the state and the constant, and then a scorer."""
     function = function.with_attr("global_symbol", name)
     builder = relax.BlockBuilder()
-    variables = [relax.Var(one.name, relax.TensorType(one.shape, one.dtype)) for one in (*inputs, *STATE)]
+    variables = [relax.Var(one.name, relax.TensorType(one.shape, one.dtype)) for one in (*inputs, *state)]
     with builder.function("main", variables):
         with builder.dataflow():
             kernel, scoring = builder.add_func(function, name), builder.add_func(scorer, "score")
@@ -173,10 +204,15 @@ def golden(prompt: Sequence[int]) -> tuple[GoldenCase, ...]:
     )
 
 
-def imported(tokenizer: Path | None = None, name: str = "tiny") -> ImportedModel:
-    """The model as an importer would hand it over."""
+def imported(tokenizer: Path | None = None, name: str = "tiny", *, several: bool = False) -> ImportedModel:
+    """The model as an importer would hand it over; with `TEXTS` states where there are several."""
     prefill = module(steps, "steps", PREFILL_INPUTS)
     verifying = module(verify, "verified", VERIFY_INPUTS, scorer=score_rows, rows=VERIFIED)
+    states = [TensorSpec(f"seen_{text}", (CONTEXT,), "float32") for text in range(TEXTS)]
+    stepping = module(together, "stepped", TOGETHER_INPUTS, scorer=score_rows, rows=TEXTS, state=states)
+    decoder = Decoder(CONTEXT, CHUNK, VOCABULARY, (END,), prefill, tokenizer, VERIFIED, verifying)
+    if several:
+        decoder = dataclasses.replace(decoder, sequences=TEXTS, together=stepping)
     return ImportedModel(
         name=name,
         format="transformers",
@@ -186,5 +222,5 @@ def imported(tokenizer: Path | None = None, name: str = "tiny") -> ImportedModel
         golden=golden((3, 1, 4, 1)),
         content_hash="0" * 64,
         state=STATE,
-        decoder=Decoder(CONTEXT, CHUNK, VOCABULARY, (END,), prefill, tokenizer, VERIFIED, verifying),
+        decoder=decoder,
     )

@@ -111,8 +111,8 @@ class ModelBenchmark:
 
     def _file(self, peer: Peer) -> Path:
         """The model as a peer reads it, written by a process that ends with it."""
-        path = self._folder / f"{peer.environment}.gguf"
-        if not path.is_file():
+        path = self._folder / f"{peer.environment}{peer.suffix}"
+        if not path.exists():
             with self._of_environment(peer) as writer:
                 model = str(self._model.absolute())
                 writer.ask("write", folder=model, path=str(path), bits=self._bits)
@@ -128,7 +128,10 @@ class ModelBenchmark:
         return folder
 
     def _of_environment(self, peer: Peer) -> EngineProcess:
-        return EngineProcess(peer.name, peer.module, 1, str(self._installed.pythons[peer.name]))
+        python = str(self._installed.pythons[peer.name])
+        if peer.writer:
+            return EngineProcess(peer.name, peer.writer, 1, arguments=(python,))
+        return EngineProcess(peer.name, peer.module, 1, python)
 
     def _divergences(self, engines: Mapping[str, EngineProcess]) -> dict[str, float]:
         text = tokens_of(_SEED, _TEXT_TOKENS, self._shape.vocabulary)

@@ -18,12 +18,17 @@ class Peer:
         module: of its process.
         environment: that `scripts/make_environment.py` makes. Engines of one environment read the same file.
         arguments: of the process.
+        writer: module that writes and reads its files in this interpreter, given that of the environment; ""
+            where the engine's own process does.
+        suffix: of the file.
     """
 
     name: str
     module: str
     environment: str
     arguments: tuple[str, ...] = ()
+    writer: str = ""
+    suffix: str = ".gguf"
 
 
 _LLAMA_CPP = "benchmarks.llm.llama_cpp_engine", "llama-cpp"
@@ -34,6 +39,13 @@ PEERS = {
     for one in (
         Peer("llama.cpp", *_LLAMA_CPP),
         Peer("llama.cpp-no-flash", *_LLAMA_CPP, ("--no-flash-attention",)),
+        Peer(
+            "onnxruntime-genai",
+            "benchmarks.llm.onnxruntime_genai_engine",
+            "onnxruntime-genai",
+            writer="benchmarks.llm.onnx_file",
+            suffix=".onnx",
+        ),
     )
 }
 

@@ -112,6 +112,7 @@ class BundleLimits(NamedTuple):
         vocabulary: tokens that a language model knows.
         end_tokens: tokens that end a text.
         verified_tokens: that a language model verifies in one call.
+        sequences: texts that a language model continues in one call.
     """
 
     manifest_bytes: int
@@ -139,6 +140,7 @@ class BundleLimits(NamedTuple):
     vocabulary: int
     end_tokens: int
     verified_tokens: int
+    sequences: int
 
 
 class SshLimits(NamedTuple):

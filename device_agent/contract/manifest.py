@@ -22,7 +22,10 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
                   row whose logits are wanted, both int32[1]. With "verified", its
                   function "verify" takes tokens int32[verified] and the position of the first, int32[1],
                   and gives the logits behind each, float32[verified, vocabulary]. All take the state and the
-                  parameters too
+                  parameters too. With "sequences", a runtime keeps so many states, one of each text; the
+                  function "together" takes a token of each text and their positions, int32[sequences] each,
+                  and the states of all texts, one behind the other; it gives the logits behind each token,
+                  float32[sequences, vocabulary]
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
@@ -268,12 +271,14 @@ def _check_state(fields: Dict[str, Any], backend: str) -> None:
         name = tensor.get("name")
         _need(isinstance(name, str), "one of the state has no name")
         total += tensor_bytes(*_tensor(tensor, "%s of the state" % _shown(name)))
-    _need(total <= _BOUNDS.state_bytes, "its state is too large")
+    texts = 1
     if decoder is not None:
-        _check_decoder(_object(decoder, "the decoder"), fields["signature"])
+        texts = _check_decoder(_object(decoder, "the decoder"), fields["signature"])
+    _need(texts * total <= _BOUNDS.state_bytes, "its state is too large")
 
 
-def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> None:
+def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> int:
+    """Checks what a language model has; returns the number of texts that have a state."""
     context = _whole(decoder.get("context"), "the context", 1, _BOUNDS.context)
     _whole(decoder.get("chunk"), "the chunk", 1, context)
     if "verified" in decoder:
@@ -289,6 +294,9 @@ def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> None:
         taken == [([1], "int32"), ([1], "int32")] and given == [([1, vocabulary], "float32")],
         "its signature is not that of a decoder: a token and a position to logits",
     )
+    if "sequences" not in decoder:
+        return 1
+    return _whole(decoder["sequences"], "the texts that have a state", 2, _BOUNDS.sequences)
 
 
 def content_digest(fields: Dict[str, Any]) -> str:

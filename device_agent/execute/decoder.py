@@ -13,6 +13,9 @@ from device_agent.execute.model_signature import TensorInfo
 from device_agent.execute.virtual_machine import Entry, VirtualMachine, tensors_of
 from device_agent.store.opened_bundle import BundleError
 
+# Why a text ends, beside `Decoder.full`.
+END_OF_TEXT = "end of text"
+MAX_TOKENS = "max_tokens"
 # The functions of the library that take several tokens at once.
 PREFILL, VERIFY = "prefill", "verify"
 _ROWS_OF_A_STEP = 4
@@ -24,6 +27,7 @@ class Decoder:
     Args:
         machine: the loaded model.
         fields: `decoder` of the checked manifest.
+        text: number of the text whose state it has.
 
     Attributes:
         context: tokens that the state has places for.
@@ -31,12 +35,13 @@ class Decoder:
         end_tokens: those that end a text.
         reused: tokens of the last call that were not computed again.
         verified: tokens of one call of `verify`, the known one included; 0 where the bundle has none.
+        worth_a_chunk: tokens from which on a call of the prefill is made for them.
 
     Raises:
         BundleError: the library has no function for several tokens.
     """
 
-    def __init__(self, machine: VirtualMachine, fields: Dict[str, Any]) -> None:
+    def __init__(self, machine: VirtualMachine, fields: Dict[str, Any], text: int = 0) -> None:
         self.context = int(fields["context"])
         self.vocabulary = int(fields["vocabulary"])
         self.end_tokens = frozenset(int(token) for token in fields["end_tokens"])
@@ -44,9 +49,12 @@ class Decoder:
         self._chunk = int(fields["chunk"])
         # A chunk computes all its rows, and a step reads all weights for one: an estimate of where both take
         # as long. It is no measurement, so that a new prompt is always computed in the same way.
-        self._worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
-        self._machine = machine
+        self.worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
+        self._machine, self._text = machine, text
         chunk, one = TensorInfo("tokens", (self._chunk,), "int32"), TensorInfo("position", (1,), "int32")
+        self._step: Union[VirtualMachine, Entry] = machine
+        if text:
+            self._step = self._entry("main", (TensorInfo("tokens", (1,), "int32"), one))
         self._prefill = self._entry(PREFILL, (chunk, one, one))
         self.verified = int(fields.get("verified", 0))
         if self.verified:
@@ -56,7 +64,7 @@ class Decoder:
 
     def _entry(self, name: str, inputs: Sequence[TensorInfo]) -> Entry:
         try:
-            return self._machine.entry(name, inputs)
+            return self._machine.entry(name, inputs, (self._text,))
         except (RuntimeError, AttributeError, ValueError) as error:
             raise BundleError("its library has no function %s: make the bundle again" % name) from error
 
@@ -78,6 +86,11 @@ class Decoder:
                 raise ValueError(
                     "token %d is not of the model's vocabulary, 0 to %d" % (token, self.vocabulary - 1)
                 )
+
+    @property
+    def full(self) -> str:
+        """Why a text ends that has a token more than there are places."""
+        return "the context of %d tokens is full: a larger --context holds longer texts" % self.context
 
     def forget(self) -> None:
         """Has to be called where other code has changed the state."""
@@ -123,19 +136,19 @@ class Decoder:
             tokens: that have been checked.
         """
         # The last one is always computed, for its logits.
-        position = min(self._common(tokens), len(tokens) - 1)
+        position = min(self.common(tokens), len(tokens) - 1)
         self.reused = position
         # Before the state changes: an interrupted call leaves what is known to be right.
         del self._tokens[position:]
         result = None
         while position < len(tokens):
             left = len(tokens) - position
-            if left >= self._worth_a_chunk and position + self._chunk <= self.context:
+            if left >= self.worth_a_chunk and position + self._chunk <= self.context:
                 given = list(tokens[position : position + self._chunk])
                 result = self._call_prefill(given, position)
             else:
                 given = [tokens[position]]
-                result = self._call(self._machine, [given, [position]])
+                result = self._call(self._step, [given, [position]])
             self._tokens += given
             position += len(given)
         return ffi.to_bytes(tensors_of(result)[0], 4 * self.vocabulary)
@@ -143,7 +156,7 @@ class Decoder:
     def can_verify(self, tokens: Sequence[int]) -> bool:
         """Whether `verify` takes them: the state is right for all but the last, and has places for a call."""
         fits = self.verified > 0 and len(tokens) - 1 + self.verified <= self.context
-        return fits and self._tokens == list(tokens[:-1])
+        return fits and self.follows(tokens)
 
     def verify(self, tokens: Sequence[int], draft: Sequence[int]) -> List[memoryview]:
         """Logits of the token behind some tokens, and of those behind each token that may follow them.
@@ -168,7 +181,33 @@ class Decoder:
         """Continues the text with these tokens, the first of the draft that was verified last."""
         self._tokens += draft
 
-    def _common(self, tokens: Sequence[int]) -> int:
+    def adopt(self, source: "Decoder", count: int) -> None:
+        """Copies the state of another text, which is right for this one's first tokens.
+
+        Args:
+            source: the other text's.
+            count: of its tokens that are this text's too.
+        """
+        self.forget()
+        self._machine.copy_state(source._text, self._text)
+        self._tokens = source._tokens[:count]
+
+    def follows(self, tokens: Sequence[int]) -> bool:
+        """Whether the state is right for all tokens but the last: one step takes it."""
+        return self._tokens == list(tokens[:-1])
+
+    def stepped(self, token: int) -> None:
+        """Says that a call beside this decoder's own has taken the next token."""
+        self._tokens.append(token)
+
+    def place_to_spare(self) -> int:
+        """A position that a call may write to for nothing: behind the known tokens, where there is one."""
+        place = min(len(self._tokens), self.context - 1)
+        del self._tokens[place:]
+        return place
+
+    def common(self, tokens: Sequence[int]) -> int:
+        """How many of the first tokens the state is right for."""
         known = len(self._tokens)
         if known <= len(tokens) and self._tokens == list(tokens[:known]):
             return known

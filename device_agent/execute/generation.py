@@ -6,14 +6,13 @@ import time
 from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from device_agent.errors import AgentError
-from device_agent.execute.decoder import Decoder
+from device_agent.execute.decoder import END_OF_TEXT, MAX_TOKENS
 from device_agent.execute.sampling import Sampler
+from device_agent.execute.several.decoders import Decoders
+from device_agent.execute.several.texts import Prompt, Texts
 from device_agent.execute.speculation import Lookup, Pace
 from device_agent.execute.tokenizer import TextPieces, Tokenizer
 from device_agent.execute.virtual_machine import VirtualMachine
-
-END_OF_TEXT = "end of text"
-MAX_TOKENS = "max_tokens"
 
 
 class Timing(NamedTuple):
@@ -53,7 +52,7 @@ class Generation:
     Attributes:
         stopped: why the last text ended; "" while it has not.
         timing: what the last text took; None before the first.
-        decoder: computes the logits.
+        decoder: computes the logits of single texts.
 
     Raises:
         BundleError: the library is not that of a language model.
@@ -62,7 +61,8 @@ class Generation:
     def __init__(
         self, machine: VirtualMachine, fields: Dict[str, Any], folder: str, lock: ContextManager[Any]
     ) -> None:
-        self.decoder = Decoder(machine, fields)
+        self._decoders = Decoders(machine, fields)
+        self.decoder = self._decoders.each[0]
         self.stopped = ""
         self.timing: Optional[Timing] = None
         self._folder = folder
@@ -94,23 +94,48 @@ class Generation:
             ValueError: the prompt does not fit the model.
             AgentError: the prompt is text, and there is no tokenizer.
         """
+        given = self._prompt(prompt, max_tokens, sampler)
+        found = self._tokens(given.tokens, max_tokens, sampler, speculate)
+        return found if given.pieces is None else self._texts(given.pieces, found)
+
+    def generate_many(
+        self, prompts: Sequence[Union[str, Sequence[int]]], max_tokens: int, samplers: Sequence[Sampler]
+    ) -> Texts:
+        """Begins several texts, which are continued together.
+
+        Args:
+            prompts: of each text; see `generate`.
+            max_tokens: most tokens of each.
+            samplers: of each text.
+
+        Raises:
+            ValueError: there are no prompts, or one does not fit the model.
+            AgentError: a prompt is text, and there is no tokenizer.
+        """
+        if not prompts:
+            raise ValueError("there are no prompts: give at least one")
+        given = [self._prompt(one, max_tokens, sampler) for one, sampler in zip(prompts, samplers)]
+        return Texts(self._decoders, given, max_tokens, self._lock)
+
+    def _prompt(self, prompt: Union[str, Sequence[int]], max_tokens: int, sampler: Sampler) -> Prompt:
+        """A prompt that the model can take."""
         if max_tokens < 1:
             raise ValueError("max_tokens is %d, not 1 or more" % max_tokens)
-        if not isinstance(prompt, str):
-            tokens = [int(token) for token in prompt]
+        if isinstance(prompt, str):
+            tokens = self._known_tokenizer().encode(prompt)
             self.decoder.check(tokens)
-            return self._tokens(tokens, max_tokens, sampler, speculate)
-        tokens = self._known_tokenizer().encode(prompt)
+            return Prompt(tokens, sampler, TextPieces(self._known_tokenizer(), tokens))
+        tokens = [int(token) for token in prompt]
         self.decoder.check(tokens)
-        return self._pieces(tokens, self._tokens(tokens, max_tokens, sampler, speculate))
+        return Prompt(tokens, sampler, None)
 
     def _known_tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
             self._tokenizer = Tokenizer(self._folder)
         return self._tokenizer
 
-    def _pieces(self, prompt: List[int], tokens: Iterator[int]) -> Iterator[str]:
-        pieces = TextPieces(self._known_tokenizer(), prompt)
+    @staticmethod
+    def _texts(pieces: TextPieces, tokens: Iterator[int]) -> Iterator[str]:
         for token in tokens:
             piece = pieces.add(token)
             if piece:
@@ -139,7 +164,7 @@ class Generation:
                     self.stopped = MAX_TOKENS
                     return
                 if len(tokens) > self.decoder.context:
-                    self.stopped = "the context of %d tokens is full" % self.decoder.context
+                    self.stopped = self.decoder.full
                     return
             draft = self._draft(lookup, tokens, max_tokens - timing.tokens - 1, speculate)
             chosen, seconds = self._next(tokens, draft, sampler)

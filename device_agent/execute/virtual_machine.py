@@ -110,6 +110,7 @@ class VirtualMachine:
         kind: device that it is for, "cpu" or "cuda".
         state: tensors that `main` and every other entry take behind their inputs and change. Zeros at first,
             kept from call to call.
+        texts: number of such states; `main` has the first.
 
     Attributes:
         inputs: the tensors that a call reads. Their length is the one set last, at first the greatest.
@@ -124,6 +125,7 @@ class VirtualMachine:
         inputs: Sequence[TensorInfo],
         kind: str = "cpu",
         state: Sequence[TensorInfo] = (),
+        texts: int = 1,
     ) -> None:
         self._device = ffi.device_of(kind)
         self.on_gpu = kind == "cuda"
@@ -131,9 +133,9 @@ class VirtualMachine:
         self._infos = list(inputs)
         self._length = 0
         self.inputs = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
-        self._zeros = _Zeros(state)
+        self._zeros = [_Zeros(state) for _ in range(texts)]
         self._state_bytes = [tensor_bytes(info.shape, info.dtype) for info in state]
-        self._state = [self._moved(tensor) for tensor in self._zeros.tensors]
+        self._states = [[self._moved(tensor) for tensor in zeros.tensors] for zeros in self._zeros]
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             extra = view.find(b"tvm.contrib.") >= 0
         self._ffi = ffi.load_runtime(extra)
@@ -150,8 +152,8 @@ class VirtualMachine:
 
     @property
     def state(self) -> List[StateTensor]:
-        """The tensors that are kept from call to call."""
-        return [StateTensor(*one) for one in zip(self._state, self._state_bytes)]
+        """The tensors that are kept from call to call, of the first text."""
+        return [StateTensor(*one) for one in zip(self._states[0], self._state_bytes)]
 
     def reset(self) -> None:
         """Makes the state zeros again, as it is when the model is loaded.
@@ -159,19 +161,32 @@ class VirtualMachine:
         A language model needs none of it before a new text: what it reads at a position it has written since
         position 0.
         """
-        self._zeros.clear()
-        for zeros, tensor in zip(self._zeros.tensors, self._state if self.on_gpu else ()):
-            ffi.copy(zeros, tensor)
+        for zeros, state in zip(self._zeros, self._states):
+            zeros.clear()
+            for source, tensor in zip(zeros.tensors, state if self.on_gpu else ()):
+                ffi.copy(source, tensor)
 
-    def entry(self, name: str, inputs: Sequence[TensorInfo]) -> "Entry":
-        """Another function of the library, with inputs of its own and this machine's state and parameters.
+    def copy_state(self, source: int, target: int) -> None:
+        """Gives one text the state of another one.
+
+        Args:
+            source: number of the one.
+            target: number of the other.
+        """
+        for given, tensor in zip(self._states[source], self._states[target]):
+            ffi.copy(given, tensor)
+        self.synchronise()
+
+    def entry(self, name: str, inputs: Sequence[TensorInfo], texts: Sequence[int] = (0,)) -> "Entry":
+        """A function of the library, with inputs of its own and this machine's state and parameters.
 
         Args:
             name: of the function.
             inputs: that it takes before the state.
+            texts: numbers of those whose states it takes, in order.
         """
         tensors = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
-        return Entry(tensors, self._closure(self._machine, name, tensors))
+        return Entry(tensors, self._closure(self._machine, name, tensors, texts))
 
     def _instance(self, library: Any) -> Tuple[Any, Any]:
         machine = library["vm_load_executable"]()
@@ -197,10 +212,11 @@ class VirtualMachine:
     def _bound(self, machine: Any) -> Any:
         return self._closure(machine, "main", self.inputs)
 
-    def _closure(self, machine: Any, name: str, inputs: Sequence[Any]) -> Any:
+    def _closure(self, machine: Any, name: str, inputs: Sequence[Any], texts: Sequence[int] = (0,)) -> Any:
         # A saved closure binds the arguments once, so that a call does not pass hundreds of weights.
-        saved = "edgetlm_" + name
-        machine["save_function"](name, saved, 1, *inputs, *self._state, *self._parameters)
+        saved = "edgetlm_%s_%s" % (name, "_".join(map(str, texts)))
+        state = [tensor for text in texts for tensor in self._states[text]]
+        machine["save_function"](name, saved, 1, *inputs, *state, *self._parameters)
         call = machine[saved]
         if not self.on_gpu:
             return call
@@ -248,4 +264,6 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
     parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []))
     kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
     library = os.path.join(folder, opened.bundle.manifest.model)
-    return signature, VirtualMachine(library, parameters.tensors, signature.inputs, kind, state_of(fields))
+    texts = int((fields.get("decoder") or {}).get("sequences", 1))
+    state = state_of(fields)
+    return signature, VirtualMachine(library, parameters.tensors, signature.inputs, kind, state, texts)

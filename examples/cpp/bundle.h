@@ -105,9 +105,12 @@ class Bundle {
       // TVM reads it when its thread pool starts, at the first parallel loop.
       setenv("TVM_NUM_THREADS", std::to_string(threads == 0 ? manifest.threads : threads).c_str(), 0);
       map_parameters(manifest, folder + "/" + protocol::bundle::parameters);
-      for (const TensorInfo& info : manifest.state) {
-        state_.push_back(make_tensor(info.shape, info.dtype));
-        std::memset(state_.back().tensor().data, 0, bytes_of(state_.back().tensor()));
+      states_.resize(static_cast<size_t>(decoder.sequences));
+      for (std::vector<Value>& state : states_) {
+        for (const TensorInfo& info : manifest.state) {
+          state.push_back(make_tensor(info.shape, info.dtype));
+          std::memset(state.back().tensor().data, 0, bytes_of(state.back().tensor()));
+        }
       }
       load(folder + "/" + manifest.model);
     } catch (const std::runtime_error& error) {
@@ -121,19 +124,31 @@ class Bundle {
   // One inference.
   std::vector<Value> run() const { return main_.run(); }
 
-  // A function of the library with inputs of its own, and with the state and the weights of this bundle, which
-  // has to outlive it.
-  Entry entry(const std::string& name, const std::vector<TensorInfo>& infos) const {
+  // A function of the library with inputs of its own, and with the states of some texts and the weights of this
+  // bundle, which has to outlive it. Another model than a language model has one state, 0.
+  Entry entry(const std::string& name, const std::vector<TensorInfo>& infos,
+              const std::vector<size_t>& texts = {0}) const {
     std::vector<Value> tensors;
     for (const TensorInfo& info : infos) tensors.push_back(make_tensor(info.shape, info.dtype));
     // A saved closure binds the arguments once: a call then passes none of the weights.
-    const std::string saved = "edgetlm_" + name;
+    std::string saved = "edgetlm_" + name;
+    for (const size_t text : texts) saved += "_" + std::to_string(text);
     std::vector<Value> arguments{name, saved, true};
     arguments.insert(arguments.end(), tensors.begin(), tensors.end());
-    arguments.insert(arguments.end(), state_.begin(), state_.end());
+    for (const size_t text : texts) {
+      arguments.insert(arguments.end(), states_.at(text).begin(), states_.at(text).end());
+    }
     arguments.insert(arguments.end(), parameters_.begin(), parameters_.end());
     function(machine_, "save_function")(arguments);
     return Entry(std::move(tensors), function(machine_, saved.c_str()));
+  }
+
+  // Gives one text the state of another one.
+  void copy_state(size_t source, size_t target) const {
+    for (size_t index = 0; index < states_.at(source).size(); ++index) {
+      const DLTensor& given = states_.at(source)[index].tensor();
+      std::memcpy(states_.at(target).at(index).tensor().data, given.data, bytes_of(given));
+    }
   }
 
   std::vector<TensorInfo> inputs, outputs;
@@ -172,8 +187,9 @@ class Bundle {
 
   // In this order: what refers to the weights goes before them.
   Mapping weights_;
-  // The state is kept from run to run, and changed by every run.
-  std::vector<Value> state_, parameters_;
+  // The state of each text is kept from run to run, and changed by every run.
+  std::vector<std::vector<Value>> states_;
+  std::vector<Value> parameters_;
   Value library_, machine_;
   Entry main_;
 };

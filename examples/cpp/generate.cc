@@ -1,7 +1,8 @@
-// Continues a text of a language model, given and printed as numbers of tokens, one a line.
+// Continues a text of a language model, given and printed as numbers of tokens, one a line; or several texts with "/"
+// between their prompts, each token behind the number of its text.
 //
 //     generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]
-//              [--trust unsigned] [--speculate measured|always|never] [--memory] TOKEN...
+//              [--trust unsigned] [--speculate measured|always|never] [--memory] TOKEN... [/ TOKEN...]...
 //
 // Its speed and why it ended come on stderr; with --memory also the memory behind every 100th token.
 #include <chrono>
@@ -17,12 +18,13 @@ namespace {
 
 constexpr const char* kUsage =
     "generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]"
-    " [--trust unsigned] [--speculate measured|always|never] [--memory] TOKEN...";
+    " [--trust unsigned] [--speculate measured|always|never] [--memory]"
+    " TOKEN... [/ TOKEN...]...";
 constexpr int64_t kEvery = 100;
 
 struct Arguments {
   std::string bundle, trust = "signed";
-  std::vector<int32_t> prompt;
+  std::vector<std::vector<int32_t>> prompts{{}};
   edgetlm::Sampling sampling;
   int64_t max_tokens = 256;
   int threads = 0;
@@ -72,8 +74,10 @@ Arguments parse(int count, char** words) {
   edgetlm::read_words(count, words, kUsage, flag, option, [&](const std::string& word) {
     if (found.bundle.empty()) {
       found.bundle = word;
+    } else if (word == "/") {
+      found.prompts.emplace_back();
     } else {
-      found.prompt.push_back(static_cast<int32_t>(edgetlm::whole_of(word)));
+      found.prompts.back().push_back(static_cast<int32_t>(edgetlm::whole_of(word)));
     }
   });
   if (found.bundle.empty()) throw std::invalid_argument(kUsage);
@@ -102,16 +106,29 @@ const char* reason(edgetlm::Stopped stopped) {
   return "output closed";
 }
 
+// All texts, a line for each token; why they ended is on stderr.
+int run_several(edgetlm::Generator* generator, const Arguments& arguments) {
+  const std::vector<edgetlm::Stopped> stopped =
+      generator->generate_many(arguments.prompts, arguments.max_tokens, arguments.sampling, [](size_t text, int32_t token) {
+        return std::printf("%zu %d\n", text, token) > 0 && std::fflush(stdout) == 0;
+      });
+  for (size_t text = 0; text < stopped.size(); ++text) {
+    std::fprintf(stderr, "%zu: %s\n", text, reason(stopped[text]));
+  }
+  return 0;
+}
+
 int run(const Arguments& arguments) {
   edgetlm::Bundle model(arguments.bundle, arguments.threads, arguments.trust);
   if (!model.warning.empty()) std::fprintf(stderr, "warning: %s\n", model.warning.c_str());
   edgetlm::Generator generator(model);
+  if (arguments.prompts.size() > 1) return run_several(&generator, arguments);
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   Clock::time_point first = begin;
   int64_t made = 0;
   const edgetlm::Stopped stopped =
-      generator.generate(arguments.prompt, arguments.max_tokens, arguments.sampling, [&](int32_t token) {
+      generator.generate(arguments.prompts[0], arguments.max_tokens, arguments.sampling, [&](int32_t token) {
         if (++made == 1) first = Clock::now();
         if (arguments.memory && made % kEvery == 0) {
           std::fprintf(stderr, "token %lld: %lld pages\n", static_cast<long long>(made),

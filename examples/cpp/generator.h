@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "bundle.h"
+#include "place.h"
 #include "speculation.h"
 
 namespace edgetlm {
@@ -108,10 +109,17 @@ enum class Stopped { end_of_text, max_tokens, context_full, left };
 class Generator {
  public:
   // The bundle has to outlive it, and is not to be run by others meanwhile.
-  explicit Generator(const Bundle& bundle) : bundle_(bundle), decoder_(bundle.decoder), pace_(decoder_.verified) {
+  explicit Generator(const Bundle& bundle) : decoder_(bundle.decoder), pace_(decoder_.verified) {
     if (decoder_.context == 0) throw std::runtime_error("the bundle is not a language model's: use run_bundle");
-    const TensorInfo one{"position", {1}, "int32", {}}, chunk{"tokens", {decoder_.chunk}, "int32", {}};
-    prefill_ = bundle.entry("prefill", {chunk, one, one});
+    const auto texts = static_cast<size_t>(decoder_.sequences);
+    for (size_t text = 0; text < texts; ++text) places_.emplace_back(bundle, text);
+    const TensorInfo one{"position", {1}, "int32", {}};
+    if (texts > 1) {
+      const TensorInfo each{"tokens", {decoder_.sequences}, "int32", {}};
+      std::vector<size_t> all(texts);
+      std::iota(all.begin(), all.end(), size_t{0});
+      together_ = bundle.entry("together", {each, each}, all);
+    }
     if (decoder_.verified > 0) {
       verify_ = bundle.entry("verify", {TensorInfo{"tokens", {decoder_.verified}, "int32", {}}, one});
       // What a call needs is allocated now, and not in the middle of a text.
@@ -119,7 +127,6 @@ class Generator {
       *integers(verify_.input(1)) = 0;
       verify_.run();
     }
-    known_.reserve(static_cast<size_t>(decoder_.context) + 1);
   }
 
   // Continues a text. `take` gets each token, without one that ends the text, and returns whether to go on.
@@ -153,10 +160,121 @@ class Generator {
     }
   }
 
+  // Continues several texts, as many at once as the bundle has states: one call gives a token of each, and reads the
+  // weights once. What prompts have in common at the beginning is computed once; texts that have no place yet begin
+  // where one has ended. `take` gets the number of the prompt and each of its tokens, and returns whether that text
+  // is to go on. Each text is what `generate` gives for its prompt; sums may be in another order.
+  std::vector<Stopped> generate_many(const std::vector<std::vector<int32_t>>& prompts, int64_t max_tokens,
+                                     const Sampling& how, const std::function<bool(size_t, int32_t)>& take) {
+    for (const std::vector<int32_t>& prompt : prompts) check(prompt, max_tokens);
+    std::vector<Running> texts;
+    for (const std::vector<int32_t>& prompt : prompts) texts.push_back({prompt, Sampler(how), 0, Stopped::left, true});
+    const auto taken = [&](size_t number, int32_t token) {
+      Running& text = texts[number];
+      text.goes_on = false;
+      if (ends(token)) {
+        text.stopped = Stopped::end_of_text;
+        return;
+      }
+      text.tokens.push_back(token);
+      if (!take(number, token)) return;
+      const bool full = text.tokens.size() > static_cast<size_t>(decoder_.context);
+      text.goes_on = ++text.made < max_tokens && !full;
+      if (!text.goes_on) text.stopped = text.made == max_tokens ? Stopped::max_tokens : Stopped::context_full;
+    };
+    constexpr size_t kNone = static_cast<size_t>(-1);
+    std::vector<size_t> at(places_.size(), kNone);
+    for (size_t next = 0;;) {
+      while (next < texts.size() && std::count(at.begin(), at.end(), kNone) > 0) {
+        const size_t place = place_for(texts[next].tokens, at, kNone);
+        taken(next, chosen(begin(place, texts[next].tokens), &texts[next].sampler));
+        if (texts[next].goes_on) at[place] = next;
+        ++next;
+      }
+      std::vector<Running*> running(at.size(), nullptr);
+      for (size_t place = 0; place < at.size(); ++place) running[place] = at[place] == kNone ? nullptr : &texts[at[place]];
+      const std::vector<int32_t> tokens = step(running);
+      for (size_t place = 0; place < at.size(); ++place) {
+        if (at[place] == kNone) continue;
+        taken(at[place], tokens[place]);
+        if (!texts[at[place]].goes_on) at[place] = kNone;
+      }
+      const bool idle = std::count(at.begin(), at.end(), kNone) == static_cast<std::ptrdiff_t>(at.size());
+      if (idle && next == texts.size()) break;
+    }
+    std::vector<Stopped> reasons;
+    for (const Running& text : texts) reasons.push_back(text.stopped);
+    return reasons;
+  }
+
   // Tokens of the last text that were drafted and turned out right: no step computed them.
   int64_t speculated() const { return speculated_; }
 
  private:
+  // A text of `generate_many`.
+  struct Running {
+    std::vector<int32_t> tokens;
+    Sampler sampler;
+    int64_t made;
+    Stopped stopped;
+    bool goes_on;
+  };
+
+  int32_t chosen(const std::vector<Value>& result, Sampler* sampler) const {
+    return sampler->choose(logits_of(result, 1, decoder_.vocabulary), static_cast<size_t>(decoder_.vocabulary));
+  }
+
+  // The free place whose state is right for most of the first tokens.
+  size_t place_for(const std::vector<int32_t>& tokens, const std::vector<size_t>& at, size_t none) const {
+    size_t best = at.size();
+    for (size_t place = 0; place < at.size(); ++place) {
+      if (at[place] != none) continue;
+      if (best == at.size() || places_[place].common(tokens) > places_[best].common(tokens)) best = place;
+    }
+    return best;
+  }
+
+  // Logits behind a new prompt; what another text has in common with it is copied where that saves enough.
+  std::vector<Value> begin(size_t place, const std::vector<int32_t>& tokens) {
+    size_t best = place;
+    for (size_t other = 0; other < places_.size(); ++other) {
+      if (places_[other].common(tokens) > places_[best].common(tokens)) best = other;
+    }
+    const size_t known = std::min(places_[best].common(tokens), tokens.size() - 1);
+    if (known >= places_[place].common(tokens) + places_[place].worth_a_chunk()) {
+      places_[place].adopt(places_[best], known);
+    }
+    return places_[place].logits_behind(tokens);
+  }
+
+  // The next token of every text that runs, by its place.
+  std::vector<int32_t> step(const std::vector<Running*>& texts) {
+    std::vector<int32_t> found(texts.size(), 0);
+    if (texts.size() - static_cast<size_t>(std::count(texts.begin(), texts.end(), nullptr)) < 2) {
+      for (size_t place = 0; place < texts.size(); ++place) {
+        if (texts[place] == nullptr) continue;
+        found[place] = chosen(places_[place].logits_behind(texts[place]->tokens), &texts[place]->sampler);
+      }
+      return found;
+    }
+    for (size_t place = 0; place < texts.size(); ++place) {
+      // A place without a text takes a token for nothing, where that does not hurt.
+      const Running* text = texts[place];
+      integers(together_.input(0))[place] = text == nullptr ? 0 : text->tokens.back();
+      const size_t position = text == nullptr ? places_[place].to_spare() : text->tokens.size() - 1;
+      integers(together_.input(1))[place] = static_cast<int32_t>(position);
+    }
+    const std::vector<Value> result = together_.run();
+    const float* logits = logits_of(result, decoder_.sequences, decoder_.vocabulary);
+    const auto vocabulary = static_cast<size_t>(decoder_.vocabulary);
+    for (size_t place = 0; place < texts.size(); ++place) {
+      if (texts[place] == nullptr) continue;
+      places_[place].stepped(texts[place]->tokens.back());
+      found[place] = texts[place]->sampler.choose(logits + place * vocabulary, vocabulary);
+    }
+    return found;
+  }
+
   void check(const std::vector<int32_t>& prompt, int64_t max_tokens) const {
     if (max_tokens < 1) throw std::invalid_argument("the number of tokens to generate is not 1 or more");
     if (prompt.empty()) throw std::invalid_argument("the prompt is empty: give at least one token");
@@ -177,8 +295,7 @@ class Generator {
   }
 
   int32_t behind(const std::vector<int32_t>& tokens, Sampler* sampler) {
-    const std::vector<Value> logits = logits_behind(tokens);
-    return sampler->choose(numbers(logits, 1), static_cast<size_t>(decoder_.vocabulary));
+    return chosen(places_[0].logits_behind(tokens), sampler);
   }
 
   // Tokens that may follow, to be verified; none where a step is to be made.
@@ -201,72 +318,24 @@ class Generator {
     std::copy(draft.begin(), draft.end(), taken + 1);
     *integers(verify_.input(1)) = static_cast<int32_t>(tokens.size() - 1);
     const std::vector<Value> results = verify_.run();
-    const float* logits = numbers(results, decoder_.verified);
-    known_.push_back(tokens.back());
+    const float* logits = logits_of(results, decoder_.verified, decoder_.vocabulary);
+    places_[0].stepped(tokens.back());
     const auto vocabulary = static_cast<size_t>(decoder_.vocabulary);
     std::vector<int32_t> chosen;
     for (size_t row = 0; row <= draft.size(); ++row) {
       chosen.push_back(sampler->choose(logits + row * vocabulary, vocabulary));
       if (row == draft.size() || chosen.back() != draft[row] || ends(chosen.back())) break;
-      known_.push_back(draft[row]);
+      places_[0].stepped(draft[row]);
     }
     return chosen;
   }
 
-  // What follows some tokens. Those at the beginning that the state is right for are not computed again.
-  std::vector<Value> logits_behind(const std::vector<int32_t>& tokens) {
-    size_t place = 0;
-    // The last one is always computed, for its logits.
-    const size_t most = std::min(known_.size(), tokens.size() - 1);
-    while (place < most && known_[place] == tokens[place]) ++place;
-    known_.resize(place);
-    const auto chunk = static_cast<size_t>(decoder_.chunk), context = static_cast<size_t>(decoder_.context);
-    // A chunk computes all its rows, and a step reads all weights for one: as in device_agent/execute/decoder.py.
-    const size_t worth_a_chunk = std::max<size_t>(2, chunk / kRowsOfAStep);
-    std::vector<Value> result;
-    while (place < tokens.size()) {
-      const size_t left = tokens.size() - place;
-      size_t count = 1;
-      if (left >= worth_a_chunk && place + chunk <= context) {
-        count = std::min(left, chunk);
-        result = step_of_chunk(&tokens[place], count, place);
-      } else {
-        *integers(bundle_.input(0)) = tokens[place];
-        *integers(bundle_.input(1)) = static_cast<int32_t>(place);
-        result = bundle_.run();
-      }
-      known_.insert(known_.end(), &tokens[place], &tokens[place] + count);
-      place += count;
-    }
-    return result;
-  }
-
-  std::vector<Value> step_of_chunk(const int32_t* tokens, size_t count, size_t place) const {
-    int32_t* taken = integers(prefill_.input(0));
-    std::fill(std::copy(tokens, tokens + count, taken), taken + decoder_.chunk, 0);
-    *integers(prefill_.input(1)) = static_cast<int32_t>(place);
-    *integers(prefill_.input(2)) = static_cast<int32_t>(count - 1);
-    return prefill_.run();
-  }
-
-  const float* numbers(const std::vector<Value>& logits, int64_t rows) const {
-    const size_t size = static_cast<size_t>(rows * decoder_.vocabulary) * sizeof(float);
-    if (logits.size() != 1 || bytes_of(logits[0].tensor()) != size) {
-      throw std::runtime_error("the library gives no logits of its vocabulary: make the bundle again");
-    }
-    const DLTensor& tensor = logits[0].tensor();
-    return reinterpret_cast<const float*>(static_cast<const char*>(tensor.data) + tensor.byte_offset);
-  }
-  static int32_t* integers(const DLTensor& tensor) { return static_cast<int32_t*>(tensor.data); }
-
-  static constexpr size_t kRowsOfAStep = 4;
-  const Bundle& bundle_;
   const DecoderInfo decoder_;
-  Entry prefill_, verify_;
+  Entry verify_, together_;
   Pace pace_;
   int64_t speculated_ = 0;
-  // The tokens that the state is right for, from position 0 on.
-  std::vector<int32_t> known_;
+  // Of each text; single texts have the first.
+  std::vector<Place> places_;
 };
 
 }  // namespace edgetlm

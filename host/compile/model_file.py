@@ -120,6 +120,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
             options.text,
             _VERIFIED,
             options.group,
+            options.sequences,
         )
     return replace(model, name=options.name or as_name(model.name))
 

@@ -169,7 +169,7 @@ def memory_use(lowered: LoweredModel, stats: BuildStats, threads: int) -> Memory
         threads: that compute the parts of a parallel loop.
     """
     signature, workspace = lowered.signature, stats.workspace
-    outside = (*signature.inputs, *signature.outputs, *lowered.state)
+    outside = (*signature.inputs, *signature.outputs, *(lowered.sequences * lowered.state))
     interface = sum(tensor_bytes(spec.shape, spec.dtype) for spec in outside)
     return MemoryUse(
         weights_bytes=sum(array.nbytes for array in lowered.parameters),

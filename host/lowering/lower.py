@@ -37,7 +37,7 @@ from host.model import ImportedModel, LoweredModel
 from targets import Board, HardwareModel
 
 # The other functions of a language model.
-PREFILL, VERIFY = "prefill", "verify"
+PREFILL, VERIFY, TOGETHER = "prefill", "verify", "together"
 
 
 def lower(
@@ -76,9 +76,9 @@ def lower(
         _require_state(model.name, bool(half), any_length)
     target = tvm.target.Target(board.tvm_target)
 
-    def entry(name: str, module: tvm.IRModule) -> Entry:
+    def entry(name: str, module: tvm.IRModule, texts: int = 1) -> Entry:
         graph = read(module, operators or known_operators())
-        _check_state(model.name, graph, len(model.state))
+        _check_state(model.name, graph, texts * len(model.state))
         if half:
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
@@ -90,6 +90,8 @@ def lower(
         made.append(entry(PREFILL, model.decoder.prefill))
         if model.decoder.verify is not None:
             made.append(entry(VERIFY, model.decoder.verify))
+        if model.decoder.together is not None:
+            made.append(entry(TOGETHER, model.decoder.together, model.decoder.sequences))
     first = made[0]
     module, parameters, layers = (
         merged(made) if len(made) > 1 else (first.module, first.parameters, first.layers)
@@ -104,6 +106,7 @@ def lower(
         target=target,
         state=model.state,
         entries=others,
+        sequences=model.decoder.sequences if model.decoder is not None else 1,
     )
 
 

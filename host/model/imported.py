@@ -29,6 +29,10 @@ class Decoder:
         verified: tokens of one call of `verify`, S; 0 without.
         verify: relax IRModule whose `main` takes tokens (S) int32, the position of the first (1) int32, and
             then the state; it gives the logits behind each token, (S, V) float32. None without.
+        sequences: texts that the state has places for, N: the model's `state` is that of one of them.
+        together: relax IRModule whose `main` takes a token of each text, tokens (N) int32, their positions
+            (N) int32, and then the states of all texts; it gives the logits behind each token, (N, V)
+            float32. None where there is one text.
     """
 
     context: int
@@ -39,6 +43,8 @@ class Decoder:
     tokenizer: Path | bytes | None
     verified: int = 0
     verify: tvm.IRModule | None = None
+    sequences: int = 1
+    together: tvm.IRModule | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,7 @@ class LoweredModel:
         tasks: distinct functions, each once.
         state: tensors that are kept between calls and changed in place.
         entries: names of the functions that a runtime calls beside `main`.
+        sequences: texts of a language model, each of which has such a state.
     """
 
     name: str
@@ -57,6 +58,7 @@ class LoweredModel:
     target: tvm.target.Target
     state: tuple[TensorSpec, ...] = ()
     entries: tuple[str, ...] = ()
+    sequences: int = 1
 
 
 @dataclass(frozen=True)

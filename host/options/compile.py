@@ -110,6 +110,13 @@ class CompileOptions:
         flag="context",
         metavar="TOKENS",
     )
+    sequences: int = declared(
+        1,
+        "Texts that a language model continues at once, each with a context of its own; at most 4.",
+        "program",
+        commands=_OF_FUNCTIONS,
+        metavar="N",
+    )
     text: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
         "Text in UTF-8 on which a language model is judged on the device: perplexity, and divergence from "
@@ -298,6 +305,8 @@ class CompileOptions:
             raise UserError("--memory-cap does not go with a range of lengths: leave one of them out")
         if self.context_tokens < 0:
             raise UserError(f"--context {self.context_tokens}: give a number of tokens, a multiple of 16")
+        if not 1 <= self.sequences <= LIMITS.bundle.sequences:
+            raise UserError(f"--sequences {self.sequences}: give 1 to {LIMITS.bundle.sequences}")
         if self.threads < 0:
             raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
         if self.trials < 0:

@@ -34,6 +34,7 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
     _require_none(
         {
             "--context": bool(options.context_tokens),
+            "--sequences": options.sequences != 1,
             "--text": options.text is not None,
             f"--group {options.group}": options.group != GROUPS[0],
         },

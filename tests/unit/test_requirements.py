@@ -24,7 +24,14 @@ _ENTRY = re.compile(
     r"(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)$"
 )
 # Environments apart from the project's have versions of their own.
-_APART = ("llama-cpp-build.txt", "llama-cpp.txt", "ncnn.txt", "tflite-export.txt", "tflite-runtime.txt")
+_APART = (
+    "llama-cpp-build.txt",
+    "llama-cpp.txt",
+    "ncnn.txt",
+    "onnxruntime-genai.txt",
+    "tflite-export.txt",
+    "tflite-runtime.txt",
+)
 
 
 def entries(file: Path) -> dict[str, str]:

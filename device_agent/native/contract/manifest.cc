@@ -193,6 +193,9 @@ void check_decoder(const JsonValue& decoder, CheckedManifest* manifest) {
   need(taken.size() == 2 && is(taken[0], {1}, "int32") && is(taken[1], {1}, "int32") && given.size() == 1 &&
            is(given[0], {1, info.vocabulary}, "float32"),
        "its signature is not that of a decoder: a token and a position to logits");
+  if (const JsonValue* sequences = decoder.find("sequences")) {
+    info.sequences = whole(sequences, "the texts that have a state", 2, bounds::sequences);
+  }
 }
 
 // Fills in the state and the decoder of a manifest whose other fields are checked.
@@ -221,8 +224,8 @@ void check_state(const JsonValue& fields, const std::string& schema, CheckedMani
     total += check_tensor(entry, shown(name) + " of the state", &info.shape, &info.dtype);
     manifest->state.push_back(std::move(info));
   }
-  need(total <= bounds::state_bytes, "its state is too large");
   if (decodes) check_decoder(*decoder, manifest);
+  need(total * manifest->decoder.sequences <= bounds::state_bytes, "its state is too large");
 }
 
 std::string check_target(const JsonValue* target) {

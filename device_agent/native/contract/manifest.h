@@ -48,6 +48,8 @@ struct DecoderInfo {
   int64_t chunk = 0;
   // Tokens of one call of the function "verify"; 0 where the library has none.
   int64_t verified = 0;
+  // Texts that have a state each, and that one call of the function "together" continues.
+  int64_t sequences = 1;
   int64_t vocabulary = 0;
   std::vector<int64_t> end_tokens;
 };

@@ -19,6 +19,7 @@ from host.importers.decoders.module import (
     BLOCK,
     build_prefill,
     build_step,
+    build_together,
     build_verify,
     state_specs,
 )
@@ -39,6 +40,7 @@ def import_decoder(
     text: Path | None = None,
     verified: int = 0,
     group: int = GROUP,
+    sequences: int = 1,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -52,6 +54,7 @@ def import_decoder(
         text: file with a text of the user's, on which the bundle is to be judged; None without.
         group: weights along the inputs that share a scale, where they are quantised here.
         verified: tokens that one call verifies, at most `context`; 0 for no such function.
+        sequences: texts that the state has places for, and that one call continues by a token each.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -72,7 +75,7 @@ def import_decoder(
         raise UserError(f"--quantize {quantize}: {read.path} is quantised already: leave --quantize out")
     description, weights = describe(read.config, read.weights)
     weights = read.with_own_head(weights)
-    _check_context(read, description, context, chunk)
+    _check_context(read, description, context, chunk, sequences)
     read.check(weights.tensors())
     tokens = None if text is None else tokens_of_text(text, read, context, description.vocabulary)
     bits = read.bits or BITS[quantize]
@@ -81,6 +84,7 @@ def import_decoder(
     step = build_step(description, weights, constants, context)
     prefill = build_prefill(description, weights, constants, context, chunk)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
+    together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
     golden, judged = make_golden(read.path, description, weights, constants, context, seed, tokens)
     signature = _signature(description)
     state = state_specs(description, context, bits)
@@ -90,9 +94,9 @@ def import_decoder(
         notice(line)
     settings = {"context": [context], "chunk": [chunk], "bits": [bits], "seed": [seed]}
     # Others have the hash that they always had.
-    settings |= ({"verified": [verified]} if verified else {}) | (
-        {"group": [group]} if group != GROUP else {}
-    )
+    settings |= {"verified": [verified]} if verified else {}
+    settings |= {"group": [group]} if group != GROUP else {}
+    settings |= {"sequences": [sequences]} if sequences > 1 else {}
     digest = content_hash(read.files(), settings)
     return ImportedModel(
         read.name,
@@ -104,7 +108,16 @@ def import_decoder(
         digest,
         state=state,
         decoder=Decoder(
-            context, chunk, description.vocabulary, ends, prefill, read.tokenizer, verified, verify
+            context,
+            chunk,
+            description.vocabulary,
+            ends,
+            prefill,
+            read.tokenizer,
+            verified,
+            verify,
+            sequences,
+            together,
         ),
         text=judged,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),
@@ -133,7 +146,9 @@ def _signature(description: DecoderDescription) -> Signature:
     )
 
 
-def _check_context(folder: ModelFolder, description: DecoderDescription, context: int, chunk: int) -> None:
+def _check_context(
+    folder: ModelFolder, description: DecoderDescription, context: int, chunk: int, sequences: int
+) -> None:
     name = folder.name
     if context < BLOCK or context % BLOCK:
         raise ShapeError(f"{name}: a context of {context} tokens: give a multiple of {BLOCK}")
@@ -145,9 +160,10 @@ def _check_context(folder: ModelFolder, description: DecoderDescription, context
         )
     if not 1 <= chunk <= context:
         raise ShapeError(f"{name}: a chunk of {chunk} tokens: give 1 to {context}")
-    elements = context * description.key_heads * description.head_size
+    elements = sequences * context * description.key_heads * description.head_size
     if 2 * len(description.layers) * elements * 4 > LIMITS.bundle.file_bytes:
+        each = f" in each of {sequences} texts" if sequences > 1 else ""
         raise ShapeError(
-            f"{name}: the state of {context} tokens takes more than "
+            f"{name}: the state of {context} tokens{each} takes more than "
             f"{LIMITS.bundle.file_bytes / 2**30:.0f} GiB: give a smaller context"
         )

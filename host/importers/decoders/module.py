@@ -93,6 +93,21 @@ def build_verify(
     return _Builder(description, weights, constants, context).function(rows, last=False)
 
 
+def build_together(
+    description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int, rows: int
+) -> tvm.IRModule:
+    """The module of a token of each of some texts: tokens (N), positions (N), N states -> logits (N, V).
+
+    Row n has the state of text n, whose tensors are behind those of text n - 1. Products read their weights
+    once for all rows.
+
+    Raises:
+        ModelFileError: a weight cannot be used.
+        OSError: it cannot be read.
+    """
+    return _Builder(description, weights, constants, context).function(rows, last=False, texts=rows)
+
+
 class _Builder:
     """Emits the function of one entry, a step or a prefill, with relax's block builder."""
 
@@ -106,15 +121,17 @@ class _Builder:
         # Rows of the tables of each rotation, for the positions of the tokens.
         self._rotations: dict[Rotary, tuple[Any, Any]] = {}
 
-    def function(self, rows: int, *, last: bool) -> tvm.IRModule:
-        """The module whose `main` takes so many tokens."""
+    def function(self, rows: int, *, last: bool, texts: int = 1) -> tvm.IRModule:
+        """The module whose `main` takes so many tokens: of one text, or one of each of `rows` texts."""
         tokens, position, row = (
             relax.Var(name, relax.TensorType((size,), "int32"))
-            for name, size in (("tokens", rows), ("position", 1), ("last", 1))
+            for name, size in (("tokens", rows), ("position", texts), ("last", 1))
         )
+        specs = state_specs(self._model, self._context, self._constants.bits)
         state = [
-            relax.Var(spec.name, relax.TensorType(spec.shape, spec.dtype))
-            for spec in state_specs(self._model, self._context, self._constants.bits)
+            relax.Var(spec.name + (f"_of_{text}" if text else ""), relax.TensorType(spec.shape, spec.dtype))
+            for text in range(texts)
+            for spec in specs
         ]
         parameters = [tokens, position, *([row] if last else []), *state]
         with self._builder.function("main", parameters):
@@ -130,7 +147,7 @@ class _Builder:
         """The rows after the last layer."""
         value = self._embedding(rows, tokens)
         places = position
-        if rows > 1:
+        if _sizes(position) != (rows,):
             steps = relax.const(np.arange(rows, dtype=np.int32))
             places = self._emit(relax.op.add(position, steps))
         if self._weights.positions is not None:
@@ -139,7 +156,8 @@ class _Builder:
                 relax.op.add(value, self._emit(relax.op.take(table, places, axis=0, mode="clip")))
             )
         for number, (layer, weights) in enumerate(zip(self._model.layers, self._weights.layers, strict=True)):
-            caches = state[2 * number : 2 * number + 2]
+            count = 2 * len(self._model.layers)
+            caches = [state[first : first + 2] for first in range(2 * number, len(state), count)]
             value = self._layer(rows, value, (layer, weights), (position, places), caches)
         return value
 
@@ -183,9 +201,23 @@ class _Builder:
         )
         window = kind.window if kind.window < self._context else 0
         options = {"scale": kind.attention_scale, "window": window, "cap": kind.attention_cap}
-        made = self._call(ATTENTION, [query, key, own, places[0], *caches], options, (rows, heads, size))
+        made = self._attended((query, key, own), places[0], caches, options)
         self._layers.record(made, _parent(weights.output), "attention")
+        made = made[0] if len(made) == 1 else self._emit(relax.op.concat(made, axis=0))
         return self._emit(relax.op.reshape(made, (rows, heads * size)))
+
+    def _attended(
+        self, heads: tuple[Any, Any, Any], position: Any, caches: Any, options: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """Rows (T, Hq, D) of one text, or a row of each text: every text's attention has its own caches."""
+        shape = _sizes(heads[0])
+        if len(caches) == 1:
+            return (self._call(ATTENTION, [*heads, position, *caches[0]], options, shape),)
+        made = []
+        for text, own in enumerate(caches):
+            rows = (relax.op.strided_slice(one, [0], [text], [text + 1]) for one in (*heads, position))
+            made.append(self._call(ATTENTION, [*map(self._emit, rows), *own], options, (1, *shape[1:])))
+        return tuple(made)
 
     def _rotated(self, heads: Any, rotary: Rotary, places: Any) -> Any:
         """Heads (T, H, 2, pairs), or (T, H, D) of which a part rotates, each rotated by its position."""

@@ -53,7 +53,14 @@ def decoder_manifest() -> dict[str, Any]:
     fields["state"] = [
         {"name": f"key_{layer}", "shape": [2, 4, 8, 16], "dtype": "float32"} for layer in (0, 1)
     ]
-    fields["decoder"] = {"context": 64, "chunk": 16, "vocabulary": 32, "end_tokens": [2, 31], "verified": 4}
+    fields["decoder"] = {
+        "context": 64,
+        "chunk": 16,
+        "vocabulary": 32,
+        "end_tokens": [2, 31],
+        "verified": 4,
+        "sequences": 2,
+    }
     return fields
 
 

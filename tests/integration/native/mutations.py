@@ -44,7 +44,14 @@ DECODER: dict[str, Any] = {
         {"name": "key_0", "shape": [2, 4, 8, 16], "dtype": "float32"},
         {"name": "value_0", "shape": [2, 64, 8], "dtype": "float32"},
     ],
-    "decoder": {"context": 128, "chunk": 64, "vocabulary": 64, "end_tokens": [0, 63], "verified": 4},
+    "decoder": {
+        "context": 128,
+        "chunk": 64,
+        "vocabulary": 64,
+        "end_tokens": [0, 63],
+        "verified": 4,
+        "sequences": 2,
+    },
 }
 _NUMBERS = [0, 1, -1, -64, 63, 64, 128, 576, 600, 1024, 1025, 1 << 34, (1 << 34) + 1, 1 << 40, (1 << 40) + 1]
 _NUMBERS += [(1 << 63) - 1, 1 << 63, -(1 << 63), -(1 << 63) - 1]

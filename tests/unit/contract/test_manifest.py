@@ -42,7 +42,14 @@ DECODER: dict[str, Any] = {
         "outputs": [{"name": "logits", "shape": [1, 10], "dtype": "float32"}],
     },
     "state": [{"name": "key_0", "shape": [2, 4, 8, 16], "dtype": "float32"}],
-    "decoder": {"context": 64, "chunk": 16, "vocabulary": 10, "end_tokens": [2, 9], "verified": 4},
+    "decoder": {
+        "context": 64,
+        "chunk": 16,
+        "vocabulary": 10,
+        "end_tokens": [2, 9],
+        "verified": 4,
+        "sequences": 3,
+    },
 }
 
 
@@ -161,6 +168,12 @@ WRONG_DECODER: list[tuple[tuple[Any, ...], Any]] = [
     (("decoder", "verified"), 1),
     (("decoder", "verified"), LIMIT.verified_tokens + 1),
     (("decoder", "verified"), 2.0),
+    (("decoder", "sequences"), None),
+    (("decoder", "sequences"), 1),
+    (("decoder", "sequences"), LIMIT.sequences + 1),
+    (("decoder", "sequences"), 2.0),
+    # Each of them is allowed, and all states together are not.
+    (("state",), [{"name": "x", "shape": [1 << 34], "dtype": "int8"}] * 2),
     (("decoder", "end_tokens"), None),
     (("decoder", "end_tokens"), 2),
     (("decoder", "end_tokens"), [10]),

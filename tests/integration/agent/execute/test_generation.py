@@ -44,8 +44,8 @@ def calls(monkeypatch):
 
     entry, bound = VirtualMachine.entry, VirtualMachine._bound
 
-    def counted_entry(self, name, inputs):
-        made = entry(self, name, inputs)
+    def counted_entry(self, name, inputs, texts):
+        made = entry(self, name, inputs, texts)
         return Entry(made.inputs, counted(made.invoke, "chunk"))
 
     monkeypatch.setattr(VirtualMachine, "entry", counted_entry)
@@ -100,7 +100,10 @@ def test_near_the_end_of_the_context_single_steps_take_the_prompt(model, calls):
 
 @pytest.mark.parametrize(
     ("prompt", "count", "reason"),
-    [([3, 1], 2, "max_tokens"), ([1] * tiny.CONTEXT, 5, "the context of 32 tokens is full")],
+    [
+        ([3, 1], 2, "max_tokens"),
+        ([1] * tiny.CONTEXT, 5, "the context of 32 tokens is full: a larger --context holds longer texts"),
+    ],
 )
 def test_a_text_says_why_it_ended(model, prompt, count, reason):
     found = list(model.generate(prompt, max_tokens=count))

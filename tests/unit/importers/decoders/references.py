@@ -10,10 +10,10 @@ import numpy as np
 from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import read_folder
-from host.importers.decoders.module import build_prefill, build_step, state_specs
+from host.importers.decoders.module import build_prefill, build_step, build_together, state_specs
 from host.importers.decoders.reference import place_and_run
 
-CONTEXT, CHUNK, TOKENS = 48, 8, 44
+CONTEXT, CHUNK, TOKENS, TEXTS = 48, 8, 44, 3
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 100.0,
@@ -86,6 +86,7 @@ class Decoder:
         self.specs = state_specs(description, CONTEXT, bits)
         self.step = build_step(description, weights, constants, CONTEXT)
         self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK)
+        self.together = build_together(description, weights, constants, CONTEXT, TEXTS)
         self.tokens = np.random.default_rng(1).integers(0, description.vocabulary, TOKENS)
         parts = list(constants.quantised_parts(weights))
         self.quantised = {part.matrix.name for part in parts}

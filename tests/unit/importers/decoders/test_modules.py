@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import save
-from tests.unit.importers.decoders.references import CHUNK, MODELS, Decoder, distance
+from tests.unit.importers.decoders.references import CHUNK, MODELS, TEXTS, Decoder, distance
 
 # Keys and values lie in half precision beside quantised weights: the spread of their golden cases.
 _HALVES = 5e-3
@@ -91,3 +91,22 @@ def test_prefill_with_padding_is_the_steps_one_by_one(name: str, tmp_path: Path)
         logits = step.run([made.tokens[begin]], [begin])
         assert distance(logits[0], made.logits[begin]) < 1e-4
         begin += 1
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt2"])
+def test_a_token_of_each_text_at_once_is_the_steps_one_by_one(name: str, tmp_path: Path) -> None:
+    kind, fields = MODELS[name]
+    made = Decoder(tmp_path, save(tmp_path, kind, **fields))
+    states = [empty_state(made.specs) for _ in range(TEXTS)]
+    together = Machine(made.together, [tensor for state in states for tensor in state])
+    # Every text is at another place of the same tokens.
+    places = [0, 7, 19]
+    for place, state in zip(places, states, strict=True):
+        alone = Machine(made.step, state)
+        for position in range(place):
+            alone.run([made.tokens[position]], [position])
+    for step in range(4):
+        positions = [place + step for place in places]
+        logits = together.run(made.tokens[positions], positions)
+        for row, position in enumerate(positions):
+            assert distance(logits[row], made.logits[position]) < 1e-4

@@ -187,6 +187,8 @@ def test_options_of_language_models_go_with_a_file(tmp_path: Path) -> None:
     check_for_model(options, path, "gguf")
     with pytest.raises(UserError, match="--context goes only with a language model"):
         check_for_model(options, other, "onnx")
+    with pytest.raises(UserError, match="--sequences goes only with a language model"):
+        check_for_model(CompileOptions(sequences=2), other, "onnx")
     with pytest.raises(UserError, match="--text goes only with a language model"):
         check_for_model(CompileOptions(text=other), other, "onnx")
     with pytest.raises(UserError, match="--dtype fp16 does not go with a language model"):

@@ -1,0 +1,154 @@
+"""A transformers folder as the folder of ONNX Runtime GenAI, and back: Llama and Qwen3.
+
+    python -m benchmarks.llm.onnx_file PYTHON
+
+Answers the commands `write` and `original` with the model builder of the package `onnxruntime_genai` in the
+environment of PYTHON. The builder needs PyTorch and transformers, which that environment has not and this one
+has; it is a program of Python files only. No model hub is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.llm.worker import serve
+
+_BUILDER = "lib/python*/site-packages/onnxruntime_genai/models/builder.py"
+_MODEL, _WEIGHTS, _CONFIG = "model.onnx", "model.safetensors", "config.json"
+# Products of a layer: name in the ONNX file, names in transformers, whose rows follow one another.
+_LAYER = {
+    "attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attn.o_proj": ("self_attn.o_proj",),
+    "mlp.gate_proj": ("mlp.gate_proj",),
+    "mlp.up_proj": ("mlp.up_proj",),
+    "mlp.down_proj": ("mlp.down_proj",),
+}
+
+
+def write(builder: Path, folder: Path, path: Path, bits: int) -> None:
+    """Write a model as its own builder does by default: groups of 32, symmetric, int8 activations.
+
+    Args:
+        builder: `builder.py` of the package.
+        folder: of transformers.
+        path: folder to write.
+        bits: of a weight, 4 or 8.
+
+    Raises:
+        ValueError: the builder failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgetlm-genai-", dir=path.parent) as scratch:
+        given, made = Path(scratch) / "model", Path(scratch) / "made"
+        _with_tokenizer(folder, given)
+        command = [sys.executable, str(builder), "-i", str(given), "-o", str(made), "-p", f"int{bits}"]
+        command += ["-e", "cpu", "-c", str(Path(scratch) / "cache")]
+        offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+        done = subprocess.run(
+            command, cwd=scratch, env=os.environ | offline, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            raise ValueError(f"the model builder failed: {lines[-1] if lines else done.returncode}")
+        made.replace(path)
+
+
+def _with_tokenizer(folder: Path, given: Path) -> None:
+    """The model again with what the builder asks for: a tokenizer, and a token that ends a text."""
+    from tokenizers import Tokenizer, models
+
+    given.mkdir()
+    for file in folder.glob("*.safetensors"):
+        (given / file.name).symlink_to(file.absolute())
+    config = json.loads((folder / _CONFIG).read_text())
+    count = int(config["vocab_size"])
+    (given / _CONFIG).write_text(json.dumps({**config, "eos_token_id": 0, "bos_token_id": 0}))
+    words = {f"<{number}>": number for number in range(count)}
+    Tokenizer(models.WordLevel(words, unk_token="<0>")).save(str(given / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (given / "tokenizer_config.json").write_text(json.dumps(kind))
+
+
+def original(path: Path, model: Path, folder: Path) -> None:
+    """Write the model that a folder of ONNX Runtime GenAI holds as a transformers folder, as float32.
+
+    Args:
+        path: of the folder.
+        model: folder that it was made of, for the configuration and what is not quantised.
+        folder: to write.
+    """
+    import onnx
+    import safetensors.numpy
+
+    config = json.loads((model / _CONFIG).read_text())
+    weights = safetensors.numpy.load_file(model / _WEIGHTS)
+    graph = onnx.load(str(path / _MODEL)).graph
+    arrays = {one.name: one for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "MatMulNBits":
+            continue
+        attributes = {one.name: one.i for one in node.attribute}
+        packed, scales = (onnx.numpy_helper.to_array(arrays[name]) for name in node.input[1:3])
+        values = dequantised(packed, scales, attributes)
+        names = _names(node.input[1].partition(".MatMul.")[0])
+        begin = 0
+        for name in names:
+            # The head of a model that is tied is the embedding.
+            end = begin + len(weights.get(name, values))
+            weights[name] = np.ascontiguousarray(values[begin:end])
+            begin = end
+    if config["tie_word_embeddings"]:
+        weights["model.embed_tokens.weight"] = weights.pop("lm_head.weight")
+    folder.mkdir(parents=True, exist_ok=True)
+    safetensors.numpy.save_file(weights, folder / _WEIGHTS, {"format": "pt"})
+    shutil.copy(model / _CONFIG, folder / _CONFIG)
+
+
+def dequantised(packed: np.ndarray, scales: np.ndarray, attributes: dict[str, int]) -> np.ndarray:
+    """The values (N, K) of a weight of MatMulNBits without zero points.
+
+    Args:
+        packed: (N, K / block, block * bits / 8) bytes; of two numbers of 4 bits the first is the low one.
+        scales: of each block.
+        attributes: of the operator, as its documentation names them.
+    """
+    bits, rows, columns = attributes["bits"], attributes["N"], attributes["K"]
+    numbers = packed.view(np.uint8)
+    if bits == 4:
+        numbers = np.stack([numbers & 15, numbers >> 4], axis=-1)
+    numbers = numbers.reshape(rows, -1, attributes["block_size"]).astype(np.float32) - 2 ** (bits - 1)
+    values = numbers * scales.reshape(rows, -1, 1).astype(np.float32)
+    return np.ascontiguousarray(values.reshape(rows, -1)[:, :columns])
+
+
+def _names(product: str) -> tuple[str, ...]:
+    """The weights in transformers of a product in the ONNX file."""
+    if product == "lm_head":
+        return ("lm_head.weight",)
+    _, _, number, name = product.split(".", 3)
+    return tuple(f"model.layers.{number}.{one}.weight" for one in _LAYER[name])
+
+
+def _commands(python: Path) -> dict[str, Any]:
+    def make(folder: str, path: str, bits: int) -> dict[str, Any]:
+        [builder] = python.parent.parent.glob(_BUILDER)
+        write(builder, Path(folder), Path(path), bits)
+        return {}
+
+    def read(path: str, model: str, folder: str) -> dict[str, Any]:
+        original(Path(path), Path(model), Path(folder))
+        return {}
+
+    return {"write": make, "original": read}
+
+
+if __name__ == "__main__":
+    serve(_commands(Path(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""Several texts of one language model at once."""

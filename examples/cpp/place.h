@@ -1,0 +1,111 @@
+// The state of one text of a language model: the logits behind any tokens, computing as little as possible.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bundle.h"
+
+namespace edgetlm {
+
+inline int32_t* integers(const DLTensor& tensor) { return static_cast<int32_t*>(tensor.data); }
+
+// The rows of a call's result, one behind the other; they are there as long as the result is.
+inline const float* logits_of(const std::vector<Value>& result, int64_t rows, int64_t vocabulary) {
+  const size_t size = static_cast<size_t>(rows * vocabulary) * sizeof(float);
+  if (result.size() != 1 || bytes_of(result[0].tensor()) != size) {
+    throw std::runtime_error("the library gives no logits of its vocabulary: make the bundle again");
+  }
+  const DLTensor& tensor = result[0].tensor();
+  return reinterpret_cast<const float*>(static_cast<const char*>(tensor.data) + tensor.byte_offset);
+}
+
+class Place {
+ public:
+  // The state of text `number`; the bundle has to outlive it.
+  Place(const Bundle& bundle, size_t number)
+      : bundle_(&bundle), number_(number), chunk_(static_cast<size_t>(bundle.decoder.chunk)) {
+    const TensorInfo one{"position", {1}, "int32", {}}, chunk{"tokens", {bundle.decoder.chunk}, "int32", {}};
+    step_ = bundle.entry("main", bundle.inputs, {number});
+    prefill_ = bundle.entry("prefill", {chunk, one, one}, {number});
+    known_.reserve(context() + 1);
+  }
+
+  // How many of the first tokens the state is right for.
+  size_t common(const std::vector<int32_t>& tokens) const {
+    const size_t most = std::min(known_.size(), tokens.size());
+    return static_cast<size_t>(std::mismatch(known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(most),
+                                             tokens.begin())
+                                   .first -
+                               known_.begin());
+  }
+
+  // Whether the state is right for all tokens but the last: one step takes it.
+  bool follows(const std::vector<int32_t>& tokens) const {
+    return known_.size() + 1 == tokens.size() && common(tokens) == known_.size();
+  }
+
+  // Copies the state of another text, which is right for the first tokens of this one.
+  void adopt(const Place& source, size_t count) {
+    bundle_->copy_state(source.number_, number_);
+    known_.assign(source.known_.begin(), source.known_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+
+  // Says that a call beside this place's own has taken the next token.
+  void stepped(int32_t token) { known_.push_back(token); }
+
+  // A position that a call may write to for nothing: behind the known tokens, where there is one.
+  size_t to_spare() {
+    known_.resize(std::min(known_.size(), context() - 1));
+    return known_.size();
+  }
+
+  // What follows some tokens. Those at the beginning that the state is right for are not computed again.
+  std::vector<Value> logits_behind(const std::vector<int32_t>& tokens) {
+    // The last one is always computed, for its logits.
+    size_t place = std::min(common(tokens), tokens.size() - 1);
+    known_.resize(place);
+    std::vector<Value> result;
+    while (place < tokens.size()) {
+      const size_t left = tokens.size() - place;
+      size_t count = 1;
+      if (left >= worth_a_chunk() && place + chunk_ <= context()) {
+        count = std::min(left, chunk_);
+        result = chunk_of(&tokens[place], count, place);
+      } else {
+        *integers(step_.input(0)) = tokens[place];
+        *integers(step_.input(1)) = static_cast<int32_t>(place);
+        result = step_.run();
+      }
+      known_.insert(known_.end(), &tokens[place], &tokens[place] + count);
+      place += count;
+    }
+    return result;
+  }
+
+  // A chunk computes all its rows, and a step reads all weights for one: as in device_agent/execute/decoder.py.
+  size_t worth_a_chunk() const { return std::max<size_t>(2, chunk_ / kRowsOfAStep); }
+
+ private:
+  size_t context() const { return static_cast<size_t>(bundle_->decoder.context); }
+
+  std::vector<Value> chunk_of(const int32_t* tokens, size_t count, size_t place) const {
+    int32_t* taken = integers(prefill_.input(0));
+    std::fill(std::copy(tokens, tokens + count, taken), taken + chunk_, 0);
+    *integers(prefill_.input(1)) = static_cast<int32_t>(place);
+    *integers(prefill_.input(2)) = static_cast<int32_t>(count - 1);
+    return prefill_.run();
+  }
+
+  static constexpr size_t kRowsOfAStep = 4;
+  const Bundle* bundle_;
+  size_t number_, chunk_;
+  Entry step_, prefill_;
+  // The tokens that the state is right for, from position 0 on.
+  std::vector<int32_t> known_;
+};
+
+}  // namespace edgetlm

@@ -1,0 +1,68 @@
+"""ONNX Runtime GenAI as a peer: what is written for it holds the model, and it computes that one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.llm.figures import agrees, tokens_of
+from benchmarks.llm.gguf_file import read_weights
+from benchmarks.llm.models import Shape, make
+from benchmarks.llm.onnx_file import dequantised
+from benchmarks.llm.peers import PEERS
+from benchmarks.llm.process import EngineProcess
+from benchmarks.result_file import ROOT
+from host.importers.decoders.reference import reference_logits
+from host.model.text_quality import divergence
+
+_PEER = PEERS["onnxruntime-genai"]
+_VOCABULARY = 320
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """The interpreter of its environment, which takes a minute to make."""
+    folder = ROOT / ".cache" / f"env-{_PEER.environment}"
+    if not (folder / "installed").is_file():
+        pytest.skip("it is not installed: scripts/make_environment.py onnxruntime-genai makes it")
+    return folder / "bin" / "python"
+
+
+@pytest.mark.parametrize(("kind", "tied", "bits"), [("llama", False, 8), ("qwen3", True, 4)])
+def test_it_computes_the_model_of_its_folder(
+    kind: str, tied: bool, bits: int, python: Path, tmp_path: Path
+) -> None:
+    model, path, original = (tmp_path / name for name in ("model", "made", "original"))
+    make(Shape(kind, 2, 128, 4, 2, 32, 192, _VOCABULARY, tied), model)
+    with EngineProcess("writer", _PEER.writer, 1, arguments=(str(python),)) as writer:
+        writer.ask("write", folder=str(model), path=str(path), bits=bits)
+        writer.ask("original", path=str(path), model=str(model), folder=str(original))
+    wanted, found = (read_weights(folder / "model.safetensors") for folder in (model, original))
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        error = np.abs(found[name] - weight).max()
+        assert error <= 1.01 / 2 ** (bits - 1) * np.abs(weight).max(), name
+        # An embedding that is no head stays as it is, as norms do.
+        kept = weight.ndim == 1 or (name == "model.embed_tokens.weight" and not tied)
+        assert (error == 0.0) == kept, name
+    with EngineProcess(_PEER.name, _PEER.module, 1, str(python)) as engine:
+        engine.ask("load", path=str(path), threads=1, context=64)
+        text = tokens_of(3, 24, _VOCABULARY)
+        engine.ask("logits", tokens=text, path=str(tmp_path / "logits.npy"))
+        reference = reference_logits(original, np.array(text, np.int32), ())
+        # Its activations are 8 bits.
+        assert divergence(reference, np.load(tmp_path / "logits.npy")) < 1e-3
+        made = engine.ask("decode", tokens=text[:8], count=11)["tokens"]
+        assert engine.ask("prompt", tokens=text[:8])["token"] == made[0]
+        again = engine.ask("decode", tokens=[*text[:8], *made[:4]], count=7)["tokens"]
+        assert again == made[4:]
+    whole = np.array([*text[:8], *made[:-1]], np.int32)
+    assert agrees(reference_logits(original, whole, ())[7:], made)
+
+
+def test_numbers_of_four_bits_lie_two_in_a_byte() -> None:
+    packed = np.array([[[0x98, 0x0F]]], np.uint8)
+    found = dequantised(packed, np.array([0.5], np.float32), {"bits": 4, "N": 1, "K": 4, "block_size": 4})
+    assert found.tolist() == [[0.0, 0.5, 3.5, -4.0]]
