@@ -59,7 +59,7 @@ class StateTensor(_Part):
 class DecoderPart(_Part):
     """What a language model has beside its signature; see `host.model.Decoder`.
 
-    `verified` is None where there is no such function.
+    `verified` is None where there is no such function, and `rounding` where a prefill rounds as a step does.
     """
 
     context: int
@@ -67,6 +67,7 @@ class DecoderPart(_Part):
     vocabulary: int
     end_tokens: tuple[int, ...]
     verified: int | None = None
+    rounding: int | None = None
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -248,6 +249,7 @@ def decoder_part(decoder: Decoder | None) -> DecoderPart | None:
         vocabulary=decoder.vocabulary,
         end_tokens=decoder.end_tokens,
         verified=decoder.verified or None,
+        rounding=decoder.rounding or None,
     )
 
 

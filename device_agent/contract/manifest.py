@@ -22,7 +22,8 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
                   row whose logits are wanted, both int32[1]. With "verified", its
                   function "verify" takes tokens int32[verified] and the position of the first, int32[1],
                   and gives the logits behind each, float32[verified, vocabulary]. All take the state and the
-                  parameters too
+                  parameters too. With "rounding", 8, "prefill" rounds activations to bytes, and what the last
+                  token of a prompt gives is computed by main
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
@@ -279,6 +280,8 @@ def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> None:
     if "verified" in decoder:
         most = min(context, _BOUNDS.verified_tokens)
         _whole(decoder["verified"], "the tokens that are verified at once", 2, most)
+    if "rounding" in decoder:
+        _whole(decoder["rounding"], "the bits that a prefill rounds to", 8, 8)
     vocabulary = _whole(decoder.get("vocabulary"), "the vocabulary", 1, _BOUNDS.vocabulary)
     for token in _list(decoder.get("end_tokens"), "the tokens that end a text", _BOUNDS.end_tokens):
         _whole(token, "a token that ends a text", 0, vocabulary - 1)

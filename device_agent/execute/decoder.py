@@ -44,6 +44,7 @@ class Decoder:
         self._chunk = int(fields["chunk"])
         # A chunk computes all its rows, and a step reads all weights for one: an estimate of where both take
         # as long. It is no measurement, so that a new prompt is always computed in the same way.
+        self._rounds = "rounding" in fields
         self._worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
         self._machine = machine
         chunk, one = TensorInfo("tokens", (self._chunk,), "int32"), TensorInfo("position", (1,), "int32")
@@ -130,8 +131,10 @@ class Decoder:
         result = None
         while position < len(tokens):
             left = len(tokens) - position
-            if left >= self._worth_a_chunk and position + self._chunk <= self.context:
-                given = list(tokens[position : position + self._chunk])
+            # Logits are those of a step where a chunk rounds activations to bytes.
+            given_to_chunks = left - 1 if self._rounds else left
+            if given_to_chunks >= self._worth_a_chunk and position + self._chunk <= self.context:
+                given = list(tokens[position : position + min(given_to_chunks, self._chunk)])
                 result = self._call_prefill(given, position)
             else:
                 given = [tokens[position]]

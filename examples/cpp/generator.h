@@ -225,7 +225,8 @@ class Generator {
     const size_t worth_a_chunk = std::max<size_t>(2, chunk / kRowsOfAStep);
     std::vector<Value> result;
     while (place < tokens.size()) {
-      const size_t left = tokens.size() - place;
+      // Logits are those of a step where a chunk rounds activations to bytes.
+      const size_t left = tokens.size() - place - (decoder_.rounding > 0 ? 1 : 0);
       size_t count = 1;
       if (left >= worth_a_chunk && place + chunk <= context) {
         count = std::min(left, chunk);

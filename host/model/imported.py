@@ -29,6 +29,8 @@ class Decoder:
         verified: tokens of one call of `verify`, S; 0 without.
         verify: relax IRModule whose `main` takes tokens (S) int32, the position of the first (1) int32, and
             then the state; it gives the logits behind each token, (S, V) float32. None without.
+        rounding: 8 where `prefill` rounds activations of products with quantised weights to 8 bits on
+            processors that multiply bytes; 0 where it does as a step.
     """
 
     context: int
@@ -39,6 +41,7 @@ class Decoder:
     tokenizer: Path | bytes | None
     verified: int = 0
     verify: tvm.IRModule | None = None
+    rounding: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,6 +48,8 @@ struct DecoderInfo {
   int64_t chunk = 0;
   // Tokens of one call of the function "verify"; 0 where the library has none.
   int64_t verified = 0;
+  // 8 where "prefill" rounds activations to so many bits; the last token of a prompt is then for main.
+  int64_t rounding = 0;
   int64_t vocabulary = 0;
   std::vector<int64_t> end_tokens;
 };
