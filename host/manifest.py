@@ -59,7 +59,8 @@ class StateTensor(_Part):
 class DecoderPart(_Part):
     """What a language model has beside its signature; see `host.model.Decoder`.
 
-    `verified` and `sequences` are None where there is no such function.
+    `verified` and `sequences` are None where there is no such function, and `rounding` where a prefill rounds as
+    a step does.
     """
 
     context: int
@@ -68,6 +69,7 @@ class DecoderPart(_Part):
     end_tokens: tuple[int, ...]
     verified: int | None = None
     sequences: int | None = None
+    rounding: int | None = None
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -250,6 +252,7 @@ def decoder_part(decoder: Decoder | None) -> DecoderPart | None:
         end_tokens=decoder.end_tokens,
         verified=decoder.verified or None,
         sequences=decoder.sequences if decoder.sequences > 1 else None,
+        rounding=decoder.rounding or None,
     )
 
 

@@ -25,7 +25,9 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
                   parameters too. With "sequences", a runtime keeps so many states, one of each text; the
                   function "together" takes a token of each text and their positions, int32[sequences] each,
                   and the states of all texts, one behind the other; it gives the logits behind each token,
-                  float32[sequences, vocabulary]
+                  float32[sequences, vocabulary]. With
+                   "rounding", 8, "prefill" rounds activations to bytes, and what the last token of a prompt
+                   gives is computed by main
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
@@ -284,6 +286,8 @@ def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> int:
     if "verified" in decoder:
         most = min(context, _BOUNDS.verified_tokens)
         _whole(decoder["verified"], "the tokens that are verified at once", 2, most)
+    if "rounding" in decoder:
+        _whole(decoder["rounding"], "the bits that a prefill rounds to", 8, 8)
     vocabulary = _whole(decoder.get("vocabulary"), "the vocabulary", 1, _BOUNDS.vocabulary)
     for token in _list(decoder.get("end_tokens"), "the tokens that end a text", _BOUNDS.end_tokens):
         _whole(token, "a token that ends a text", 0, vocabulary - 1)

@@ -50,6 +50,7 @@ class Decoder:
         # A chunk computes all its rows, and a step reads all weights for one: an estimate of where both take
         # as long. It is no measurement, so that a new prompt is always computed in the same way.
         self.worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
+        self._rounds = "rounding" in fields
         self._machine, self._text = machine, text
         chunk, one = TensorInfo("tokens", (self._chunk,), "int32"), TensorInfo("position", (1,), "int32")
         self._step: Union[VirtualMachine, Entry] = machine
@@ -143,8 +144,10 @@ class Decoder:
         result = None
         while position < len(tokens):
             left = len(tokens) - position
-            if left >= self.worth_a_chunk and position + self._chunk <= self.context:
-                given = list(tokens[position : position + self._chunk])
+            # Logits are those of a step where a chunk rounds activations to bytes.
+            given_to_chunks = left - 1 if self._rounds else left
+            if given_to_chunks >= self.worth_a_chunk and position + self._chunk <= self.context:
+                given = list(tokens[position : position + min(given_to_chunks, self._chunk)])
                 result = self._call_prefill(given, position)
             else:
                 given = [tokens[position]]

@@ -70,7 +70,8 @@ class Place {
     known_.resize(place);
     std::vector<Value> result;
     while (place < tokens.size()) {
-      const size_t left = tokens.size() - place;
+      // Logits are those of a step where a chunk rounds activations to bytes.
+      const size_t left = tokens.size() - place - (bundle_->decoder.rounding > 0 ? 1 : 0);
       size_t count = 1;
       if (left >= worth_a_chunk() && place + chunk_ <= context()) {
         count = std::min(left, chunk_);

@@ -33,6 +33,8 @@ class Decoder:
         together: relax IRModule whose `main` takes a token of each text, tokens (N) int32, their positions
             (N) int32, and then the states of all texts; it gives the logits behind each token, (N, V)
             float32. None where there is one text.
+        rounding: 8 where `prefill` rounds activations of products with quantised weights to 8 bits on
+            processors that multiply bytes; 0 where it does as a step.
     """
 
     context: int
@@ -45,6 +47,7 @@ class Decoder:
     verify: tvm.IRModule | None = None
     sequences: int = 1
     together: tvm.IRModule | None = None
+    rounding: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -180,6 +180,9 @@ void check_decoder(const JsonValue& decoder, CheckedManifest* manifest) {
     const int64_t most = std::min<int64_t>(info.context, bounds::verified_tokens);
     info.verified = whole(verified, "the tokens that are verified at once", 2, most);
   }
+  if (const JsonValue* rounding = decoder.find("rounding")) {
+    info.rounding = whole(rounding, "the bits that a prefill rounds to", 8, 8);
+  }
   info.vocabulary = whole(decoder.find("vocabulary"), "the vocabulary", 1, bounds::vocabulary);
   for (const JsonValue& token : list(decoder.find("end_tokens"), "the tokens that end a text", bounds::end_tokens)) {
     info.end_tokens.push_back(whole(&token, "a token that ends a text", 0, info.vocabulary - 1));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,32 @@ _LENGTHS = (24, 8, 8)
 # Beside quantised weights, keys and values are kept in half precision: logits of 12 random layers move by
 # 5e-4 of the largest. The verification allows twice the spread.
 QUANTISED_SPREAD = 5e-3
+# How far the logits behind a prompt with rounded activations may be off, as part of the largest, so that the
+# prefill of a model rounds them to bytes. With what else differs, they stay within 1e-2.
+_MOST_ROUNDED = 8e-3
 # Of a text of the user's: tokens that are continued, and tokens that continue them.
 _PROMPT, _CONTINUED = 16, 64
+
+
+@dataclass(frozen=True, eq=False)
+class Golden:
+    """What transformers makes of a model.
+
+    Attributes:
+        cases: of three prompts, in the order in which they run.
+        text: what is known of a text of the user's; None without one.
+        rounded: how far logits move, as part of the largest, where activations of the products of a prompt
+            are rounded to bytes; infinite where no weight is quantised.
+    """
+
+    cases: tuple[GoldenCase, ...]
+    text: TextReference | None
+    rounded: float
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the prefill may round activations to bytes."""
+        return self.rounded <= _MOST_ROUNDED
 
 
 def make_golden(
@@ -31,7 +57,7 @@ def make_golden(
     context: int,
     seed: int,
     text: np.ndarray | None = None,
-) -> tuple[tuple[GoldenCase, ...], TextReference | None]:
+) -> Golden:
     """Cases in the order in which they run: the state makes each depend on those before it.
 
     Args:
@@ -44,7 +70,7 @@ def make_golden(
         text: (n) int32 tokens of a text of the user's, two or more; None without.
 
     Returns:
-        The cases of three prompts, and what transformers makes of the text.
+        The cases of three prompts, what transformers makes of the text, and what rounding does.
 
     Raises:
         EngineError: transformers cannot run the model, or gives logits that say nothing.
@@ -58,7 +84,16 @@ def make_golden(
     parts = tuple(constants.quantised_parts(weights))
     prompt = 0 if text is None else min(_PROMPT, len(text), context - 1)
     count = 0 if text is None else min(_CONTINUED, context - prompt)
-    answers = reference_answers(folder, Questions(prompts, text, prompt, count), parts)
+    layers = weights.layers if parts else ()
+    rounded = tuple(
+        part.name
+        for layer in layers
+        for product in (layer.output, layer.up, layer.down)
+        for part in product.parts
+        if part.name in {one.matrix.name for one in parts}
+    )
+    questions = Questions(prompts, text, prompt, count, rounded if len(prompts[0]) > 1 else ())
+    answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     golden = tuple(
@@ -70,11 +105,21 @@ def make_golden(
         for tokens, logits in zip(prompts, answers.logits, strict=True)
         for position in range(len(tokens))
     )
+    moved = _moved(answers)
     if text is None:
-        return golden, None
+        return Golden(golden, None, moved)
     assert answers.text is not None
     _check(folder, answers.text, len(text), description)
-    return golden, _text_reference(text, prompt, answers)
+    return Golden(golden, _text_reference(text, prompt, answers), moved)
+
+
+def _moved(answers: Answers) -> float:
+    """How far rounding the beginning of the first text moves its last logits, as part of the largest."""
+    if answers.rounded is None:
+        return math.inf
+    exact = answers.logits[0][-len(answers.rounded) :]
+    moved = float(np.abs(exact - answers.rounded).max() / np.abs(exact).max())
+    return math.inf if math.isnan(moved) else moved
 
 
 def _text_reference(text: np.ndarray, prompt: int, answers: Answers) -> TextReference:

@@ -17,6 +17,8 @@ from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.golden import make_golden
 from host.importers.decoders.module import (
     BLOCK,
+    EXACT,
+    ROUNDED,
     build_prefill,
     build_step,
     build_together,
@@ -82,10 +84,15 @@ def import_decoder(
     check_bytes(read, weights, bits, group)
     constants = Constants(read, bits, context, group)
     step = build_step(description, weights, constants, context)
-    prefill = build_prefill(description, weights, constants, context, chunk)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
-    golden, judged = make_golden(read.path, description, weights, constants, context, seed, tokens)
+    golden = make_golden(read.path, description, weights, constants, context, seed, tokens)
+    rounding = ROUNDED if golden.rounds else EXACT
+    prefill = build_prefill(description, weights, constants, context, chunk, rounding)
+    if math.isfinite(golden.rounded) and not golden.rounds:
+        notice(
+            f"activations of prompts keep 16 bits: with 8, logits move by {golden.rounded:.1e} of the largest"
+        )
     signature = _signature(description)
     state = state_specs(description, context, bits)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
@@ -104,7 +111,7 @@ def import_decoder(
         read.path,
         signature,
         step,
-        golden,
+        golden.cases,
         digest,
         state=state,
         decoder=Decoder(
@@ -118,8 +125,9 @@ def import_decoder(
             verify,
             sequences,
             together,
+            ROUNDED if golden.rounds else 0,
         ),
-        text=judged,
+        text=golden.text,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),
     )
 

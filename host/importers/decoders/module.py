@@ -28,6 +28,9 @@ from host.model import TensorSpec
 # What the compiler reads the operations by.
 ATTENTION = "edgetlm.cached_attention"
 DENSE = "edgetlm.quantised_dense"
+# Bits that activations of products with quantised weights are rounded to. With `EXACT`, logits are as those
+# of float32; `ROUNDED` halves the work of processors that multiply bytes.
+EXACT, ROUNDED = 16, 8
 ROWS = "edgetlm.quantised_rows"
 # Positions of a block of the key cache, within which the elements of one place of a head lie side by side.
 BLOCK = 16
@@ -70,15 +73,28 @@ def build_step(
 
 
 def build_prefill(
-    description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int, chunk: int
+    description: DecoderDescription,
+    weights: DecoderWeights,
+    constants: Constants,
+    context: int,
+    chunk: int,
+    rounding: int = EXACT,
 ) -> tvm.IRModule:
     """The module of a chunk: tokens (P), position (1), last (1), state -> logits (1, V) of row `last`.
+
+    Args:
+        description: of the model.
+        weights: where its weights lie.
+        constants: its weights.
+        context: positions that there are.
+        chunk: tokens of a call.
+        rounding: bits of the activations of products with quantised weights, `EXACT` or `ROUNDED`.
 
     Raises:
         ModelFileError: a weight cannot be used.
         OSError: it cannot be read.
     """
-    return _Builder(description, weights, constants, context).function(chunk, last=True)
+    return _Builder(description, weights, constants, context, rounding).function(chunk, last=True)
 
 
 def build_verify(
@@ -112,10 +128,15 @@ class _Builder:
     """Emits the function of one entry, a step or a prefill, with relax's block builder."""
 
     def __init__(
-        self, description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int
+        self,
+        description: DecoderDescription,
+        weights: DecoderWeights,
+        constants: Constants,
+        context: int,
+        rounding: int = EXACT,
     ) -> None:
         self._model, self._weights = description, weights
-        self._constants, self._context = constants, context
+        self._constants, self._context, self._rounding = constants, context, rounding
         self._builder = relax.BlockBuilder()
         self._layers = LayerNames()
         # Rows of the tables of each rotation, for the positions of the tokens.
@@ -166,7 +187,7 @@ class _Builder:
     ) -> Any:
         weights = layer[1]
         made = self._attention(rows, self._norm(value, weights.attention_norm), layer, places, caches)
-        made = self._product(made, weights.output)
+        made = self._product(made, weights.output, rounded=True)
         if weights.after_attention is not None:
             made = self._norm(made, weights.after_attention)
         value = self._emit(relax.op.add(value, made))
@@ -184,6 +205,7 @@ class _Builder:
         # A head that rotates as a whole is two rows of halves from the start: no reshape then keeps the
         # slice, the rotation and what is between them from being one kernel.
         head = (2, size // 2) if kind.rotary and 2 * len(kind.rotary.frequencies) == size else (size,)
+        # Exact: what rounding these does is kept, and half of what logits move by.
         joined = self._product(value, weights.query_key_value)
         joined = self._emit(relax.op.reshape(joined, (rows, heads + 2 * keys, *head)))
         ends = (0, heads, heads + keys, heads + 2 * keys)
@@ -240,15 +262,17 @@ class _Builder:
 
     def _feed(self, rows: int, value: Any, weights: LayerWeights) -> Any:
         activation = _ACTIVATIONS[self._model.activation]
-        made = self._product(value, weights.up)
+        made = self._product(value, weights.up, rounded=True)
         if not self._model.gated:
-            return self._product(self._activated(activation(made), weights), weights.down)
+            made = self._activated(activation(made), weights)
+            return self._product(made, weights.down, rounded=True)
         inner = self._model.intermediate
         gate, up = (
             self._emit(relax.op.strided_slice(made, [1], [begin], [begin + inner])) for begin in (0, inner)
         )
         gate = self._emit(activation(gate))
-        return self._product(self._activated(relax.op.multiply(gate, up), weights), weights.down)
+        made = self._activated(relax.op.multiply(gate, up), weights)
+        return self._product(made, weights.down, rounded=True)
 
     def _activated(self, expression: Any, weights: LayerWeights) -> Any:
         value = self._emit(expression)
@@ -288,21 +312,25 @@ class _Builder:
         self._layers.record(made, weights.weight.name.removesuffix(".weight"), "normalisation")
         return made
 
-    def _product(self, value: Any, product: Product) -> Any:
-        """Rows (T, K) by the weight: (T, N)."""
+    def _product(self, value: Any, product: Product, *, rounded: bool = False) -> Any:
+        """Rows (T, K) by the weight: (T, N); `rounded` if the prefill may round the rows to bytes."""
+        rounding = self._rounding if rounded else EXACT
         made = self._constants.product(product)
-        results = [self._weighed(value, one) for one in made.weights]
+        results = [self._weighed(value, one, rounding) for one in made.weights]
         result = results[0] if len(results) == 1 else self._emit(relax.op.concat(results, axis=1))
         result = result if made.bias is None else self._emit(relax.op.add(result, made.bias))
         self._layers.record((*results, result), _name(product), "product")
         return result
 
-    def _weighed(self, value: Any, weight: WeightConstants) -> Any:
+    def _weighed(self, value: Any, weight: WeightConstants, rounding: int) -> Any:
         """Rows (T, K) by the weight of one form."""
         if weight.form is None:
             return self._emit(relax.op.matmul(value, self._emit(relax.op.permute_dims(weight.arrays[0]))))
         shape = (_sizes(value)[0], weight.rows)
-        return self._call(DENSE, [value, *weight.arrays], _options(weight.form), shape)
+        options = _options(weight.form)
+        if rounding != EXACT:
+            options["rounding"] = rounding
+        return self._call(DENSE, [value, *weight.arrays], options, shape)
 
     def _call(
         self, name: str, arguments: Sequence[Any], options: dict[str, Any], shape: tuple[int, ...]

@@ -41,12 +41,15 @@ class Questions:
         text: (n) int32, one whose logits are also wanted by the weights in the files; None without.
         prompt: tokens at the beginning of `text` that are continued.
         count: tokens of the continuation, the likeliest each time.
+        rounded: weights whose products are given rounded activations, by their names in the files: the logits
+            behind such a beginning of the first text are wanted too. None without.
     """
 
     texts: tuple[np.ndarray, ...]
     text: np.ndarray | None = None
     prompt: int = 0
     count: int = 0
+    rounded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +61,15 @@ class Answers:
         text: (n, V) of `text` by the quantised weights; None without.
         original: (n, V) of `text` by the weights in the files; None without, or where these are quantised.
         greedy: tokens that continue the prompt, by the quantised weights.
+        rounded: (m, V) behind the last m tokens of the first text, where products of those before them have
+            activations that are rounded to bytes; None where that was not asked for.
     """
 
     logits: tuple[np.ndarray, ...]
     text: np.ndarray | None = None
     original: np.ndarray | None = None
     greedy: tuple[int, ...] = ()
+    rounded: np.ndarray | None = None
 
 
 def reference_logits(folder: Path, tokens: np.ndarray, quantised: Iterable[QuantisedPart]) -> np.ndarray:
@@ -132,6 +138,7 @@ def _write(
         "text": None if questions.text is None else questions.text.tolist(),
         "prompt": questions.prompt,
         "count": questions.count,
+        "rounded": questions.rounded,
     }
     plan.write_text(json.dumps(request))
 
@@ -144,6 +151,7 @@ def _answers(archive: Path, texts: int) -> Answers:
             np.asarray(arrays["text"]) if "text" in arrays else None,
             np.asarray(arrays["original"]) if "original" in arrays else None,
             tuple(arrays["greedy"].tolist()) if "greedy" in arrays else (),
+            np.asarray(arrays["rounded"]) if "rounded" in arrays else None,
         )
 
 
@@ -189,6 +197,10 @@ def _computed(request: dict[str, Any], archive: Path) -> dict[str, np.ndarray]:
         unchanged = floats and not request["parts"]
         answers["text"] = answers["original"] if unchanged else logits_of(model, text)
         answers["greedy"] = np.array(_continued(model, text[: request["prompt"]], request["count"]))
+    if request["rounded"]:
+        groups = {entry["matrix"]["name"]: entry["form"]["group"] for entry in request["parts"]}
+        groups = {name: group for name, group in groups.items() if name in request["rounded"]}
+        answers["rounded"] = behind_rounded(model, request["texts"][0], groups)
     return answers
 
 
@@ -287,6 +299,50 @@ def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:
 
     with torch.inference_mode():
         made = model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
+    return np.asarray(made[0].float().numpy())
+
+
+def behind_rounded(model: Any, tokens: Sequence[int], groups: Mapping[str, int]) -> np.ndarray:
+    """The logits behind the last third of a text, whose other tokens have rounded activations.
+
+    What products are given is rounded to bytes, each group by its largest absolute value, as
+    `host.lowering.quantised.product` does it. Logits behind the tokens that are not rounded differ from exact
+    ones by what the keys and values of the others do.
+
+    Args:
+        model: of transformers.
+        tokens: two or more.
+        groups: elements that share a scale, by the names of the weights of products.
+
+    Returns:
+        (m, V) float32, where m is a third of the tokens, rounded up.
+    """
+    import torch
+
+    def hook(group: int) -> Any:
+        def rounded(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+            value, *others = given
+            split = value.unflatten(-1, (-1, group))
+            scale = split.abs().amax(-1, keepdim=True) / 127
+            whole = torch.round(split / scale.clamp(min=1e-30))
+            return ((whole * scale).flatten(-2), *others)
+
+        return rounded
+
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    begin = len(tokens) - -(-len(tokens) // 3)
+    hooks = []
+    for name, group in groups.items():
+        parameter = _parameter(parameters, name)
+        owner = next(key for key, one in parameters.items() if one is parameter)
+        module = model.get_submodule(owner.rpartition(".")[0])
+        hooks.append(module.register_forward_pre_hook(hook(group)))
+    with torch.inference_mode():
+        cache = model(input_ids=torch.tensor([list(tokens[:begin])]), use_cache=True).past_key_values
+        for one in hooks:
+            one.remove()
+        rest = torch.tensor([list(tokens[begin:])])
+        made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
     return np.asarray(made[0].float().numpy())
 
 

@@ -23,7 +23,7 @@ others lie alike, with groups or blocks. Panels that are not full have rows of z
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,9 @@ import numpy as np
 from targets import HardwareModel
 
 GROUP = 32
-# The largest number that an activation is rounded to: two bytes with sign hold it as high * 256 + low.
-LARGEST = 127 * 256 + 127
+# The largest number that an activation is rounded to, by its bits. Two bytes with sign hold one of 16 bits as
+# high * 256 + low.
+LARGEST = {8: 127, 16: 127 * 256 + 127}
 # What a stored half byte is more than its number; also of whole bytes where an instruction takes no sign.
 HALF_OFFSET, BYTE_OFFSET = 8, 128
 # What blocks of weights that are not symmetric have beside their scales.
@@ -52,6 +53,7 @@ class WeightLayout:
         group: elements of a group, 16 or a multiple of it.
         asymmetry: "zero", "minimum", or "" of symmetric weights.
         multiplied: whether groups have multipliers.
+        rounding: bits that activations are rounded to, 16, or 8 where bytes are multiplied.
     """
 
     bits: int
@@ -60,6 +62,7 @@ class WeightLayout:
     group: int = GROUP
     asymmetry: str = ""
     multiplied: bool = False
+    rounding: int = 16
 
     @classmethod
     def of(
@@ -69,13 +72,15 @@ class WeightLayout:
         group: int = GROUP,
         asymmetry: str = "",
         multiplied: bool = False,
+        rounding: int = 16,
     ) -> WeightLayout:
-        """The layout for a processor."""
+        """The layout for a processor; `rounding` to 8 bits is for those whose instructions multiply bytes."""
         kind = hardware.dot_product
         if kind == "s16s16" and bits == 4:
             # Sums of two products of half bytes fit 16 bits, so that bytes are multiplied as they are.
             kind = "u4s8"
-        return cls(bits, max(4, hardware.lanes), kind or "plain", group, asymmetry, multiplied)
+        made = cls(bits, max(4, hardware.lanes), kind or "plain", group, asymmetry, multiplied)
+        return replace(made, rounding=rounding) if made.activations == "int8" else made
 
     @property
     def width(self) -> int:
@@ -112,7 +117,12 @@ class WeightLayout:
     @property
     def planes(self) -> int:
         """Numbers that a rounded activation is made of: two bytes, the second one counting 1/256, or one."""
-        return 2 if self.activations == "int8" else 1
+        return 2 if self.activations == "int8" and self.rounding == 16 else 1
+
+    @property
+    def sums_start(self) -> bool:
+        """Whether the products of a group start from what the offset of stored elements adds to them."""
+        return self.rounding == 8 and bool(self.offset) and not self.asymmetry
 
     @property
     def further(self) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """The function of a product with a quantised weight: (T, K) by (N, K) to (T, N).
 
-Each group of a row of activations is rounded to 16 bits, by its largest absolute value. With 8 bits, logits
-of language models move by 2% of the largest. Processors that multiply bytes take them as two bytes. A group
+Each group of a row of activations is rounded to 16 bits, by its largest absolute value. Processors that
+multiply bytes take them as two bytes. Most products of a prefill are rounded to 8 bits on these, which are
+half as many multiplications; in all products, logits of language models
+would move by 2% of the largest. A group
 of a product is summed in integers, exactly, and multiplied by both scales. The numbers of a group of
 activations are summed once for all outputs: times a zero point, the sum is taken off as an integer; times a
 minimum and the activations' scale, it is added. The function is unscheduled: the rule `quantised` of the
@@ -15,8 +17,8 @@ from typing import Any
 from tvm import tirx
 
 from host.lowering.graph import Node
-from host.lowering.quantised import layout as stored
 from host.lowering.quantised.groups import GroupTexts
+from host.lowering.quantised.layout import LARGEST as LARGEST_NUMBER
 from host.lowering.quantised.layout import WeightLayout
 from host.lowering.script import function_of_script
 
@@ -80,6 +82,8 @@ def _total(texts: GroupTexts) -> str:
     total = f"{DOTS}[vt, vp, vg, 0, vl]"
     if layout.planes == 2:
         total = f"{total} * 256 + {DOTS}[vt, vp, vg, 1, vl]"
+    if layout.sums_start:
+        return total
     # What the offset of stored elements adds to the products of a group is taken off again.
     if zero := texts.zero("vp", "vg", "vl"):
         return f"({total} - {SUMS}[vt, vg] * ({zero} + {layout.offset}))"
@@ -102,7 +106,10 @@ def _text(texts: GroupTexts, rows: int) -> str:
     weighed = f"T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
     weighed = f"T.Select(ve == 0, {256 if planes == 2 else 1}, 1) * {weighed}"
     # Of symmetric weights, the offset is the same for all groups; of others, sums are plain.
-    weighed = weighed if layout.asymmetry else f"{layout.offset} * {weighed}"
+    offset = -layout.offset if layout.sums_start else layout.offset
+    weighed = weighed if layout.asymmetry else f"{offset} * {weighed}"
+    unit = 1.0 / LARGEST_NUMBER[layout.rounding]
+    start = f"{SUMS}[vt, vg]" if layout.sums_start else "T.int32(0)"
     return f"""
 @T.prim_func(s_tir=True, private=True)
 def function(
@@ -127,7 +134,7 @@ def function(
     for t, g in T.grid({rows}, {groups}):
         with T.sblock("{SCALES}"):
             vt, vg = T.axis.remap("SS", [t, g])
-            {SCALES}[vt, vg] = as_float({LARGEST}[vt, vg]) * T.float32({1.0 / stored.LARGEST!r})
+            {SCALES}[vt, vg] = as_float({LARGEST}[vt, vg]) * T.float32({unit!r})
     for t, g, e, q, j in T.grid({rows}, {groups}, {planes}, {steps}, {width}):
         with T.sblock("{ROUNDED}"):
             vt, vg, ve, vq, vj = T.axis.remap("SSSSS", [t, g, e, q, j])
@@ -142,7 +149,7 @@ def function(
         with T.sblock("{DOTS}"):
             vt, vp, vg, ve, vq, vl, vj = T.axis.remap("SSSSRSR", [t, p, g, e, q, l, j])
             with T.init():
-                {DOTS}[vt, vp, vg, ve, vl] = T.int32(0)
+                {DOTS}[vt, vp, vg, ve, vl] = {start}
             {DOTS}[vt, vp, vg, ve, vl] = {DOTS}[vt, vp, vg, ve, vl] + {product}
     for t, p, l, g in T.grid({rows}, {panels}, {lanes}, {groups}):
         with T.sblock("{TOTALS}"):

@@ -25,7 +25,9 @@ from targets import HardwareModel
 LINE_BYTES = 64
 # Groups by which weights are fetched ahead.
 _AHEAD = (0, 8, 16, 32, 64)
-_MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED = 8, 8, 4
+# Registers that a tile needs beside its totals where sums of groups are scaled one after the other.
+_BESIDE_TOTALS = 4
+_MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED = 16, 8, 4
 
 
 class Quantised(Rule):
@@ -50,18 +52,22 @@ class Quantised(Rule):
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Divisors: of the rows, of the panels, and of the groups."""
         rows, panels, groups = (axis.extent for axis in workload.stage(parts.DOTS).axes[:3])
+        at_once = layout_of(workload, hardware).rounding == 8 and rows > 1
         return {
             "vectors": divisors(panels, _MOST_VECTORS),
             "rows": divisors(rows, _MOST_ROWS),
-            "unroll": divisors(groups, _MOST_UNROLLED),
+            # LLVM keeps the totals of many rows in registers in a short loop only.
+            "unroll": (1,) if at_once else divisors(groups, _MOST_UNROLLED),
             "ahead": _AHEAD,
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """All sums of a tile fit the registers beside the weights of a group, or it is the least tile."""
         tile = values["rows"] * values["vectors"]
-        sums = 1 + layout_of(workload, hardware).planes
-        return tile == 1 or sums * tile + 3 <= hardware.vector_registers
+        layout = layout_of(workload, hardware)
+        if layout.rounding == 8:
+            return tile == 1 or tile + _BESIDE_TOTALS <= hardware.vector_registers
+        return tile == 1 or (1 + layout.planes) * tile + 3 <= hardware.vector_registers
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Rounds the activations, then tiles the product."""
@@ -85,7 +91,8 @@ class Quantised(Rule):
         schedule.reorder(group, steps, row_tile, panel_tile, lane)
         schedule.unroll(steps)
         _in_registers(schedule, row_tile, panel_tile, lane)
-        _products(schedule, steps, layout)
+        # A sum of one plane is scaled as soon as it is there, so that no other has to be kept beside it.
+        _products(schedule, panel_tile if layout.rounding == 8 else steps, layout)
         schedule.decompose_reduction(totals, group)
         if sampler.value("ahead"):
             _fetch(schedule, panel, group, weight, sampler.values)
@@ -100,8 +107,9 @@ class Quantised(Rule):
 def layout_of(workload: Workload, hardware: HardwareModel) -> WeightLayout:
     """The layout of the weight that the function was written for."""
     reads = {access.buffer == parts.ROUNDED: access.shape for access in workload.stage(parts.DOTS).reads}
-    (steps, width), vectors = reads[True][-2:], reads[False][-3]
-    return WeightLayout.of(4 if vectors < steps else 8, hardware, steps * width)
+    (planes, steps, width), vectors = reads[True][-3:], reads[False][-3]
+    bits, rounding = (4 if vectors < steps else 8), (8 if planes == 1 else 16)
+    return WeightLayout.of(bits, hardware, steps * width, rounding=rounding)
 
 
 def _in_registers(schedule: Any, *loops: Any) -> None:
@@ -140,6 +148,12 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
         return
     first = schedule.decompose_reduction(dots, step)
     schedule.vectorize(schedule.get_loops(first)[-1])
+    reads = [region.source.name for region in schedule.get(dots).reads]
+    # What sums start from is read before; the products of a group are without it.
+    if parts.SUMS in reads:
+        schedule.unsafe_hide_buffer_access(
+            dots, "read", [n for n, name in enumerate(reads) if name == parts.SUMS]
+        )
     schedule.tensorize(step, intrinsic(layout))
 
 

@@ -64,6 +64,23 @@ def test_chunks_are_used_where_enough_tokens_are_left(decoder, calls, count, exp
     assert calls == expected
 
 
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (1, [(0, 1)]),
+        (8, [(place, 1) for place in range(8)]),
+        (9, [(0, 8), (8, 1)]),
+        (32, [(0, 31), (31, 1)]),
+        (33, [(0, 32), (32, 1)]),
+        (128, [(0, 32), (32, 32), (64, 32), (96, 31), (127, 1)]),
+    ],
+)
+def test_a_step_computes_the_last_token_where_chunks_round_to_bytes(calls, count, expected):
+    fields = {"context": CONTEXT, "chunk": CHUNK, "vocabulary": 10, "end_tokens": [], "rounding": 8}
+    Decoder(Machine(), fields).logits([place % 10 for place in range(count)])
+    assert calls == expected
+
+
 def test_no_chunk_goes_beyond_the_context(decoder, calls):
     decoder.logits([1] * 100)
     calls.clear()

@@ -17,7 +17,7 @@ from tvm.ir import GenericConst
 import host
 from host.errors import EngineError
 from host.importers.decoders.importer import import_decoder
-from host.importers.decoders.reference import Answers, reference_logits
+from host.importers.decoders.reference import Answers, Questions, reference_logits
 from host.lowering import lower
 from host.model import ImportedModel
 from tests.decoders.operations import Machine, empty_state
@@ -148,3 +148,28 @@ def test_kernels_of_a_language_model_have_the_names_of_its_weights(model: Import
     # Both entries are of the same layers.
     positions = [layer.position for task in tasks for layer in task.layers]
     assert len(set(positions)) == len(names)
+
+
+def rounded_call(module: object) -> bool:
+    return '\\"rounding\\": 8' in str(module) or '"rounding": 8' in str(module)
+
+
+@pytest.mark.parametrize(("moved", "rounds"), [(0.004, True), (0.02, False), (float("nan"), False)])
+def test_prompts_are_rounded_to_bytes_where_logits_stay(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, moved: float, rounds: bool
+) -> None:
+    vocabulary, asked = 128, []
+
+    def answers(path: Path, questions: Questions, parts: object) -> Answers:
+        asked.append(questions)
+        exact = tuple(np.ones((len(tokens), vocabulary), np.float32) for tokens in questions.texts)
+        return Answers(exact, rounded=exact[0][-8:] * np.float32(1 + moved))
+
+    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers)
+    lines: list[str] = []
+    model = import_decoder(folder, 32, 8, "int4", notice=lines.append)
+    assert model.decoder is not None and model.decoder.rounding == (8 if rounds else 0)
+    assert rounded_call(model.decoder.prefill) is rounds and not rounded_call(model.module)
+    assert any("keep 16 bits" in line for line in lines) is (moved == 0.02)
+    # Queries, keys and values stay as they are.
+    assert asked[0].rounded and not any("q_proj" in name or "v_proj" in name for name in asked[0].rounded)

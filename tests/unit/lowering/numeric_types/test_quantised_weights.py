@@ -37,13 +37,15 @@ class Kind(NamedTuple):
     group: int = GROUP
     asymmetry: str = ""
     multiplied: bool = False
+    rounding: int = 16
 
     @property
     def options(self) -> dict[str, Any]:
         """Those of an operation."""
         options: dict[str, Any] = {"bits": self.bits, "group": self.group}
         options |= {"asymmetry": self.asymmetry} if self.asymmetry else {}
-        return options | ({"multiplied": True} if self.multiplied else {})
+        options |= {"multiplied": True} if self.multiplied else {}
+        return options | ({"rounding": self.rounding} if self.rounding != 16 else {})
 
 
 KINDS = {
@@ -58,6 +60,12 @@ KINDS = {
     "Q4_K": Kind(4, 64, asymmetry="minimum", multiplied=True),
     "Q5_K": Kind(8, 64, asymmetry="minimum", multiplied=True),
     "Q6_K": Kind(8, 64, group=16, multiplied=True),
+    # A prefill's, whose activations are bytes.
+    "int4, rounded": Kind(4, 64, rounding=8),
+    "int8, rounded": Kind(8, rounding=8),
+    "int4 with zero points, rounded": Kind(4, 64, asymmetry="zero", rounding=8),
+    "Q4_K, rounded": Kind(4, 64, asymmetry="minimum", multiplied=True, rounding=8),
+    "Q6_K, rounded": Kind(8, 64, group=16, multiplied=True, rounding=8),
 }
 
 
@@ -156,9 +164,11 @@ def test_random_programs_of_every_instruction_compute_the_product(
 
 
 def bound(data: np.ndarray, weight: np.ndarray, kind: Kind) -> np.ndarray:
-    """How far a product may be off: rows are rounded to 16 bits, each group by its largest element."""
+    """How far a product may be off: rows are rounded, each group by its largest element."""
     largest = np.abs(data).reshape(len(data), -1, kind.group).max(axis=-1).repeat(kind.group, axis=-1)
-    return (largest / 32639) @ np.abs(weight).T * 0.6 + 1e-5 * np.abs(data @ weight.T).max()
+    return (largest / (127 if kind.rounding == 8 else 32639)) @ np.abs(weight).T * 0.6 + 1e-5 * np.abs(
+        data @ weight.T
+    ).max()
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
@@ -170,6 +180,36 @@ def test_a_processor_without_products_of_bytes_has_vectors(kind: Kind) -> None:
     made = run(model, programs(model, on, 1, lambda space: space.sample(random.Random(3))), data)
     wanted = data.astype("float64") @ weight.T.astype("float64")
     assert (np.abs(made - wanted) <= bound(data, weight, kind)).all()
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("name", BOARDS)
+def test_rows_that_are_rounded_to_bytes_are_multiplied_exactly(bits: int, name: str) -> None:
+    """The program gives what the rounded rows do: nothing else is rounded but sums of groups."""
+    on = BOARDS[name](1)
+    if not cases.runs_here(on):
+        pytest.skip(f"this processor has no {on.hardware.dot_product}")
+    kind = Kind(bits, rounding=8)
+    model, weight = product(16, 48, 128, kind, on)
+    data = np.random.default_rng(4).normal(size=(16, 128)).astype("float32")
+    groups = data.reshape(16, -1, GROUP)
+    scales = np.abs(groups).max(axis=-1, keepdims=True) * np.float32(1 / 127)
+    made = run(model, programs(model, on, 1, lambda space: space.sample(random.Random(bits))), data)
+    rounded = (np.rint(groups * (np.float32(1) / scales)) * scales).reshape(data.shape)
+    # Pairs of 16 bits hold more than bytes: nothing is gained by rounding.
+    whole = WeightLayout.of(bits, on.hardware, rounding=8).rounding == 16
+    wanted = (data if whole else rounded).astype("float64") @ weight.T.astype("float64")
+    assert np.abs(made - wanted).max() <= (1e-4 if whole else 1e-5) * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_the_first_program_of_a_prefill_scales_many_rows_for_one_weight(bits: int) -> None:
+    on = cases.vnni_board()
+    model, _ = product(64, 512, 256, Kind(bits, rounding=8), on)
+    [task] = [one for one in model.tasks if "dense" in one.name]
+    space = space_for(task, on.hardware)
+    [first] = Gensor().propose(space, DeviceProfile("device", on, on.hardware, 1), (), 1, seed=0)
+    assert first.value("rows") * first.value("vectors") >= 8 and first.value("unroll") == 1
 
 
 @pytest.mark.parametrize("bits", BITS)
