@@ -53,7 +53,7 @@ def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",
-        # A machine that does much other work takes minutes, also for the processes that a host waits for itself.
+        # A machine that does much other work takes minutes, also for what a host itself waits for.
         "RAY_raylet_start_wait_time_s": "240",
         "RAY_agent_register_timeout_ms": "240000",
         **PRELOAD,
