@@ -20,7 +20,7 @@ from host.cluster.node import start_command, start_environment
 ROOT = Path(__file__).resolve().parents[1]
 # Of the loopback interface: Ray takes 127.0.0.1 for a name of the machine's other address.
 ADDRESS = "127.0.0.2"
-_START_S = 120.0
+_START_S = 300.0
 # Small hosts: nothing of a test is large.
 _STORE_BYTES = 100 << 20
 
@@ -94,7 +94,7 @@ class RayCluster:
         """Kill one process that does a kind of work; returns how many there were.
 
         Args:
-            named: part of its title: "_Hosted" for a board's, "_run_job" for one that builds.
+            named: part of its title: "ray::Hosted" for a board's, "ray::run_job" for one that builds.
         """
         found = [one for one in self._processes() if named in _title(one)]
         if found:

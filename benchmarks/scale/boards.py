@@ -200,7 +200,7 @@ class Run:
             self._server.start()
         elif part in ("worker", "board"):
             # One that builds at the moment, else one that did and is kept for the next job.
-            titles = ("_run_job", "ray::IDLE") if part == "worker" else ("_Hosted",)
+            titles = ("ray::run_job", "ray::IDLE") if part == "worker" else ("ray::Hosted",)
             until = time.monotonic() + 60.0
             while not any(cluster.kill_one(title) for title in titles):
                 if time.monotonic() > until:

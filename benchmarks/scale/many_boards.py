@@ -1,6 +1,6 @@
 """Many simulated boards that one command uses: `python -m benchmarks.scale --many 1000`.
 
-The queue of jobs, a thread for each board, its lease and its heartbeat, Ray's actors and calls, and the
+The queue of jobs, a thread for each board, its lease and the heartbeats, Ray's actors and calls, and the
 records in PostgreSQL, one at a time and durably, are the product's. A board takes a time and no processor.
 A program is the library of a product of matrices with a number at its end: building is the work of other
 hosts. An actor is a process, so that each reaches many boards here, where it has one otherwise.
@@ -37,7 +37,7 @@ from benchmarks.scale.simulated import profile, tasks
 from host.errors import MeasureError
 from host.execution import Actor, Engine, LocalEngine, open_engine
 from host.gensor import Gensor
-from host.leases import LeaseTable, Request, leased
+from host.leases import Heartbeats, LeaseTable, Request, leased
 from host.model import Measurement
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.tuning.runners.building import ProgramBuilder
@@ -116,11 +116,12 @@ class Fleet:
             ending.callback(engine.close)
             url = server.url(server.database())
             with RecordStore(url) as store, LeaseTable(url) as table, ExitStack() as leases:
+                heartbeats = leases.enter_context(Heartbeats(table))
                 boards = self._boards(engine)
                 begin = time.monotonic()
                 for board in boards:
                     request = Request(board.name, board.name, "benchmark", "scale", f"ticket {board.name}")
-                    leases.enter_context(leased(table, request))
+                    leases.enter_context(leased(table, request, heartbeats=heartbeats))
                 leased_s = time.monotonic() - begin
                 measured = _Measured(self, boards, store, Path(text), server)
                 found = measured.figures()

@@ -1,10 +1,11 @@
 """From one board to 100,000, with the costs that were measured: `python -m benchmarks.scale --simulate`.
 
 A simulation of events in the product's queue of jobs (`host.tuning.runners.job`): boards take jobs, measure
-for a while, and come back; a head serves one call at a time, and the database one record at a time for each
-of its cores. What a head and the database need for a record is what `--many` measured, and what a record
+for a while, and come back; how long differs by up to `_SPREAD`, or they would come back in the order in which
+they began, one by one, for ever. A head serves one call at a time, and the database one record at a time for
+each of its cores. What a head and the database need for a record is what `--many` measured, and what a record
 takes on the disk is that of `--records`. Boards are divided between as many heads as keep each below a load
-of `_LOAD`.
+of `_LOAD`. The figures are those of the steady time: at the start, a head serves all its boards at once.
 
     heads               commands that use the boards
     jobs_per_s          measurements a second
@@ -12,13 +13,14 @@ of `_LOAD`.
     queue_us            processor time of the product's queue by job, in this simulation
     database_load       of one core of the database; above its number of cores records wait
     wire_bytes_per_s    of heads
-    leases_per_s        renewals
+    leases_per_s        statements that renew leases: one of each head, for all its boards
     days_to_billion     until there are 10^9 records
 """
 
 from __future__ import annotations
 
 import heapq
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ MEASUREMENT_S = 3.0
 # Heads are added above this share of a core of the command.
 _LOAD = 0.7
 _ROUNDS = 12
+# Of the length of a measurement, up and down.
+_SPREAD = 0.2
 _BILLION = 10**9
 
 
@@ -96,7 +100,7 @@ def fleet(boards: int, costs: Costs) -> dict[str, Any]:
         "queue_us": run.queue_us,
         "database_load": rate * costs.database_s,
         "wire_bytes_per_s": rate * costs.wire_bytes,
-        "leases_per_s": boards / RENEW_S,
+        "leases_per_s": heads / RENEW_S,
         "bytes_per_day": rate * costs.record_bytes * 86400,
         "days_to_billion": _BILLION / rate / 86400,
     }
@@ -119,7 +123,7 @@ class Head:
     def __init__(self, boards: int, serving_s: float, rounds: int = _ROUNDS) -> None:
         self.boards = boards
         self.measured = [0] * boards
-        self._ends: list[float] = []
+        self._measured: list[tuple[float, float]] = []
         begin = time.process_time()
         self._run(serving_s, rounds)
         self.queue_us = (time.process_time() - begin) / (boards * rounds) * 1e6
@@ -129,6 +133,7 @@ class Head:
         program = cast("Program", SimpleNamespace(built=b"", task=SimpleNamespace(name="kernel")))
         names = [f"sim-{number}" for number in range(self.boards)]
         free = [(0.0, number) for number in range(self.boards)]
+        generator = random.Random(self.boards)
         served = 0.0
         left = self.boards * rounds
         while left:
@@ -142,16 +147,23 @@ class Head:
                 served = max(served, now) + serving_s
                 queue.finish(job, names[number], [Outcome(program, None, "", names[number])])
                 queue.pop_outcome()
-            end = served + MEASUREMENT_S
-            self._ends.append(end)
+            end = served + MEASUREMENT_S * generator.uniform(1.0 - _SPREAD, 1.0 + _SPREAD)
+            self._measured.append((served, end))
             self.measured[number] += 1
             heapq.heappush(free, (end, number))
             left -= 1
 
+    def _steady(self) -> tuple[float, float]:
+        """From when every board was to have begun twice, until nothing is left to begin."""
+        begins = sorted(begin for begin, _ in self._measured)
+        return begins[2 * self.boards - 1], begins[-1]
+
     def rate(self) -> float:
-        """Measurements a second, from the begin to the last end."""
-        return len(self._ends) / max(self._ends)
+        """Measurements a second, while it is steady."""
+        return self.boards * (1.0 - self.idle_share()) / MEASUREMENT_S
 
     def idle_share(self) -> float:
-        """Of the boards' time."""
-        return max(0.0, 1.0 - self.rate() * MEASUREMENT_S / self.boards)
+        """Of the boards' time, while it is steady."""
+        first, last = self._steady()
+        busy = sum(max(0.0, min(end, last) - max(begin, first)) for begin, end in self._measured)
+        return max(0.0, 1.0 - busy / (self.boards * (last - first)))

@@ -76,7 +76,7 @@ def _megabytes(sample: Mapping[str, float]) -> str:
 def simulated_boards(result: Result) -> list[str]:
     """From one board to many: how many heads, and what the database and the network get."""
     head = ("boards", "heads", "measurements a second", "idle", "cores of the database")
-    more = ("MB a second on the wire", "renewed leases a second", "GB a day", "days to 10^9 records")
+    more = ("MB a second on the wire", "statements for leases a second", "GB a day", "days to 10^9 records")
     return markdown((*head, *more), map(_simulated, result.figures["fleets"]))
 
 

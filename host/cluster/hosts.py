@@ -63,6 +63,8 @@ class HostState:
 def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
     """Start every host that does not run, the head first, with the secret of this user's cluster.
 
+    Where the head did not run, all hosts are started anew.
+
     Raises:
         EdgeError: the secret cannot be kept.
     """
@@ -82,16 +84,15 @@ def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
     first = start(cluster.hosts[0])
     if first.state == "failed":
         return (first,)
+    if first.state == "started":
+        # A host that runs is one of a cluster that is no more.
+        _each(_end, cluster.hosts[1:])
     return (first, *_each(start, cluster.hosts[1:]))
 
 
 def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
     """End every host, the head last."""
-
-    def end(host: ClusterHost) -> HostState:
-        return _run_script(host, _script(_DOWN, host, _END_S), "", _END_S)
-
-    return (*_each(end, cluster.hosts[1:]), end(cluster.hosts[0]))
+    return (*_each(_end, cluster.hosts[1:]), _end(cluster.hosts[0]))
 
 
 def status(cluster: ClusterDescription) -> tuple[HostState, ...]:
@@ -120,6 +121,10 @@ def kept_token() -> str:
         raise EdgeError(
             f"the cluster's token cannot be kept in {path} ({error}); make room for it"
         ) from error
+
+
+def _end(host: ClusterHost) -> HostState:
+    return _run_script(host, _script(_DOWN, host, _END_S), "", _END_S)
 
 
 def _script(text: str, host: ClusterHost, limit_s: float) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from host.execution.cores import BOARD_CORES
+from host.execution.engine import PRELOAD
 from host.options.engine import BOARD
 
 
@@ -35,6 +36,8 @@ def start_command(
     command += [f"--num-cpus={cores}"] if cores is not None else []
     command += [f"--object-store-memory={store_bytes}"] if store_bytes is not None else []
     command += ["--resources", json.dumps({BOARD + name: 1 for name in boards})]
+    # Nobody reads what it would collect, nor is there a machine to be rented: each is a process of 100 MB.
+    command += ["--include-log-monitor=false", *([] if head else ["--no-monitor"])]
     # Ports that the system has free, so that several hosts may be on one machine.
     return [*command, "--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
 
@@ -50,7 +53,9 @@ def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",
-        # A machine that does other work takes longer than half a minute.
-        "RAY_raylet_start_wait_time_s": "120",
+        # A machine that does much other work takes minutes, also for what a host itself waits for.
+        "RAY_raylet_start_wait_time_s": "240",
+        "RAY_agent_register_timeout_ms": "240000",
+        **PRELOAD,
         BOARD_CORES: str(board_cores),
     }

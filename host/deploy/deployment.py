@@ -311,7 +311,7 @@ class _Deployment:
             )
 
         settings = comparison_settings(self.device, model, self.options, self.clock)
-        runs_kernels = made is not None and variant.name != GPU and self.device.forwards
+        runs_kernels = made is not None and variant.name != GPU
         return replace(settings, diagnose=find if runs_kernels else None)
 
     def _entrants(self, model: ImportedModel, variant: Variant, single: Entrant | None) -> list[Entrant]:

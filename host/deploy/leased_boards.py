@@ -16,7 +16,7 @@ from host.records.database import is_shared
 from host.records.epochs import present_epoch
 
 if TYPE_CHECKING:
-    from host.leases import Lease, LeaseTable
+    from host.leases import Heartbeats, Lease, LeaseTable
     from host.transport import Device
     from host.tuning.runners.reach import Reach
 
@@ -66,14 +66,13 @@ class LeasedBoards(Closing):
         self._devices: dict[str, Device] = {}
         self._warned: set[str] = set()
         self._lock = threading.Lock()
-        self._table = self._table_of()
+        self._table: LeaseTable | None = None
+        self._heartbeats: Heartbeats | None = None
+        if is_shared(self._records):
+            from host.leases import Heartbeats, LeaseTable
 
-    def _table_of(self) -> LeaseTable | None:
-        if not is_shared(self._records):
-            return None
-        from host.leases import LeaseTable
-
-        return LeaseTable(self._records, _PATIENCE_S)
+            self._table = LeaseTable(self._records, _PATIENCE_S)
+            self._heartbeats = Heartbeats(self._table)
 
     def connect(self, name: str) -> Device:
         """Connect to a device, and lease it unless this command has it already.
@@ -151,6 +150,8 @@ class LeasedBoards(Closing):
         with ExitStack() as closing:
             if self._table is not None:
                 closing.callback(self._table.close)
+            if self._heartbeats is not None:
+                closing.callback(self._heartbeats.close)
             for lease in self._leases.values():
                 closing.callback(self._give_back, lease)
             self._leases = {}
@@ -165,7 +166,14 @@ class LeasedBoards(Closing):
         if known is not None:
             return known
         request = Request(place, device.name, client_name(), self._job, secrets.token_hex(16))
-        found = leased(table, request, self._wait_s, self._note, lambda reason: self._lost(place, reason))
+        found = leased(
+            table,
+            request,
+            self._wait_s,
+            self._note,
+            lambda reason: self._lost(place, reason),
+            self._heartbeats,
+        )
         with self._lock:
             self._leases[place] = found
         return found

@@ -10,6 +10,9 @@ from host.errors import DeviceError, EdgeError
 # Below the user's configuration: the secret of a cluster.
 TOKEN_FILE = "cluster-token"
 
+# A variable of Ray: what every process that does work imports before the work.
+PRELOAD = {"RAY_preload_python_modules": "host.execution.without_torch"}
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -77,13 +80,16 @@ class Engine(Protocol):
     def share(self, value: T) -> T:
         """A reference that many jobs get in place of a value, which is then copied once for each host."""
 
-    def actor(self, make: Callable[..., object], *arguments: Any, at: str = "") -> Actor:
+    def actor(
+        self, make: Callable[..., object], *arguments: Any, at: str = "", trains: bool = False
+    ) -> Actor:
         """Make an object on a host.
 
         Args:
             make: makes it: a class or a function of a module. It does nothing that can fail.
             arguments: of `make`.
             at: name of a board that the host has to reach; "" for any host.
+            trains: whether it has a core for itself, and a GPU if any host has one.
 
         Raises:
             UserError: no host reaches this board.

@@ -32,7 +32,9 @@ class LocalEngine:
         """See `Engine.share`: the value itself."""
         return value
 
-    def actor(self, make: Callable[..., object], *arguments: Any, at: str = "") -> LocalActor:
+    def actor(
+        self, make: Callable[..., object], *arguments: Any, at: str = "", trains: bool = False
+    ) -> LocalActor:
         """See `Engine.actor`."""
         return LocalActor(make(*arguments))
 

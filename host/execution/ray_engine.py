@@ -1,70 +1,44 @@
 """Work on the hosts of a Ray cluster, or on this machine alone as one.
 
 Ray schedules, copies and restarts; what is added here is what it does not do: errors of ours, cores that
-builds and boards do not share, and an end within seconds where the head of the cluster is gone. This is the
-only module that imports Ray, and only `open_engine` imports this one.
+builds and boards do not share, and the way back where the head of the cluster is gone. Only `open_engine`
+imports this module, and only `host.execution.ray_session` imports Ray.
+
+    here --the head does not answer--> away --another head listens--> here, in another session
+                                         |
+                                         +--none for `_BACK_S`--> gone: the command ends
+
+While the head is away, calls of actors fail as those of a host that ended, and jobs wait. Actors, jobs and
+shared values of an earlier session are made again in the next.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 
 from device_agent.contract.text import printable
 from host.errors import EdgeError, UserError
-from host.execution.cores import BOARD_CORES, divided, pin
-from host.execution.engine import TOKEN_FILE, HostLost, JobCrashed
+from host.execution.engine import HostLost, JobCrashed
+from host.execution.ray_session import LOOK_S, RaySession
+from host.execution.ray_work import Hosted, Place, RayActor, RayJob, Reference, Shared, run_job
 from host.options.engine import BOARD
-from host.places import config_root
 
 T = TypeVar("T")
 
-# Seconds between two looks at the head, and those after which it is gone if it answered none.
-_LOOK_S, _GONE_S = 2.0, 10.0
-# Seconds that a host may take to join.
-_JOIN_S = 60.0
+# A head is away that refused so many looks one after the other, or answered none for so many seconds.
+_REFUSALS, _SILENT_S = 2, 10.0
+# How long a command waits for another head.
+_BACK_S = 300.0
+# How long one call waits for it, or for a host, and how often it looks: then the board is asked again.
+_CALL_WAITS_S, _ASK_S = 15.0, 0.5
 # Calls of one actor at once: a measurement, streams of its sessions, and what cuts them off.
 _CALLS = 64
 # How often a job is tried whose process ends: by a host that goes, or by what the job does.
 _TRIES = 4
-# How long an actor may take to remove what it keeps.
-_DISCARD_S = 5.0
-# How long an actor may take to be made, importing the compiler's packages included.
-_MADE_S = 60.0
-
-
-# Variables that an engine sets.
-_SAID = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_USAGE_STATS_ENABLED")
-
-
-def _prepare(token: str) -> None:
-    """What Ray reads from the environment when it is imported, here and in the processes that it starts."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_AUTH_MODE"] = "token"
-    if token:
-        os.environ["RAY_AUTH_TOKEN"] = token
-
-
-def _token() -> str:
-    """The secret of the user's cluster; "" where the environment has one."""
-    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
-        return ""
-    try:
-        return (config_root() / TOKEN_FILE).read_text().strip()
-    except OSError as error:
-        raise UserError(
-            f"the cluster's token cannot be read ({error}): sdk cluster up makes it, or copy it to "
-            f"{config_root() / TOKEN_FILE} from the machine that did"
-        ) from error
 
 
 class RayEngine:
@@ -83,97 +57,132 @@ class RayEngine:
     remote = True
 
     def __init__(self, address: str = "", boards: Sequence[str] = ()) -> None:
-        self._own_node: subprocess.Popen[bytes] | None = None
         self._actors: list[RayActor] = []
         self._ending = threading.Event()
-        self.gone = ""
-        # What an engine sets in the environment is not for the next one.
-        self._environment = {name: os.environ.get(name) for name in _SAID}
-        if address:
-            _prepare(_token())
-        else:
-            _prepare(secrets.token_hex(32))
-            # Ray's name for this is of other systems: the host's address is that of the loopback interface.
-            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Protects all that follows, and is notified when any of it changes.
+        self._changed = threading.Condition(threading.RLock())
+        self._away = self._gone = ""
+        self._inside = self._number = 0
+        self._builds = False
+        self._watching: threading.Thread | None = None
+        self._session = session = RaySession(address, boards)
+        self._ray = ray = session.ray
+        self._job = ray.remote(num_cpus=1, max_retries=_TRIES - 1)(run_job)
+        self._kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=_CALLS)(
+            Hosted
+        )
+        self._faults = (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError)
         try:
-            import ray
-        except ImportError as error:
-            raise UserError(f"--engine ray: {error}; pip install 'edgetlm[ray]' adds it") from error
-        self._ray = ray
-        # What hosts report of each other goes to the command's errors otherwise, in pages that name no board;
-        # no option of Ray's covers it. This class reports the losses itself.
-        ray._private.worker._worker_logs_enabled = False
-        try:
-            if address:
-                self._join(address)
-            else:
-                self._start(boards)
-        except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+            session.open()
+        except self._faults as error:
             self.close()
             where = f"the cluster's head {address}" if address else "Ray on this machine"
             raise EdgeError(
                 f"{where} does not answer, or takes another token ({_first_line(error)}); "
                 "see sdk cluster status"
             ) from error
-        self._job = ray.remote(num_cpus=1, max_retries=_TRIES - 1)(_run_job)
-        self._kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=_CALLS)(
-            _Hosted
-        )
-        self._head = str(ray.get_runtime_context().gcs_address)
-        self._node = str(ray._private.worker.global_worker.node.raylet_socket_name)
-        threading.Thread(target=self._watch, name="cluster", daemon=True).start()
+        self._watching = threading.Thread(target=self._watch, name="cluster", daemon=True)
+        self._watching.start()
 
-    def _start(self, boards: Sequence[str]) -> None:
-        cores = frozenset(os.sched_getaffinity(0))
-        builds, _ = divided(cores, int(os.environ.get(BOARD_CORES, "1")))
-        self._ray.init(
-            # Not a cluster that happens to run here.
-            address="local",
-            num_cpus=len(builds),
-            resources={BOARD + name: 1.0 for name in boards},
-            include_dashboard=False,
-            **_QUIET,
-        )
-
-    def _join(self, address: str) -> None:
-        """Join as a host that does no work, unless this machine is one of the cluster's."""
-        _reach(address)
-        try:
-            self._ray.init(address=address, **_QUIET)
-        except (RuntimeError, ValueError, ConnectionError):
-            command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}"]
-            command += ["--num-cpus=0", "--block", "--disable-usage-stats"]
-            self._own_node = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            until = time.monotonic() + _JOIN_S
-            while True:
-                with contextlib.suppress(RuntimeError, ValueError, ConnectionError):
-                    self._ray.init(address=address, **_QUIET)
-                    return
-                if time.monotonic() > until or self._own_node.poll() is not None:
-                    raise
-                time.sleep(1.0)
+    # -- the head
 
     def _watch(self) -> None:
-        """Notice that the head is gone: Ray itself waits a minute for it, and then ends the process.
-
-        Another head may listen in its place, of a cluster that knows nothing of this one. This machine's host
-        ends then, as it does with its head.
-        """
-        heard = time.monotonic()
-        while not self._ending.wait(_LOOK_S):
+        """Notice that the head is gone: Ray itself waits a minute for it, and then ends the process."""
+        heard, refused = time.monotonic(), 0
+        while not self._ending.wait(LOOK_S):
             try:
-                _reach(self._head)
-                _require_listening(self._node)
-                heard = time.monotonic()
+                self._session.look()
+                heard, refused = time.monotonic(), 0
+                continue
+            except ConnectionRefusedError as error:
+                refused, reason = refused + 1, str(error)
             except OSError as error:
-                if time.monotonic() - heard >= _GONE_S:
-                    self.gone = (
-                        f"the cluster's head {self._head} is gone ({error}); all measurements are stored: "
-                        "start it with sdk cluster up, and run the same command again"
-                    )
+                reason = str(error)
+            if refused >= _REFUSALS or time.monotonic() - heard >= _SILENT_S:
+                if not self._come_back(reason):
                     return
+                heard, refused = time.monotonic(), 0
+
+    def _come_back(self, reason: str) -> bool:
+        """Leave the session, and open another as soon as there is a head; whether there was."""
+        with self._changed:
+            self._away = f"the cluster's head {self._session.head} is gone ({printable(reason, 200)})"
+            self._changed.notify_all()
+            # Nobody may be in a call of Ray when its session ends; each call ends within `LOOK_S`.
+            self._changed.wait_for(lambda: not self._inside)
+        self._session.leave()
+        until = time.monotonic() + _BACK_S
+        while time.monotonic() < until:
+            if self._session.may_open() and self._opened():
+                with self._changed:
+                    self._number += 1
+                    self._away = ""
+                    self._changed.notify_all()
+                return True
+            if self._ending.wait(1.0):
+                break
+        with self._changed:
+            self._gone = (
+                f"{self._away} and did not come back; all measurements are stored: "
+                "start it with sdk cluster up, and run the same command again"
+            )
+            self._changed.notify_all()
+        return False
+
+    def _opened(self) -> bool:
+        try:
+            self._session.open()
+        except self._faults:
+            # It may still be starting, or its hosts may be.
+            self._session.leave()
+            return False
+        return True
+
+    @contextmanager
+    def _calling(self, session: int | None = None) -> Iterator[Any]:
+        """Calls of Ray, whose session does not end meanwhile.
+
+        Args:
+            session: in which what is called is known; None waits a while for a head, if there is none.
+
+        Raises:
+            HostLost: the head is away, or what is called went with one of before.
+            EdgeError: it did not come back.
+        """
+        with self._changed:
+            if session is None:
+                self._changed.wait_for(
+                    lambda: not self._away or self._gone or self._ending.is_set(), _CALL_WAITS_S
+                )
+            if self._gone:
+                raise EdgeError(self._gone)
+            if self._away or session not in (None, self._number):
+                raise HostLost(self._away or "the host of before is gone: the cluster has a new head")
+            self._inside += 1
+        try:
+            yield self._ray
+        except (self._ray.exceptions.RayError, OSError) as error:
+            raise HostLost(f"a host of the cluster is gone ({_first_line(error)})") from error
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def left(self, reference: Reference) -> bool:
+        """Whether what a reference is to went with a head that is gone."""
+        with self._changed:
+            return bool(self._away) or reference.session != self._number
+
+    def leaves(self, reference: Reference) -> bool:
+        """The same, also where the head is gone, and this is about to be noticed."""
+        try:
+            self._session.look()
+        except OSError:
+            with self._changed:
+                self._changed.wait_for(lambda: self.left(reference), _SILENT_S + 2 * LOOK_S)
+        return self.left(reference)
+
+    # -- what there is
 
     def cores(self) -> int:
         """See `Engine.cores`.
@@ -181,7 +190,8 @@ class RayEngine:
         Raises:
             EdgeError: there are none.
         """
-        count = int(self._ray.cluster_resources().get("CPU", 0.0))
+        with self._calling() as ray:
+            count = int(ray.cluster_resources().get("CPU", 0.0))
         if not count:
             raise EdgeError(
                 "no host of the cluster builds programs: give one of them cores in edgetlm.toml, or wait "
@@ -191,189 +201,121 @@ class RayEngine:
 
     def boards(self) -> tuple[str, ...]:
         """Names of the boards that hosts of the cluster reach."""
-        names = (name for name in self._ray.cluster_resources() if name.startswith(BOARD))
+        with self._calling() as ray:
+            names = [name for name in ray.cluster_resources() if name.startswith(BOARD)]
         return tuple(sorted(name.removeprefix(BOARD) for name in names))
 
-    def submit(self, function: Callable[..., T], *arguments: Any) -> RayPending:
+    # -- work
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> RayJob:
         """See `Engine.submit`."""
-        self.check()
-        self.cores()
-        return RayPending(self, self._job.remote(function, *arguments))
+        if not self._builds:
+            self.cores()
+            # Asked once: a job that no host is left for waits until one comes back.
+            self._builds = True
+        return RayJob(self, function, arguments)
 
     def share(self, value: T) -> T:
         """See `Engine.share`."""
-        self.check()
-        shared: T = self._ray.put(value)
-        return shared
+        return cast("T", Shared(value))
 
-    def actor(self, make: Callable[..., object], *arguments: Any, at: str = "") -> RayActor:
+    def actor(
+        self, make: Callable[..., object], *arguments: Any, at: str = "", trains: bool = False
+    ) -> RayActor:
         """See `Engine.actor`."""
-        self.check()
-        resources = {}
-        if at:
-            known = self.boards()
-            if at not in known:
-                raise UserError(
-                    f"no host of the cluster reaches {printable(at, 80)}; boards of the cluster are: "
-                    f"{printable(', '.join(known) or 'none', 400)} (docs/scale.md)"
-                )
-            # A board is one thing, however many commands use it one after the other.
-            resources = {BOARD + at: 0.001}
-        actor = RayActor(self, self._kind.options(resources=resources).remote(make, bool(at), *arguments))
+        if at and at not in (known := self.boards()):
+            raise UserError(
+                f"no host of the cluster reaches {printable(at, 80)}; boards of the cluster are: "
+                f"{printable(', '.join(known) or 'none', 400)} (docs/scale.md)"
+            )
+        actor = RayActor(self, Place(at, trains), (make, bool(at), *arguments))
         self._actors.append(actor)
         return actor
 
-    def check(self) -> None:
-        """Refuse to go on without the head.
+    # -- what `host.execution.ray_work` needs
 
-        Raises:
-            EdgeError: it is gone.
-        """
-        if self.gone:
-            raise EdgeError(self.gone)
+    def begin_job(self, work: Sequence[Any]) -> Reference:
+        """Begin a job: its function and arguments. It waits for the head, if that is away."""
+        while True:
+            try:
+                with self._calling() as ray:
+                    number = self._number
+                    found = [one.of(ray, number) if isinstance(one, Shared) else one for one in work]
+                    return Reference(number, self._job.remote(*found))
+            except HostLost:
+                # It is either about to be noticed that the head is gone, or another is waited for.
+                if self._ending.wait(1.0):
+                    raise
 
-    def result(self, reference: Any, timeout: float | None = None) -> Any:
+    def begin_actor(self, place: Place, arguments: Sequence[Any]) -> Reference:
+        """Make an actor; HostLost where no host reaches its board, nor will within a while."""
+        options: dict[str, Any] = {}
+        if place.board:
+            until = time.monotonic() + _CALL_WAITS_S
+            while place.board not in self.boards():
+                # Hosts join after their head.
+                if self._ending.wait(_ASK_S) or time.monotonic() > until:
+                    raise HostLost(
+                        f"no host of the cluster reaches {printable(place.board, 80)} at the moment"
+                    )
+            # A board is one thing, however many commands use it one after the other.
+            options["resources"] = {BOARD + place.board: 0.001}
+        with self._calling() as ray:
+            if place.trains:
+                options |= {"num_cpus": 1, "num_gpus": int(ray.cluster_resources().get("GPU", 0.0) >= 1.0)}
+            return Reference(self._number, self._kind.options(**options).remote(*arguments))
+
+    def begin_call(self, actor: Reference, method: str, arguments: Sequence[Any]) -> Reference:
+        """Call a method of an actor."""
+        with self._calling(actor.session):
+            return Reference(actor.session, getattr(actor.ray, method).remote(*arguments))
+
+    def result(self, reference: Reference, timeout: float | None = None) -> Any:
         """The value that a job or a call returned; see `Pending.result`."""
         errors = self._ray.exceptions
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            self.check()
-            left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
-            try:
-                return self._ray.get(reference, timeout=max(0.0, left))
-            except errors.GetTimeoutError:
-                if until is not None and time.monotonic() >= until:
-                    raise TimeoutError from None
-            except errors.RayTaskError as error:
-                raise error.cause from None
-            except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
-                raise JobCrashed(
-                    f"the process of a job ended {_TRIES} times ({_first_line(error)})"
-                ) from None
-            except errors.RayError as error:
-                raise HostLost(f"a host of the cluster is gone ({_first_line(error)})") from None
+            left = LOOK_S if until is None else min(LOOK_S, until - time.monotonic())
+            with self._calling(reference.session) as ray:
+                try:
+                    return ray.get(reference.ray, timeout=max(0.0, left))
+                except errors.GetTimeoutError:
+                    late = until is not None and time.monotonic() >= until
+                except errors.RayTaskError as error:
+                    failure = error.cause
+                    break
+                except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+                    failure = JobCrashed(f"the process of a job ended {_TRIES} times ({_first_line(error)})")
+                    break
+            if late:
+                raise TimeoutError
+        raise failure from None
 
-    def cancel(self, reference: Any) -> bool:
+    def cancel(self, reference: Reference) -> bool:
         """See `Pending.cancel`."""
-        if self._ray.wait([reference], timeout=0)[0]:
-            return False
-        self._ray.cancel(reference)
-        return True
+        with self._calling(reference.session) as ray:
+            if ray.wait([reference.ray], timeout=0)[0]:
+                return False
+            ray.cancel(reference.ray)
+            return True
+
+    def kill(self, actor: Reference) -> None:
+        """End the process of an actor."""
+        with self._calling(actor.session) as ray:
+            ray.kill(actor.ray)
 
     def close(self) -> None:
         """See `Engine.close`."""
         if self._ending.is_set():
             return
-        self._ending.set()
-        ray = getattr(self, "_ray", None)
-        if ray is not None:
-            if not self.gone:
-                for actor in self._actors:
-                    actor.end()
-            ray.shutdown()
-        if self._own_node is not None:
-            self._own_node.terminate()
-            self._own_node.wait()
-        for name, value in self._environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-# Its messages are for those who write programs of Ray.
-_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-
-
-class RayPending:
-    """A job of Ray; a `host.execution.Pending`.
-
-    Args:
-        engine: that does it.
-        reference: to what it returns.
-    """
-
-    def __init__(self, engine: RayEngine, reference: Any) -> None:
-        self._engine = engine
-        self._reference = reference
-
-    def result(self, timeout: float | None = None, /) -> Any:
-        """See `Pending.result`."""
-        return self._engine.result(self._reference, timeout)
-
-    def cancel(self) -> bool:
-        """See `Pending.cancel`."""
-        return self._engine.cancel(self._reference)
-
-
-class RayActor:
-    """An actor of Ray; a `host.execution.Actor`.
-
-    Args:
-        engine: that keeps it.
-        handle: of the actor.
-    """
-
-    def __init__(self, engine: RayEngine, handle: Any) -> None:
-        self._engine = engine
-        self._handle = handle
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """See `Actor.call`."""
-        return self.begin(method, *arguments).result()
-
-    def begin(self, method: str, *arguments: Any) -> RayPending:
-        """See `Actor.begin`."""
-        self._engine.check()
-        return RayPending(self._engine, self._handle.call.remote(method, *arguments))
-
-    def pid(self) -> int:
-        """The process on its host."""
-        return int(self._engine.result(self._handle.process.remote(), _MADE_S))
-
-    def end(self) -> None:
-        """See `Actor.end`."""
-        with contextlib.suppress(EdgeError, TimeoutError):
-            self._engine.result(self._handle.discard.remote(), _DISCARD_S)
-        self._engine._ray.kill(self._handle)
-
-
-class _Hosted:
-    """The process of an actor, with the object that it is for."""
-
-    def __init__(self, make: Callable[..., object], board: bool, *arguments: Any) -> None:
-        if board:
-            pin(to_boards=True)
-        self._object = make(*arguments)
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        return getattr(self._object, method)(*arguments)
-
-    def discard(self) -> None:
-        discard = getattr(self._object, "discard", None)
-        if discard is not None:
-            discard()
-
-    def process(self) -> int:
-        return os.getpid()
-
-
-def _run_job(function: Callable[..., T], *arguments: Any) -> T:
-    """A job in a process of a host, which does other jobs afterwards."""
-    pin(to_boards=False)
-    return function(*arguments)
-
-
-def _reach(address: str) -> None:
-    """Raises OSError where nothing listens."""
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host, int(port)), timeout=_LOOK_S).close()
-
-
-def _require_listening(path: str) -> None:
-    """Raises OSError where no process listens at a Unix socket."""
-    if path not in Path("/proc/net/unix").read_text(errors="replace").split():
-        raise ConnectionRefusedError("this machine's host of the cluster has ended")
+        for actor in self._actors:
+            actor.end()
+        with self._changed:
+            self._ending.set()
+            self._changed.notify_all()
+        if self._watching is not None:
+            self._watching.join()
+        self._session.close()
 
 
 def _first_line(error: BaseException) -> str:

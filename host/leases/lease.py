@@ -1,14 +1,14 @@
-"""A lease that this process has: waited for, and kept by a thread until it is given back."""
+"""A lease that this process has: waited for, and kept by heartbeats until it is given back."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
 from host.closing import Closing
-from host.errors import DeviceBusy, EdgeError
-from host.leases.table import RENEW_S, LeaseTable, Request
+from host.errors import DeviceBusy
+from host.leases.heartbeats import Heartbeats
+from host.leases.table import LeaseTable, Request
 
 # How often a waiting command asks whether it is its turn.
 _ASK_S = 1.0
@@ -20,6 +20,7 @@ def leased(
     wait_s: float = 0.0,
     note: Callable[[str], None] = lambda text: None,
     lost: Callable[[str], None] = lambda reason: None,
+    heartbeats: Heartbeats | None = None,
 ) -> Lease:
     """Wait for a board and take it.
 
@@ -29,6 +30,7 @@ def leased(
         wait_s: how long to stand in line.
         note: receives once who has the board.
         lost: see `Lease`.
+        heartbeats: see `Lease`.
 
     Raises:
         DeviceBusy: another had it for all that time; the message says who.
@@ -50,7 +52,7 @@ def leased(
         # Whoever goes away does not keep the others waiting.
         table.release(request)
         raise
-    return Lease(table, request, lost)
+    return Lease(table, request, lost, heartbeats)
 
 
 class Lease(Closing):
@@ -63,7 +65,7 @@ class Lease(Closing):
         table: of the leases.
         request: that was granted.
         lost: called once, from a thread, with the reason when another may have the board.
-        renew_s: seconds between two heartbeats; `RENEW_S` if None.
+        heartbeats: of this table, which keep the board; None for some of its own.
 
     Attributes:
         request: that was granted.
@@ -74,18 +76,16 @@ class Lease(Closing):
         table: LeaseTable,
         request: Request,
         lost: Callable[[str], None] = lambda reason: None,
-        renew_s: float | None = None,
+        heartbeats: Heartbeats | None = None,
     ) -> None:
         self.request = request
         self._table = table
         self._lost = lost
-        self._renew_s = RENEW_S if renew_s is None else renew_s
         self._reason = ""
-        self._ending = threading.Event()
-        self._renewing = threading.Thread(
-            target=self._keep_renewing, name=f"lease of {request.name}", daemon=True
-        )
-        self._renewing.start()
+        self._closed = False
+        self._heartbeats = heartbeats or Heartbeats(table)
+        self._alone = heartbeats is None
+        self._heartbeats.add(self)
 
     def check(self) -> None:
         """Refuse to go on with a board that is no longer this process's.
@@ -105,20 +105,15 @@ class Lease(Closing):
         Raises:
             EdgeError: the database cannot be asked; the lease ends by itself.
         """
-        if self._ending.is_set():
+        if self._closed:
             return
-        self._ending.set()
-        self._renewing.join()
+        self._closed = True
+        self._heartbeats.remove(self)
+        if self._alone:
+            self._heartbeats.close()
         self._table.release(self.request)
 
-    def _keep_renewing(self) -> None:
-        while not self._ending.wait(self._renew_s):
-            try:
-                if self._table.renew(self.request):
-                    continue
-                self._reason = self._table.why_lost(self.request)
-            except EdgeError:
-                # It is asked again at the next beat: see the class.
-                continue
-            self._lost(self._reason)
-            return
+    def lose(self, reason: str) -> None:
+        """Called by the heartbeats: another may have the board."""
+        self._reason = reason
+        self._lost(reason)

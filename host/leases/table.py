@@ -152,17 +152,27 @@ class LeaseTable(PatientTables):
             found = connection.execute(sql.select(LEASES).where(LEASES.c.board == board)).one_or_none()
             return _status(found._mapping, now, ()) if found is not None else _free_board(row)
 
-    def renew(self, request: Request) -> bool:
-        """Keep a board; False where another took it, or it was released by force."""
+    def renew(self, requests: Sequence[Request]) -> set[str]:
+        """Keep boards, by one statement for all of them.
 
-        def renew() -> bool:
+        Returns:
+            The tickets of those that are kept; the other boards are another's, or were released by force.
+        """
+
+        def renew() -> set[str]:
+            kept: set[str] = set()
             with self._database.writing() as connection:
-                now = connection.execute(sql.select(database_clock(connection))).scalar_one()
-                mine = (LEASES.c.board == request.row()["board"], LEASES.c.ticket == request.ticket)
-                change = sql.update(LEASES).where(*mine).values(renewed=now, until=now + LEASE_S)
-                return connection.execute(change).rowcount == 1
+                now = database_clock(connection)
+                for begin in range(0, len(requests), _MOST_ROWS):
+                    some = requests[begin : begin + _MOST_ROWS]
+                    # A ticket names one request, and with it one board; the boards are what is indexed.
+                    boards = LEASES.c.board.in_([one.row()["board"] for one in some])
+                    mine = boards, LEASES.c.ticket.in_([one.ticket for one in some])
+                    change = sql.update(LEASES).where(*mine).values(renewed=now, until=now + LEASE_S)
+                    kept.update(connection.execute(change.returning(LEASES.c.ticket)).scalars())
+            return kept
 
-        return self._database.patiently(renew)
+        return self._database.patiently(renew) if requests else set()
 
     def release(self, request: Request) -> None:
         """Give a board back, or leave its queue; nothing happens where another holder has it."""

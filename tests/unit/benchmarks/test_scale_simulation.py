@@ -24,8 +24,8 @@ COSTS = Costs(head_s=3e-3, database_s=1e-3, wire_bytes=20_000.0, record_bytes=2_
 def test_a_head_with_few_boards_keeps_all_of_them_busy() -> None:
     run = Head(100, 1e-3)
     assert run.rate() == pytest.approx(100 / (MEASUREMENT_S + 1e-3), rel=0.02)
-    assert 0.0 <= run.idle_share() < 0.02
-    assert set(run.measured) == {12}
+    assert 0.0 <= run.idle_share() < 0.01
+    assert sum(run.measured) == 12 * 100 and set(run.measured) <= {11, 12, 13}
 
 
 def test_a_head_with_too_many_boards_is_the_limit() -> None:
@@ -41,7 +41,17 @@ def test_heads_are_added_with_the_boards_and_the_database_gets_what_all_of_them_
     assert (small["heads"], large["heads"]) == (1, 10)
     assert large["jobs_per_s"] == pytest.approx(10 * small["jobs_per_s"])
     assert large["database_load"] == pytest.approx(large["jobs_per_s"] * COSTS.database_s)
-    assert large["leases_per_s"] == pytest.approx(10 * most / 15.0)
+    assert large["leases_per_s"] == pytest.approx(10 / 15.0)
+
+
+def test_boards_wait_for_a_loaded_head_and_not_for_its_start() -> None:
+    """The head is busy for 70% of the time, so a board waits for others, and then for the head itself.
+
+    The first wait is that of Pollaczek and Khinchine; at the start it is 125 times as long.
+    """
+    run = Head(262, 8e-3)
+    waits_s = 8e-3 * (1.0 + 0.7 / (2 * 0.3))
+    assert run.idle_share() == pytest.approx(waits_s / (MEASUREMENT_S + waits_s), abs=0.004)
 
 
 def test_costs_are_those_of_the_results() -> None:

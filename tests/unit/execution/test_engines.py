@@ -106,3 +106,11 @@ def test_ray_is_imported_for_nobody_who_does_not_ask_for_it() -> None:
     # It is a hundred modules and more where it is asked for: that is what the others are spared.
     ray = imported_by("import host.execution.ray_engine, ray")
     assert len([name for name in ray if name.startswith("ray.")]) > 100
+
+
+def test_what_builds_and_measures_goes_without_torch_which_others_can_have() -> None:
+    before = "import host.execution.without_torch, host.tuning.runners.hosted"
+    light = imported_by(before)
+    assert "tvm" in light and "torch" not in light
+    both = imported_by(before, "import host.tlm.model.network")
+    assert {"tvm", "torch"} <= both

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 
 from device_agent.contract.text import is_printable
 from host.errors import DeviceBusy, EdgeError, UserError
-from host.leases import LEASE_S, RENEW_S, Lease, LeaseTable, Request, leased
+from host.leases import LEASE_S, RENEW_S, Heartbeats, Lease, LeaseTable, Request, leased
 from host.model.reference_times import ReferenceTimes
 from host.records.epochs import BoardEpochs
 from sdk.cli.main import main
@@ -47,9 +48,9 @@ table = LeaseTable(sys.argv[1])
 request = Request("board", "pi5", "anna@desk", "tune mobilenet", "a")
 lease = leased(table, request)
 lease.close()
-from host.leases import Lease
+from host.leases import Heartbeats, Lease
 assert table.take(request) is None
-Lease(table, request, renew_s=0.1)
+Lease(table, request, heartbeats=Heartbeats(table, 0.1))
 print("mine", flush=True)
 time.sleep(300)
 """
@@ -106,8 +107,8 @@ def test_whoever_is_not_heard_of_loses_board_and_place(
     time.sleep(0.3)
     assert table.status()[0].health == "lost"
     assert table.take(wanted("carl")) is None, "Ben went away from the line"
-    assert not table.renew(wanted("anna"))
-    assert table.renew(wanted("carl"))
+    assert not table.renew([wanted("anna")])
+    assert table.renew([wanted("carl")])
     assert "not heard of" in table.why_lost(wanted("anna")) and "carl@desk" in table.why_lost(wanted("anna"))
 
 
@@ -118,7 +119,7 @@ def test_the_time_of_day_of_a_host_decides_nothing(
     for wrong in (0.0, 4e9):
         monkeypatch.setattr("time.time", lambda wrong=wrong: wrong)
         assert table.take(wanted("ben")) is not None
-        assert table.renew(wanted("anna"))
+        assert table.renew([wanted("anna")])
         (status,) = table.status()
         assert status.health == "held" and 0 < status.left_s <= LEASE_S
 
@@ -127,7 +128,7 @@ def test_a_board_is_released_by_force_and_it_is_kept_who_did(table: LeaseTable) 
     assert table.take(wanted("anna")) is None
     was = table.release_by_force("pi5", "ben@desk")
     assert was.owner == "anna@desk"
-    assert not table.renew(wanted("anna"))
+    assert not table.renew([wanted("anna")])
     assert table.why_lost(wanted("anna")) == "ben@desk released it by force"
     table.release(wanted("anna"))
     assert table.take(wanted("carl")) is None
@@ -208,7 +209,7 @@ def test_whoever_is_interrupted_leaves_the_line(table: LeaseTable, monkeypatch: 
 def test_a_holder_is_told_that_its_board_was_taken(table: LeaseTable) -> None:
     told = threading.Event()
     assert table.take(wanted("anna")) is None
-    lease = Lease(table, wanted("anna"), lambda reason: told.set(), renew_s=0.05)
+    lease = Lease(table, wanted("anna"), lambda reason: told.set(), Heartbeats(table, 0.05))
     lease.check()
     table.release_by_force("pi5", "ben@desk")
     assert told.wait(60)
@@ -221,11 +222,52 @@ def test_a_holder_is_told_that_its_board_was_taken(table: LeaseTable) -> None:
     assert table.status()[0].owner == "carl@desk", "it gives back nothing that is another's"
 
 
+def test_one_statement_renews_all_boards_of_a_command_and_no_other(
+    table: LeaseTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = [wanted("anna", f"board {number}") for number in range(50)]
+    others = wanted("ben", "board x")
+    for request in (*mine, others):
+        assert table.take(request) is None
+    table.release_by_force("board 7", "ben@desk")
+    before = {one.board: one.left_s for one in table.status()}
+    time.sleep(0.05)
+    statements: list[str] = []
+    listening = (table._database.engine, "before_cursor_execute")
+    sql.event.listen(*listening, lambda *given: statements.append(given[2]))
+    kept = table.renew([*mine, wanted("carl", "board x")])
+    assert kept == {one.ticket for one in mine if one.board != "board 7"}
+    assert sum("UPDATE" in one for one in statements) == 1
+    after = {one.board: one.left_s for one in table.status()}
+    assert all((after[one.board] > before[one.board]) == (one.board != "board 7") for one in mine)
+    assert after["board x"] < before["board x"]
+
+
+def test_a_lost_board_leaves_the_heartbeats_of_the_others(table: LeaseTable) -> None:
+    told: list[str] = []
+    gone = threading.Event()
+    with Heartbeats(table, 0.05) as heartbeats:
+        leases = []
+        for name in "ab":
+            request = wanted("anna", name, name)
+            assert table.take(request) is None
+            leases.append(Lease(table, request, lambda reason: (told.append(reason), gone.set()), heartbeats))
+        table.release_by_force("a", "ben@desk")
+        assert gone.wait(60)
+        until = time.monotonic() + 60
+        while (held := table.status()[1]).heartbeat_s > 0.2 and time.monotonic() < until:
+            time.sleep(0.02)
+        assert held.health == "held" and told == ["ben@desk released it by force"]
+        for lease in leases:
+            lease.close()
+        assert [one.owner for one in table.status()] == ["", ""]
+
+
 def test_a_database_that_restarts_takes_no_board_from_anybody(server: Server, shared: str) -> None:
     lost: list[str] = []
     with LeaseTable(shared, patience_s=0.2) as table:
         assert table.take(wanted("anna")) is None
-        lease = Lease(table, wanted("anna"), lost.append, renew_s=0.05)
+        lease = Lease(table, wanted("anna"), lost.append, Heartbeats(table, 0.05))
         server.kill()
         with pytest.raises(EdgeError, match="does not answer"):
             table.status()

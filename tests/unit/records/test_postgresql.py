@@ -241,7 +241,7 @@ def _leases_of(writer: str, reader: str) -> None:
     request = Request("board", "pi5", "anna@desk", "tune", "1")
     with LeaseTable(writer) as table, LeaseTable(reader) as looking:
         assert table.take(request) is None
-        assert table.renew(request)
+        assert table.renew([request])
         assert [one.owner for one in looking.status()] == ["anna@desk"]
         with pytest.raises(EdgeError, match="your role may not do this"):
             looking.take(replace(request, ticket="2"))
