@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from host.schedules.cuda.results import results_of
 from host.schedules.cuda.sources import CHUNK_BYTES, Source, neighbours, source_of
@@ -102,6 +103,7 @@ class Window:
         return self.rows.taps * self.columns.taps
 
 
+@lru_cache(maxsize=256)
 def window_of(workload: Workload) -> Window | None:
     """The convolution that a workload is, or None if it is none of each channel by itself.
 

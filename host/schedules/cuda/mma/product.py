@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from host.schedules.cuda.mma.groups import Groups, groups_of
 from host.schedules.cuda.results import results_of
@@ -126,6 +127,7 @@ class Product:
         return math.prod(self.extents(self.depth))
 
 
+@lru_cache(maxsize=256)
 def product_of(workload: Workload) -> Product | None:
     """The product that a workload is, or None if it is none of halves or bytes.
 
