@@ -6,7 +6,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# pip compiles what it installs on one core, which takes longer than installing it: all cores compile afterwards.
+# Files that are no valid Python, such as templates, are left as they are, as pip leaves them.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 # `make TORCH=cuda` where pip finds PyTorch with CUDA alone: see requirements/host.txt.
 TORCH ?= cpu
 OUT := edgetlm-out
@@ -60,11 +63,13 @@ $(HOST_STAMP): | $(BIN)/python
 	$(if $(filter cuda,$(TORCH)),$(PIP_INSTALL) --require-hashes --no-deps -r requirements/torch-cuda.txt)
 	$(PIP_INSTALL) --require-hashes -r requirements/models.txt
 	$(PIP_INSTALL) --no-deps --no-build-isolation --no-index -e .
+	@$(COMPILE)
 	@rm -f $(VENV)/.installed-host-* && touch $@
 
 $(TEST_STAMP): $(HOST_STAMP)
 	$(PIP_INSTALL) --require-hashes -r requirements/tests.txt
 	$(if $(filter x86_64,$(shell uname -m)),$(PIP_INSTALL) --require-hashes -r requirements/loadgen.txt)
+	@$(COMPILE)
 	@rm -f $(VENV)/.installed-tests-* && touch $@
 
 clean:

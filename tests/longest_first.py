@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 # The files that take half a minute or more on two cores from a clean checkout, about the longest first: see
-# `pytest --durations=60`. The first and the second build the native executors of other architectures, and the
-# third builds that of this machine, for which other files wait.
+# `pytest --durations=60`. Those that use native executors are not the first: `scripts/test` begins to compile
+# these executors before the tests begin.
 LONGEST = (
-    "tests/emulation/test_native.py",
-    "tests/integration/boards/test_machine.py",
-    "tests/integration/native/test_native.py",
     "tests/cluster/test_faults.py",
     "tests/integration/importers/test_transformers_folders.py",
     "tests/cluster/test_commands.py",
     "tests/integration/importers/test_importers.py",
+    "tests/emulation/test_native.py",
+    "tests/integration/boards/test_machine.py",
+    "tests/integration/native/test_native.py",
     "tests/integration/deploy/test_deploy.py",
     "tests/integration/examples/test_notebooks.py",
     "tests/integration/extensions/test_installed.py",

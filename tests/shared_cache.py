@@ -1,11 +1,13 @@
 """What is slow to make and the same for every test: native executors, root file systems, models, C libraries.
 
 They are kept by content below the repository, where the next run finds them; several processes of the tests
-may ask at once, and one makes what the others wait for. `python -m tests.shared_cache` makes the executors.
+may ask at once, and one makes what the others wait for. `python -m tests.shared_cache --jobs N` makes the
+executors.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import functools
 import hashlib
@@ -22,11 +24,11 @@ ARCHITECTURES = ("x86_64", "riscv64", "aarch64")
 
 
 @functools.cache
-def executor_for(architecture: str) -> Path:
-    """The native executor for an architecture."""
+def executor_for(architecture: str, jobs: int = 0) -> Path:
+    """The native executor for an architecture, compiled by so many jobs at once: 0 for all cores."""
     from host.payload.native import native_executor  # here, because it brings TVM
 
-    return native_executor(architecture, cache=FOLDER)
+    return native_executor(architecture, jobs, cache=FOLDER)
 
 
 @functools.cache
@@ -72,5 +74,8 @@ def _user_cache(folder: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=0, help="compilers at once (default: one for each core)")
+    jobs = parser.parse_args().jobs
     for name in ARCHITECTURES:
-        print(executor_for(name))
+        print(executor_for(name, jobs))

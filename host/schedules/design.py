@@ -119,8 +119,9 @@ class DesignSpace:
         Raises:
             ScheduleError: none was found in `attempts` draws.
         """
+        open_decisions = [(decision.name, decision.choices) for decision in self.decisions]
         for _ in range(attempts):
-            values = {d.name: generator.choice(d.choices) for d in self.decisions}
+            values = {name: generator.choice(choices) for name, choices in open_decisions}
             if self.rule.legal(self.workload, self.hardware, values):
                 return values
         raise ScheduleError(f"no legal program of rule {self.rule.name} found for {self.task.name}")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from host.lowering.types import NumericType
 
@@ -120,6 +121,11 @@ class Access:
         """Whether another place in memory is used by steps along the axis."""
         return self.strides[axis] != 0 or self.groups[axis][0] != 0
 
+    @cached_property
+    def used_axes(self) -> tuple[int, ...]:
+        """The axes along which steps use another place in memory."""
+        return tuple(axis for axis in range(len(self.moves)) if self.uses(axis))
+
     def is_linear(self, axis: int) -> bool:
         """Whether neighbours along all of the axis are neighbours in memory."""
         return self.strides[axis] == 1 and not self.groups[axis][0]
@@ -138,6 +144,11 @@ class Access:
             for dim, step in move.moved:
                 total += count * step * (pitches or self._pitches)[dim]
         return total
+
+    @cached_property
+    def tile_bytes(self) -> dict[tuple[int, ...], float]:
+        """What `host.schedules.cpu.traffic` has computed of tiles, which the programs of a space share."""
+        return {}
 
     @cached_property
     def _pitches(self) -> tuple[int, ...]:
@@ -210,6 +221,11 @@ class Stage:
     def reduction(self) -> tuple[int, ...]:
         """Positions of the reduction axes."""
         return tuple(i for i, axis in enumerate(self.axes) if axis.reduce)
+
+    @cached_property
+    def derived(self) -> dict[tuple[str, int], Any]:
+        """What rules have computed of the stage, by a name and the lanes of a vector, for all programs."""
+        return {}
 
     @cached_property
     def points(self) -> int:

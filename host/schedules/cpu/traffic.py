@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from host.schedules.workload import Access
 
+# Tiles of one buffer whose bytes are kept: a construction asks for the same ones again and again.
+_KNOWN_TILES = 1 << 14
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -31,6 +34,17 @@ def footprint_bytes(access: Access, tile: dict[int, int], line_bytes: int = 64) 
         tile: iterations of the tile by axis; axes left out count one.
         line_bytes: length of a cache line.
     """
+    key = (line_bytes, *[tile.get(axis, 1) for axis in access.used_axes])
+    known = access.tile_bytes
+    found = known.get(key)
+    if found is None:
+        if len(known) >= _KNOWN_TILES:
+            known.clear()
+        found = known[key] = _tile_bytes(access, tile, line_bytes)
+    return found
+
+
+def _tile_bytes(access: Access, tile: dict[int, int], line_bytes: int) -> float:
     steps: list[tuple[int, int]] = []
     for axis, extent in tile.items():
         group, block = access.groups[axis]

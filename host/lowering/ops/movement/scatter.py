@@ -1,6 +1,12 @@
-"""Elements written into a copy of a tensor: of constants they are a constant, the rest is left to TVM."""
+"""Elements written into a copy of a tensor: constants give a constant, a box of elements a concatenation.
+
+Exporters write `y[..., 0:2] = x` as a scatter whose indices are a constant that names every element. Other
+scatters are left to TVM.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,5 +33,66 @@ def _read(builder: Builder, call: OperatorCall) -> Value | None:
     return constant(result)
 
 
-# Read as a constant, or left to TVM: no node has this name.
-SPECS: tuple[OpSpec, ...] = (OpSpec("scatter_elements", read={"scatter_elements": _read}),)
+def _read_nd(builder: Builder, call: OperatorCall) -> Value | None:
+    """A constant of constants, or a concatenation where constant indices name a box of whole steps."""
+    data, indices, updates = call.value(0), call.value(1).data, call.value(2)
+    if indices is None or not indices.size or str(call.attrs.reduction) != "update":
+        return None
+    places = indices.reshape(-1, indices.shape[-1])
+    count = places.shape[1]
+    shape = (*indices.shape[:-1], *data.shape[count:])
+    inside = (places >= 0).all() and (places < np.array(data.shape[:count])).all()
+    if not inside or updates.shape != shape or updates.dtype != data.dtype:
+        return None
+    if data.data is not None and updates.data is not None:
+        result = data.data.copy()
+        result[tuple(np.moveaxis(indices, -1, 0))] = updates.data
+        return constant(result)
+    box = _box(places)
+    if box is None:
+        return None
+    begin, sizes = box
+    part = builder.reshape(updates, (*sizes, *data.shape[count:]))
+    return _replaced(builder, data, part, begin)
+
+
+def _box(places: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Begin and sizes of the box whose elements the places are, in the order of memory; None for others."""
+    begin, end = places[0], places[-1] + 1
+    sizes = end - begin
+    if (sizes <= 0).any() or int(np.prod(sizes, dtype=np.int64)) != len(places):
+        return None
+    grid = np.stack(np.unravel_index(np.arange(len(places)), tuple(sizes)), axis=-1) + begin
+    if (grid != places).any():
+        return None
+    return tuple(int(number) for number in begin), tuple(int(number) for number in sizes)
+
+
+def _replaced(builder: Builder, data: Value, part: Value, begin: Sequence[int], axis: int = 0) -> Value:
+    """`data` with `part` from `begin` on, which names its first dimensions; those before `axis` are equal."""
+    while axis < len(begin) and part.shape[axis] == data.shape[axis]:
+        axis += 1
+    if axis == len(begin):
+        return part
+    first, size = begin[axis], part.shape[axis]
+    middle = _cut(builder, data, axis, first, size)
+    pieces = [
+        _cut(builder, data, axis, 0, first),
+        _replaced(builder, middle, part, begin, axis + 1),
+        _cut(builder, data, axis, first + size, data.shape[axis] - first - size),
+    ]
+    pieces = [piece for piece in pieces if piece.shape[axis]]
+    return builder.one("concat", pieces, data.shape, data.dtype, axis=axis)
+
+
+def _cut(builder: Builder, data: Value, axis: int, first: int, size: int) -> Value:
+    begin = [first if other == axis else 0 for other in range(len(data.shape))]
+    shape = [size if other == axis else length for other, length in enumerate(data.shape)]
+    return builder.slice(data, begin, shape, [1] * len(shape))
+
+
+# Read as a constant or as parts, or left to TVM: no node has these names.
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec("scatter_elements", read={"scatter_elements": _read}),
+    OpSpec("scatter_nd", read={"scatter_nd": _read_nd}),
+)

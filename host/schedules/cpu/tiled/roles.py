@@ -46,6 +46,15 @@ class Roles:
 
 def roles_of(stage: Stage, hardware: HardwareModel) -> Roles | None:
     """Roles of the axes of a stage, or None if it has no axis to vectorise."""
+    key = ("roles", hardware.lanes)
+    if key not in stage.derived:
+        stage.derived[key] = _roles_of(stage, hardware)
+    roles: Roles | None = stage.derived[key]
+    return roles
+
+
+def _roles_of(stage: Stage, hardware: HardwareModel) -> Roles | None:
+    """The roles follow from the stage and from the lanes of a vector alone."""
     spatial = stage.spatial
     if not spatial or not stage.reduction:
         return None
@@ -110,6 +119,15 @@ def counts_of(roles: Roles, values: Decisions) -> Counts:
         second_blocks=-(-seconds // values["block2"]),
         ragged_rows=roles.row_total % values["rows"] != 0,
         peeled=values["pad"] == PAD_PEEL,
+    )
+
+
+def blocks_divide(roles: Roles, values: Decisions) -> bool:
+    """Whether the register tiles along each direction are whole blocks."""
+    return (
+        -(-roles.groups // values["vectors"]) % values["panel"] == 0
+        and -(-roles.row_total // values["rows"]) % values["block"] == 0
+        and -(-roles.second_total // values["rows2"]) % values["block2"] == 0
     )
 
 

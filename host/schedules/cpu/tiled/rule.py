@@ -32,6 +32,7 @@ from host.schedules.cpu.tiled.roles import (
     PAD_PEEL,
     Counts,
     Roles,
+    blocks_divide,
     cold_weights,
     copied_stages,
     counts_of,
@@ -117,16 +118,13 @@ class Tiled(Rule):
         """Blocks divide, accumulators and operands fit the registers, code stays within reason."""
         anchor = workload.anchor_stage
         roles = _roles(anchor, hardware)
+        # First what most of random values fail at.
+        if not blocks_divide(roles, values):
+            return False
         counts = counts_of(roles, values)
-        divided = (
-            counts.panels % values["panel"] == 0
-            and counts.tiles % values["block"] == 0
-            and counts.seconds % values["block2"] == 0
-        )
         return (
-            divided
             # What is fetched ahead are the weights of the next panel: there has to be one.
-            and (not values["fetch"] or counts.panel_blocks > 1)
+            (not values["fetch"] or counts.panel_blocks > 1)
             and registers(anchor, roles, hardware, values) <= hardware.vector_registers
             and _code_in_bounds(anchor, roles, counts, values)
         )
