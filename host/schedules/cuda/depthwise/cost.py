@@ -20,6 +20,8 @@ _LOAD_INSTRUCTIONS, _WEIGHT_INSTRUCTIONS, _RESULT_INSTRUCTIONS, _START_INSTRUCTI
 _CONVERSION, _TURN = 1.0, 8.0
 # Loads of a thread that are on their way at once, and bytes that the first-level cache gives in a cycle.
 _AT_ONCE, _CACHE_BYTES = 8.0, 64.0
+# What sums in halves have to gain, since they make results less exact.
+_LEAST_GAIN = 1.02
 # Share of the smaller terms that does not hide behind the largest.
 _EXPOSED = 0.1
 
@@ -34,7 +36,8 @@ def cuda_depthwise_seconds(tiling: Tiling, gpu: GpuModel) -> float:
     dram_seconds = _dram_bytes(tiling) / bandwidth(gpu, coming)
     longest = max(compute, l2_seconds, dram_seconds)
     total = compute + l2_seconds + dram_seconds
-    return longest + _EXPOSED * (total - longest) + gpu.launch_s
+    seconds = longest + _EXPOSED * (total - longest) + gpu.launch_s
+    return seconds if tiling.single or tiling.window.bytes else seconds * _LEAST_GAIN
 
 
 def _loads(tiling: Tiling) -> tuple[int, int]:

@@ -93,6 +93,14 @@ def test_widest_programs_load_16_bytes() -> None:
         assert window.rows.places(2)[-1] == (3, 1, 2)
 
 
+def test_sums_in_halves_have_to_gain() -> None:
+    """Memory bounds a window of nine taps: its sums stay in single precision."""
+    space = _space(of_halves(Shape((56, 56), 64)).function)
+    best = {"width": 8, "rows": 4, "cols": 4, "threads": 128}
+    single, halves = (space.estimate_s({**best, "single": number}) for number in (1, 0))
+    assert single < halves < 1.02 * single
+
+
 def test_xavier_has_the_instructions() -> None:
     """Half2 and dp4a are older than tensor cores' ldmatrix."""
     task = fn.task(of_bytes(Shape((9, 10), 48)).function)
