@@ -51,7 +51,7 @@ def _computed(case: Case, space: DesignSpace, values: dict[str, int], folder: Pa
     return made, done.kernel.module.inspect_source("cuda")
 
 
-@pytest.mark.parametrize(("name", "single"), [*((name, 0) for name in HALVES), ("3x3", 1), ("5x5", 1)])
+@pytest.mark.parametrize(("name", "single"), [*((name, 0) for name in HALVES), ("3x3", 1)])
 def test_a_random_program_of_halves_computes_the_task(name: str, single: int, tmp_path: Path) -> None:
     """Sums of up to nine taps in halves are off by some units of the last place."""
     case = HALVES[name]()

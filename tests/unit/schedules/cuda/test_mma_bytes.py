@@ -31,7 +31,6 @@ TASKS = {
     "convolution": convolution_task(7, 32, 32, 32, "int8", 16),
     "convolution without sign, 24 channels": convolution_task(6, 24, 48, 16, "uint8", 8),
     "groups": groups_task(6, 3, 32, 16, "uint8", 16),
-    "groups of 24 channels": groups_task(5, 2, 24, 16, "int8", 8),
     "convolution, 4 channels": convolution_task(9, 4, 32, 32, "int8", 4),
 }
 
