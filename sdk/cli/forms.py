@@ -140,7 +140,9 @@ FORMS = {
     "lengths": Form(str, lambda text, flag: parse_lengths(text), lambda default: ""),
     "names": Form(str, lambda text, flag: parse_names(text), lambda default: ""),
     "repeated": Form(
-        list[str] | None, lambda texts, flag: tuple(texts) if texts else None, lambda default: None
+        list[str] | None,
+        lambda texts, flag: parse_names(",".join(texts)) if texts else None,
+        lambda default: None,
     ),
     "text": Form(str, lambda text, flag: text, lambda default: default),
     "shapes": Form(list[str] | None, lambda texts, flag: parse_shapes(texts), lambda default: None),

@@ -109,6 +109,7 @@ def test_a_light_answer_imports_no_heavy_package(
             "Missing argument 'model'. Give a model file, or name one in edgetlm.toml (sdk deploy --help",
         ),
         (["deploy", "absent.onnx", "--peer", "fun"], "no peer 'fun': use onnxruntime, litert"),
+        (["deploy", "absent.onnx", "--peer", "openvino,fun"], "no peer 'fun': use onnxruntime, litert"),
         (["deploy", "absent.onnx", "--json", "."], ". is a folder: name a file in it with --json"),
         (["deploy", "absent.onnx", "--trace", "."], ". is a folder: name a file in it with --trace"),
         (["deploy", "absent.onnx", "--report", "."], ". is a folder: name a file in it with --report"),
