@@ -59,8 +59,8 @@ class StateTensor(_Part):
 class DecoderPart(_Part):
     """What a language model has beside its signature; see `host.model.Decoder`.
 
-    `verified` and `sequences` are None where there is no such function, and `rounding` where a prefill rounds as
-    a step does.
+    `verified` and `sequences` are None where there is no such function, and `rounding` where a prefill rounds
+    as a step does.
     """
 
     context: int

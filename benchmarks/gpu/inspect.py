@@ -20,8 +20,9 @@ from typing import Any
 
 import tvm
 
+from benchmarks.e2e.quantised_file import quantised_file
 from benchmarks.gpu.launches import first_block, launches_of
-from benchmarks.gpu.machine_code import multiply_adds, opcodes_of
+from benchmarks.gpu.machine_code import multiply_adds, opcodes_of, widths
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.build import cuda_major
 from host.build.cuda.default_schedule import default_schedule_gpu
@@ -40,6 +41,9 @@ from tests.models.export import export
 from tests.models.zoo import ZOO
 
 SCHEMA = "edgetlm.gpu_inspect/1"
+# How lowering names stages that convolve each channel by itself. There is nothing for tensor cores in them:
+# no two results share an operand.
+_BY_CHANNEL = "depthwise_conv"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +121,7 @@ def kernel_entry(
         "tensor_core_multiply_adds": min(executed, wanted) if has_products else 0,
         "executed_by_tensor_cores": executed,
         "instructions": dict(sum(opcodes.values(), start=Counter())),
+        "access_bytes": widths(sum(opcodes.values(), start=Counter())),
         "spill_bytes": sum(one.spill_store_bytes + one.spill_load_bytes for one in resources.values()),
         "stack_bytes": sum(one.stack_bytes for one in resources.values()),
         "registers": max(one.registers for one in resources.values()),
@@ -138,14 +143,19 @@ def inspected(model: Built, folder: Path) -> dict[str, Any]:
         space, chosen = plan.spaces.get(task.workload_hash), plan.chosen.get(task.workload_hash)
         stages = space.workload.stages if space is not None else ()
         wanted = sum(stage.points for stage in stages if stage.kind == "contraction")
+        by_channel = sum(stage.points for stage in stages if stage.name.startswith(_BY_CHANNEL))
         entry = kernel_entry(model.kernels[task.name], model.functions[task.name], wanted, folder)
-        entries[task.name] = {"calls": task.weight, "rule": chosen.rule if chosen else "", **entry}
+        about = {"calls": task.weight, "rule": chosen.rule if chosen else ""}
+        entries[task.name] = {**about, "depthwise_multiply_adds": by_channel, **entry}
 
     def total(name: str) -> int:
         return sum(int(entry["calls"]) * int(entry[name]) for entry in entries.values())
 
     return {
         "tensor_core_share": total("tensor_core_multiply_adds") / max(1, total("multiply_adds")),
+        "depthwise_share": total("depthwise_multiply_adds") / max(1, total("multiply_adds")),
+        "tensor_core_share_of_others": total("tensor_core_multiply_adds")
+        / max(1, total("multiply_adds") - total("depthwise_multiply_adds")),
         "spill_bytes": total("spill_bytes"),
         "bank_conflicts": total("bank_conflicts"),
         "shared_accesses": total("shared_accesses"),
@@ -169,7 +179,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.inspect", description=__doc__)
     parser.add_argument("model", help="a model file, or a model of the zoo: " + ", ".join(ZOO))
     parser.add_argument("--target", default="jetson_orin_nano", help="a board with a GPU of sm_87 or later")
-    parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16"))
+    parser.add_argument(
+        "--dtype",
+        default="fp16",
+        choices=("fp32", "fp16", "int8"),
+        help="int8: of the zoo's models, as ONNX Runtime quantises them",
+    )
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.gpu.inspect", SCHEMA, arguments)
@@ -178,7 +193,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             named = options.model in ZOO
             path = export(options.model, folder, "onnx") if named else Path(options.model)
-            found = inspected(built(path, options.target, options.dtype, folder), folder)
+            dtype = options.dtype
+            if dtype == "int8":
+                path, dtype = quantised_file(path, folder / "quantised.onnx"), "fp32"
+            found = inspected(built(path, options.target, dtype, folder), folder)
         except EdgeError as error:
             sys.stderr.write(f"{error}\n")
             return 1
@@ -187,8 +205,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for kernel, entry in found["kernels"].items():
         sys.stdout.write(line_of(kernel, entry))
     sys.stdout.write(
-        f"tensor cores {found['tensor_core_share']:.1%} of the multiply-adds, {found['spill_bytes']} bytes "
-        f"spilled, {found['bank_conflicts']} bank conflicts, compiled in {found['compile_s']:.1f} s\n"
+        f"tensor cores {found['tensor_core_share']:.1%} of the multiply-adds "
+        f"({found['tensor_core_share_of_others']:.1%} of those outside of depthwise convolutions), "
+        f"{found['spill_bytes']} bytes spilled, {found['bank_conflicts']} bank conflicts, "
+        f"compiled in {found['compile_s']:.1f} s\n"
     )
     return 0
 

@@ -23,6 +23,9 @@ _MULTIPLY_ADDS = {
     "FFMA": 1,
     "DFMA": 1,
 }
+# Accesses of memory (not of shared memory), and bytes by the modifier of their opcode; without one, four.
+_OF_MEMORY = ("LDG", "STG")
+_BYTES = {"U8": "1", "S8": "1", "U16": "2", "S16": "2", "64": "8", "128": "16"}
 TENSOR_CORES = ("HMMA", "IMMA")
 _TIME_LIMIT_S = 120
 
@@ -89,3 +92,13 @@ def multiply_adds(opcodes: Mapping[str, int]) -> dict[str, int]:
             raise UserError(f"benchmarks/gpu/machine_code.py does not know how much {opcode} computes")
         found["tensor" if on_tensor_cores else "plain"] += each * count
     return found
+
+
+def widths(opcodes: Mapping[str, int]) -> dict[str, int]:
+    """Loads from memory and stores to it in the code of a function, by the bytes that a thread moves."""
+    found: Counter[str] = Counter()
+    for opcode, count in opcodes.items():
+        name, *modifiers = opcode.split(".")
+        if name in _OF_MEMORY:
+            found[next((_BYTES[part] for part in modifiers if part in _BYTES), "4")] += count
+    return dict(sorted(found.items(), key=lambda entry: int(entry[0])))

@@ -21,7 +21,13 @@ TABLES: dict[str, Table] = {
     "language_models_int4_2_threads": Table(("llm_int4_2_threads",), language_models),
     "language_models_int8": Table(("llm_int8_1_thread",), language_models),
     "gpu_kernels": Table(
-        ("gpu_kernels_mobilenetv2", "gpu_kernels_resnet50", "gpu_kernels_vit_tiny"), gpu.kernels
+        (
+            "gpu_kernels_mobilenetv2",
+            "gpu_kernels_mobilenetv2_int8",
+            "gpu_kernels_resnet50",
+            "gpu_kernels_vit_tiny",
+        ),
+        gpu.kernels,
     ),
     "operators": Table(("operators",), operators.times),
     "operators_summary": Table(("operators",), operators.summary),

@@ -9,6 +9,8 @@ _HEAD = (
     "model",
     "board, type",
     "multiply-adds on tensor cores",
+    "multiply-adds of depthwise convolutions",
+    "others on tensor cores",
     "spilled, bytes",
     "bank conflicts for each access of shared memory",
     "bank conflicts in `cuda_mma`",
@@ -33,6 +35,8 @@ def kernels(*results: Result) -> list[str]:
                 figures["model"],
                 f"{figures['target']}, {figures['dtype']}",
                 f"{figures['tensor_core_share']:.1%}",
+                _share(figures.get("depthwise_share")),
+                _share(figures.get("tensor_core_share_of_others")),
                 figures["spill_bytes"],
                 f"{figures['bank_conflicts'] / max(1, figures['shared_accesses']):.3f}",
                 on_tensor_cores,
@@ -41,3 +45,8 @@ def kernels(*results: Result) -> list[str]:
             )
         )
     return markdown(_HEAD, rows)
+
+
+def _share(found: float | None) -> str:
+    """A share in percent; older results do not have all of them."""
+    return "not counted" if found is None else f"{found:.1%}"

@@ -50,7 +50,7 @@ def emit(
     steps = [_step(group, table) for group in groups]
     if half:
         # Which functions there are decides what may be halves.
-        table = FunctionTable(halves(graph, steps, half), any_length)
+        table = FunctionTable(halves(graph, steps, half, target.kind.name == "cuda"), any_length)
         steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)
     writer = _Writer(graph, table, parameters)

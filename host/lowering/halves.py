@@ -19,17 +19,27 @@ from host.lowering.types import numeric_type
 
 # Smaller constants (biases, scales, epsilons) gain nothing, and may be too small or too large for a half.
 _SMALLEST = 1024
+# Products whose weights a GPU multiplies as halves, however few they are.
+_PRODUCTS = frozenset({"packed_dense", "packed_conv", "grouped_conv", "depthwise_conv"})
 
 
-def halves(graph: Graph, steps: Sequence[FusedCall | Group], half: str) -> Mapping[Value, str]:
+def halves(
+    graph: Graph, steps: Sequence[FusedCall | Group], half: str, products: bool = False
+) -> Mapping[Value, str]:
     """The tensors to keep as halves, with their type in memory.
 
     Args:
         graph: after fusion.
         steps: calls of our own functions, and the operators that stay as they are.
         half: the type of halves.
+        products: whether products are computed of halves alone, so that few weights are halves too.
     """
-    chosen = {value for value in _tensors(steps) if _fits(value, half)}
+    multiplied = {
+        node.inputs[1]
+        for node in graph.nodes
+        if products and node.op in _PRODUCTS and node.inputs[1].is_constant
+    }
+    chosen = {value for value in _tensors(steps) if _fits(value, half, value in multiplied)}
     chosen -= {*graph.inputs, *graph.output_values()}
     views = []
     for step in steps:
@@ -56,10 +66,10 @@ def _tensors(steps: Sequence[FusedCall | Group]) -> Iterable[Value]:
             yield from (step.nodes[0].inputs[0], step.nodes[0].output)
 
 
-def _fits(value: Value, half: str) -> bool:
+def _fits(value: Value, half: str, multiplied: bool) -> bool:
     if half not in numeric_type(value.dtype).halves:
         return False
     if value.data is None:
         return True
     largest = float(np.abs(value.data).max(initial=0.0))
-    return value.size >= _SMALLEST and largest <= float(ml_dtypes.finfo(half).max)
+    return (multiplied or value.size >= _SMALLEST) and largest <= float(ml_dtypes.finfo(half).max)

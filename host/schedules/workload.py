@@ -72,6 +72,14 @@ class Access:
     data_dependent: bool = False
     origin: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        """Of the numbers alone, computed once: layouts of copies are kept by it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.shape, self.moves, self.origin))
+
     @cached_property
     def elements(self) -> int:
         """Size of the whole buffer."""
@@ -195,6 +203,15 @@ class Stage:
     fill: float | None = None
     plain: bool = False
 
+    def __hash__(self) -> int:
+        """Of the numbers alone, computed once: roles of axes are kept by it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        extents = tuple((axis.extent, axis.reduce) for axis in self.axes)
+        return hash((extents, *(access.shape for access in (*self.reads, self.write))))
+
     @cached_property
     def spatial(self) -> tuple[int, ...]:
         """Positions of the spatial axes."""
@@ -232,6 +249,14 @@ class Workload:
     stages: tuple[Stage, ...]
     anchor: int
     steps: int = 0
+
+    def __hash__(self) -> int:
+        """Of the numbers alone, computed once: what rules find out about a workload is kept by it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.anchor, self.steps, self.stages))
 
     @property
     def anchor_stage(self) -> Stage:

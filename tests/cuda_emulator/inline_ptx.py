@@ -24,6 +24,8 @@ _COPY = re.compile(r"cp\.async\.(?P<cache>ca|cg)\.shared(?:::cta)?\.global(?:\.L
 _STORE = re.compile(r"st\.shared(?:::cta)?(?:\.v(?P<count>[24]))?\.(?:[busf](?P<bits>16|32))$")
 _COMPARISON = re.compile(r"setp\.(?P<relation>eq|ne|lt|le|gt|ge)\.[busf]32$")
 _DOT = re.compile(r"dp4a\.(?P<left>[us])32\.(?P<right>[us])32$")
+# Functions of three registers of 32 bits.
+_OF_WORDS = {"fma.rn.f16x2": "multiply_pairs", "prmt.b32": "permuted_bytes"}
 _RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # Sizes of operands in registers of 32 bits: of 16 x depth, depth x 8 and 16 x 8 elements over 32 lanes.
 _BITS = {"f32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8}
@@ -145,6 +147,9 @@ class _Translation:
             signs = ", ".join(str(int(found[side] == "s")) for side in ("left", "right"))
             left, right, before = (f"bits({self._value(name)})" for name in given[1:])
             return f"put({self._value(given[0])}, dot_of_bytes({signs}, {left}, {right}, {before}));"
+        if opcode in _OF_WORDS:
+            operands = ", ".join(f"bits({self._value(name)})" for name in given[1:])
+            return f"put({self._value(given[0])}, {_OF_WORDS[opcode]}({operands}));"
         if found := _COMPARISON.match(opcode):
             left, right = (f"(int32_t)bits({self._value(name)})" for name in given[1:])
             return f"{given[0]} = {left} {_RELATIONS[found['relation']]} {right};"

@@ -34,6 +34,29 @@ static uint32_t dot_of_bytes(int left_signed, int right_signed, uint32_t left, u
   return (uint32_t)sum;
 }
 
+// fma.rn.f16x2: multiplies and adds pairs of halves, each rounded once.
+static uint32_t multiply_pairs(uint32_t left, uint32_t right, uint32_t before) {
+  uint32_t found = 0;
+  for (int part = 0; part < 32; part += 16) {
+    const double product = (double)of_half(left >> part) * of_half(right >> part);
+    const half rounded = (half)(product + of_half(before >> part));
+    found |= (uint32_t)__half_as_ushort(rounded) << part;
+  }
+  return found;
+}
+// prmt: each byte of the result is one of the eight of both operands, or the sign of one.
+static uint32_t permuted_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t bytes = (uint64_t)high << 32 | low;
+  uint32_t found = 0;
+  for (int part = 0; part < 4; ++part) {
+    const uint32_t chosen = selector >> 4 * part & 15;
+    uint8_t byte = (uint8_t)(bytes >> 8 * (chosen & 7));
+    if (chosen & 8) byte = byte & 0x80 ? 0xff : 0;
+    found |= (uint32_t)byte << 8 * part;
+  }
+  return found;
+}
+
 enum { F32, F16, BF16, S32, S8, U8 };
 struct Product {
   int rows, columns, depth, sum, left, right;  // sizes and types

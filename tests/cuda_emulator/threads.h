@@ -26,6 +26,8 @@ static inline half __float2half_rn(float v) { return (half)v; }
 static inline float __half2float(half v) { return (float)v; }
 static inline half __float2half(float v) { return (half)v; }
 static inline uint16_t __half_as_ushort(half v) { uint16_t b; memcpy(&b, &v, 2); return b; }
+static inline half __ushort_as_half(uint16_t b) { half v; memcpy(&v, &b, 2); return v; }
+static inline uint32_t __float_as_uint(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
 static inline bool __hgt(half a, half b) { return a > b; }
 static inline bool __hlt(half a, half b) { return a < b; }
 struct alignas(4) half2 { half x, y; };

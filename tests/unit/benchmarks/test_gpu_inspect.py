@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import inspect
-from benchmarks.gpu.machine_code import multiply_adds, opcodes_of
+from benchmarks.gpu.machine_code import multiply_adds, opcodes_of, widths
 from benchmarks.result_file import read_result
 from host.build.cuda.nvrtc import Nvrtc
 from host.errors import UserError
@@ -35,6 +35,11 @@ def test_multiply_adds_of_machine_code(major: int, arch: str) -> None:
     assert multiply_adds(opcodes) == {"tensor": 64, "plain": 1}
 
 
+def test_widths_of_accesses() -> None:
+    opcodes = {"LDG.E.128.CONSTANT": 3, "LDG.E.U16": 2, "STG.E.64": 1, "STG.E": 4, "LDS.128": 9, "FFMA": 7}
+    assert widths(opcodes) == {"2": 2, "4": 4, "8": 1, "16": 3}
+
+
 def test_product_that_is_not_known() -> None:
     with pytest.raises(UserError, match=r"how much HMMA\.884"):
         multiply_adds(Counter({"HMMA.884.F32": 1}))
@@ -50,12 +55,14 @@ def test_model_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     command = [str(model), "--target", "jetson_orin_nano", "--dtype", "fp32", "--json", str(output)]
     assert inspect.main(command) == 0
     figures = read_result(output).figures
+    assert figures["tensor_core_share_of_others"] == figures["depthwise_share"] == 0
     assert figures["tensor_core_share"] == 0, "single precision has no products on tensor cores"
     assert figures["spill_bytes"] == 0
     products = [entry for entry in figures["kernels"].values() if entry["multiply_adds"]]
     assert products
     for entry in products:
         assert entry["calls"] >= 1
+        assert sum(entry["access_bytes"].values()) > 0
         assert entry["instructions"]["FFMA"] > 0
     assert figures["bank_conflicts"] == sum(
         entry["calls"] * entry["bank_conflicts"] for entry in figures["kernels"].values()

@@ -98,7 +98,11 @@ def _matrices(
     data = inputs[1].data if node.op in _PRODUCTS else None
     if data is None or inputs[0].dtype not in ("int8", "uint8"):
         return _widened(builder, node, inputs, hardware)
-    group = next((size for size in _MATRIX_GROUPS if data.shape[-2] % size == 0), _MATRIX_GROUPS[-1])
+    group = next((size for size in _MATRIX_GROUPS if data.shape[-2] % size == 0), 0)
+    if not group and node.op == _GROUPED:
+        # Channels would have to be filled up in every group.
+        return _widened(builder, node, inputs, hardware)
+    group = group or _MATRIX_GROUPS[-1]
     return _dots(builder, node, inputs[0], hardware, DotProduct(inputs[0].dtype, group))
 
 

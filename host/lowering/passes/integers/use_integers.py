@@ -67,7 +67,7 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
 
     Args:
         graph: as read.
-        hardware: the processor; on a GPU, convolutions of groups of channels stay in floats.
+        hardware: the processor.
     """
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
@@ -229,8 +229,6 @@ def _convolution(
         return None
     op = "integer_conv"
     if groups > 1:
-        if hardware.gpu is not None:
-            return None
         if depth == 1 and groups == x.data.shape[-1]:
             return _depthwise(builder, node, x.data, weights, int(fill or 0), hardware)
         if not _has_whole_groups(depth, weights.shape[-1] // groups, hardware):
@@ -268,7 +266,8 @@ def _depthwise(
     Single precision adds bytes exactly as long as no sum can be beyond 2^24: with 512 taps at most.
     """
     *kernel, _, channels = weights.shape
-    single = single_products(hardware.dot_product)
+    # A GPU has dot products of bytes, four taps at a time.
+    single = single_products(hardware.dot_product) if hardware.gpu is None else "int8"
     if single == "float32" and prod(kernel) * _LARGEST_PRODUCT > _LARGEST_EXACT:
         return None
     weight = constant(weights.reshape(*kernel, channels).astype(single))

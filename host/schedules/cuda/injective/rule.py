@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from tvm import s_tir
+from tvm.tirx.analysis import undefined_vars
 
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import inline_chain
 from host.schedules.cuda.common import bind_flat
 from host.schedules.cuda.injective.cost import cuda_injective_seconds
 from host.schedules.cuda.multiprocessor import gpu_of
-from host.schedules.workload import Stage, Workload
+from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
+
+# Elements that are computed by one statement: TVM has no code for longer vectors in single precision.
+_MOST_LANES = 4
 
 
 class CudaInjective(Rule):
@@ -18,7 +25,7 @@ class CudaInjective(Rule):
 
     name = "cuda_injective"
     processor = GPU
-    version = 4
+    version = 5
     priority = 30
     decisions = (
         DecisionKind("threads", Level.BLOCK, WordClass.PARALLEL),
@@ -31,11 +38,11 @@ class CudaInjective(Rule):
         return plain and hardware.gpu is not None
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Threads of a block, and elements of one thread."""
+        """Threads of a block, and elements of one thread: at most 16 bytes."""
         width = _width(workload)
         return {
             "threads": (32, 64, 128, 256, 512, 1024),
-            "vector": tuple(size for size in (1, 2, 4) if width % size == 0),
+            "vector": tuple(size for size in (1, 2, 4, 8) if width % size == 0),
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
@@ -48,7 +55,11 @@ class CudaInjective(Rule):
         for name in inline_chain(schedule, [stage.name for stage in workload.stages]):
             block = schedule.get_sblock(name)
             loops = schedule.get_loops(block) or [schedule.add_unit_loop(block)]
-            bind_flat(schedule, list(loops), sampler.value("threads"), sampler.value("vector"))
+            threads, vector = sampler.value("threads"), sampler.value("vector")
+            if vector > _MOST_LANES:
+                _through_registers(schedule, block, threads, vector)
+            else:
+                bind_flat(schedule, list(loops), threads, vector)
         for name in ("threads", "vector"):
             sampler.sample(name)
 
@@ -59,16 +70,63 @@ class CudaInjective(Rule):
         return cuda_injective_seconds(workload, hardware, values)
 
 
+def _through_registers(schedule: s_tir.Schedule, block: Any, threads: int, vector: int) -> None:
+    """Loads and stores more neighbours at once than are computed together: one by one, in registers.
+
+    Args:
+        schedule: of the function.
+        block: all that is left of it.
+        threads: of a thread block.
+        vector: neighbours of a thread.
+    """
+    reads = schedule.get(block).reads
+    last = schedule.get(block).iter_vars[-1].var
+    near = [n for n, read in enumerate(reads) if read.region and _uses(read.region[-1].min, last)]
+    copies = [schedule.cache_read(block, n, "local") for n in near]
+    stored = schedule.cache_write(block, 0, "local")
+    *outer, inner = schedule.get_loops(stored)
+    inner, lanes = schedule.split(inner, [None, vector])
+    fused = schedule.fuse(*outer, inner) if outer else inner
+    grid, thread = schedule.split(fused, [None, threads])
+    schedule.bind(grid, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    schedule.vectorize(lanes)
+    schedule.compute_at(block, thread)
+    for loop in schedule.get_loops(block)[2:]:
+        schedule.unroll(loop)
+    for copy in copies:
+        schedule.compute_at(copy, thread)
+        schedule.vectorize(schedule.get_loops(copy)[-1])
+
+
+def _uses(index: Any, variable: Any) -> bool:
+    return any(found.same_as(variable) for found in undefined_vars(index))
+
+
 def _width(workload: Workload) -> int:
     """Elements along the innermost axis that one thread may take together: what divides every output's."""
     outputs = [stage for stage in workload.stages if stage.write.argument]
-    width = 4
+    width = 2 * _MOST_LANES if _passes_registers(workload) else _MOST_LANES
     for stage in outputs:
         last = stage.axes[-1].extent if stage.axes else 1
         while last % width:
             width //= 2
     straight = all(_straight(stage) and not _holds_bytes(stage) for stage in workload.stages)
     return width if straight else 1
+
+
+def _passes_registers(workload: Workload) -> bool:
+    """Whether each argument is of halves, and read at one place that nothing but the position decides."""
+    places: dict[str, set[Access]] = {}
+    for stage in workload.stages:
+        if stage.conditional or stage.kind != "injective":
+            return False
+        for access in (*stage.reads, stage.write):
+            if access.argument:
+                places.setdefault(access.buffer, set()).add(access)
+    accesses = [access for found in places.values() for access in found]
+    alone = len(accesses) == len(places)
+    return alone and all(a.element_bytes == 2 and len(a.moves[-1]) <= 1 for a in accesses if a.moves)
 
 
 def _holds_bytes(stage: Stage) -> bool:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from host.schedules.cuda.mma.product import CHUNK_BYTES, STORED, Product
+from host.schedules.cuda.mma.product import STORED, Product
 from host.schedules.cuda.mma.tiles import MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
 from host.schedules.cuda.multiprocessor import Occupancy, Work, bandwidth, occupancy, waves
+from host.schedules.cuda.sources import CHUNK_BYTES
 from targets import GpuModel
 
 # Instructions of a warp around a load of matrices, a copy, an element that is copied alone, a tile of the

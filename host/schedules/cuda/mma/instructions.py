@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.backend.cuda.op import cuda_func_call
+
+from host.schedules.cuda.nest import call
 
 # PTX's names of types; C++'s of an element in a register with its bits and its number; C++'s of sums.
 _PTX_TYPES = {"float16": "f16", "int8": "s8", "uint8": "u8"}
@@ -39,19 +40,19 @@ def copy_async(pool: Any, offset: Any, source: Any, size: int, wanted: Any) -> t
                :: "r"(address), "l"(source), "r"(wanted));
 }}
 """
-    return _call(name, text, pool, offset, source, wanted)
+    return call(name, text, pool, offset, source, wanted)
 
 
 def commit() -> tirx.Stmt:
     """Makes one group of the copies since the last one."""
     name = "edgetlm_commit"
-    return _call(name, f'{_HEAD} {name}() {{\n  asm volatile("cp.async.commit_group;\\n" ::);\n}}\n')
+    return call(name, f'{_HEAD} {name}() {{\n  asm volatile("cp.async.commit_group;\\n" ::);\n}}\n')
 
 
 def wait(groups: int) -> tirx.Stmt:
     """Waits until at most so many of the thread's latest groups of copies are on their way."""
     name = f"edgetlm_wait_{groups}"
-    return _call(name, f'{_HEAD} {name}() {{\n  asm volatile("cp.async.wait_group {groups};\\n" ::);\n}}\n')
+    return call(name, f'{_HEAD} {name}() {{\n  asm volatile("cp.async.wait_group {groups};\\n" ::);\n}}\n')
 
 
 def load_matrices(words: Any, first: Any, pool: Any, offset: Any, transposed: bool) -> tirx.Stmt:
@@ -65,7 +66,7 @@ def load_matrices(words: Any, first: Any, pool: Any, offset: Any, transposed: bo
                : "r"(address));
 }}
 """
-    return _call(name, text, words, first, pool, offset)
+    return call(name, text, words, first, pool, offset)
 
 
 def multiply_add(
@@ -93,7 +94,7 @@ def multiply_add(
                : {", ".join(inputs)});
 }}
 """
-    return _call(name, text, sums, total, left, first, right, second)
+    return call(name, text, sums, total, left, first, right, second)
 
 
 def store_fill(pool: Any, offset: Any, size: int, fill: int) -> tirx.Stmt:
@@ -105,7 +106,7 @@ def store_fill(pool: Any, offset: Any, size: int, fill: int) -> tirx.Stmt:
   *reinterpret_cast<{kind}*>(static_cast<char*>(pool) + offset) = {make};
 }}
 """
-    return _call(name, text, pool, offset, tirx.const((fill & 0xFF) * 0x01010101, "uint32"))
+    return call(name, text, pool, offset, tirx.const((fill & 0xFF) * 0x01010101, "uint32"))
 
 
 def load_packed(numbers: Any, source: Any, size: int) -> tirx.Stmt:
@@ -116,7 +117,7 @@ def load_packed(numbers: Any, source: Any, size: int) -> tirx.Stmt:
   *static_cast<{kind}*>(numbers) = *static_cast<const {kind}*>(source);
 }}
 """
-    return _call(name, text, numbers, source)
+    return call(name, text, numbers, source)
 
 
 def store_chunk(pool: Any, offset: Any, elements: Any, dtype: str) -> tirx.Stmt:
@@ -135,7 +136,7 @@ def store_chunk(pool: Any, offset: Any, elements: Any, dtype: str) -> tirx.Stmt:
       make_uint4({words});
 }}
 """
-    return _call(name, text, pool, offset, elements)
+    return call(name, text, pool, offset, elements)
 
 
 def store_sums(pool: Any, offset: Any, lower: int, sums: Any, first: Any, dtype: str) -> tirx.Stmt:
@@ -148,7 +149,7 @@ def store_sums(pool: Any, offset: Any, lower: int, sums: Any, first: Any, dtype:
   *reinterpret_cast<{kind}2*>(place + lower) = make_{kind}2(sums[first + 2], sums[first + 3]);
 }}
 """
-    return _call(name, text, pool, offset, lower, sums, first)
+    return call(name, text, pool, offset, lower, sums, first)
 
 
 def load_sums(values: Any, pool: Any, offset: Any, more: bool, dtype: str) -> tirx.Stmt:
@@ -164,19 +165,15 @@ def load_sums(values: Any, pool: Any, offset: Any, more: bool, dtype: str) -> ti
 {parts}
 }}
 """
-    return _call(name, text, values, pool, offset)
+    return call(name, text, values, pool, offset)
 
 
 def warp_barrier() -> tirx.Stmt:
     """Waits for the warp; what its lanes have stored is seen by all of them then."""
     name = "edgetlm_warp_barrier"
-    return _call(name, f"{_HEAD} {name}() {{\n  __syncwarp();\n}}\n")
+    return call(name, f"{_HEAD} {name}() {{\n  __syncwarp();\n}}\n")
 
 
 def block_barrier() -> tirx.Stmt:
     """Waits for the block; what its threads have stored is seen by all of them then."""
     return tirx.Evaluate(tirx.op.tvm_storage_sync("shared"))
-
-
-def _call(name: str, text: str, *arguments: Any) -> tirx.Stmt:
-    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=text))

@@ -8,8 +8,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from host.schedules.cuda.epilogue import loads
 from host.schedules.cuda.mma import instructions as ptx
-from host.schedules.cuda.mma.epilogue import loads
 from host.schedules.cuda.mma.product import Operand, Product
 from host.tensor_ir.structural import mapped
 

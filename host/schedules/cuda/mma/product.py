@@ -7,14 +7,14 @@ those that move both; all of them are numbered in order, as if they were one axi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
-from host.lowering.quantised.row_major import VALUES
-from host.schedules.workload import Access, Move, Stage, Workload
+from host.schedules.cuda.mma.groups import Groups, groups_of
+from host.schedules.cuda.results import results_of
+from host.schedules.cuda.sources import CHUNK_BYTES, Source, neighbours, source_of
+from host.schedules.workload import Access, Stage, Workload
 
-# Bytes that one copy takes at most, and that one row of a matrix that `ldmatrix` loads has.
-CHUNK_BYTES = 16
 # Fewer bytes are not copied by `cp.async`.
 _LEAST_BYTES = 4
 # Columns of two instructions, and least depth: fewer are mostly filled up with zeros.
@@ -67,6 +67,7 @@ class Product:
         vector: neighbouring results that are computed and stored at once, a divisor of `STORED`.
         kept: columns of the function's result, at most those of the product.
         result: of the last stage.
+        groups: of columns, if the stage has such; its axis of columns is two then.
     """
 
     stage: Stage
@@ -77,6 +78,7 @@ class Product:
     vector: int
     kept: int
     result: Access
+    groups: Groups
 
     @property
     def bytes(self) -> bool:
@@ -128,6 +130,7 @@ class Product:
         return math.prod(self.extents(self.depth))
 
 
+@lru_cache(maxsize=256)
 def product_of(workload: Workload) -> Product | None:
     """The product that a workload is, or None if it is none of halves or bytes.
 
@@ -138,9 +141,16 @@ def product_of(workload: Workload) -> Product | None:
     anchor = workload.anchor_stage
     if not anchor.plain or workload.steps or len(anchor.reads) != 2 or anchor.write.type.name not in _TYPES:
         return None
-    first, second = (_source(workload, access) for access in anchor.reads)
+    first, second = (source_of(workload, access) for access in anchor.reads)
     if first is None or second is None:
         return None
+    groups = Groups()
+    if anchor.spatial:
+        groups = groups_of(first.access, second.access, anchor.spatial[-1])
+        split = groups.split(anchor, (first, second)) if groups.size else (anchor, (first, second))
+        if split is None:
+            return None
+        anchor, (first, second) = split
     long = [axis for axis in range(len(anchor.axes)) if anchor.axes[axis].extent > 1]
     used = {axis: (_moves(first.access, axis), _moves(second.access, axis)) for axis in long}
     depth = tuple(axis for axis in long if anchor.axes[axis].reduce)
@@ -160,12 +170,18 @@ def product_of(workload: Workload) -> Product | None:
     for position, source in enumerate((first, second)):
         outer = tuple(axis for axis in spatial if used[axis][position] and not used[axis][1 - position])
         operands.append(_operand(anchor, source, position, outer, depth))
-    epilogue = _epilogue(workload, operands[right].outer)
+    columns = operands[right].outer
+    results = results_of(workload, (groups.column,) if groups.size else columns, STORED)
     # `ldmatrix` turns pairs of bytes only, not bytes.
     turned = anchor.write.type.name == "int32" and not all(one.along_depth for one in operands)
-    if epilogue is None or turned:
+    if results is None or turned:
         return None
-    found = Product(anchor, batch, depth, operands[1 - right], operands[right], *epilogue)
+    vector, kept, result = results
+    if groups.size:
+        if columns != (groups.column + 1,) or kept != workload.anchor_stage.axes[groups.column].extent:
+            return None
+        vector, kept = math.gcd(vector, groups.size), groups.size
+    found = Product(anchor, batch, depth, operands[1 - right], operands[right], vector, kept, result, groups)
     return found if found.columns >= LEAST and found.steps >= LEAST else None
 
 
@@ -173,226 +189,15 @@ def _moves(access: Access, axis: int) -> bool:
     return any(move.moved for move in access.moves[axis])
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The argument that an operand lies in.
-
-    Attributes:
-        access: by the axes of the anchor.
-        bordered: axes of the anchor along which it may be `fill`, not read.
-        fill: the number of a padding stage.
-        stored: bytes of an element in memory, where it is computed out of a quantised weight; else 0.
-    """
-
-    access: Access
-    bordered: frozenset[int] = frozenset()
-    fill: int = 0
-    stored: float = 0.0
-
-
 def _operand(
-    anchor: Stage, source: _Source, position: int, outer: tuple[int, ...], depth: tuple[int, ...]
+    anchor: Stage, source: Source, position: int, outer: tuple[int, ...], depth: tuple[int, ...]
 ) -> Operand:
     access = source.access
     along_depth = not outer or access.offset(depth[-1], 1) == 1 or access.offset(outer[-1], 1) != 1
     inner = depth[-1] if along_depth else outer[-1]
     copied = access.type.name != "float32" and inner not in source.bordered and not source.stored
-    width = _width(anchor, access, inner) if copied else 1
+    width = neighbours(anchor, access, inner) if copied else 1
     if width * access.element_bytes < _LEAST_BYTES:
         width = 1
     stored = source.stored or float(access.element_bytes)
     return Operand(access, position, outer, along_depth, width, source.fill, stored, source.stored > 0)
-
-
-def _width(anchor: Stage, access: Access, inner: int) -> int:
-    """Neighbours along an axis that lie in memory side by side and begin at a multiple of their number.
-
-    At most as many as 16 bytes hold.
-    """
-    first, *later = access.moves[inner]
-    if access.offset(inner, 1) != 1:
-        return 1
-    strides = [access.offset(inner, move.every) for move in later]
-    # The first element's own place counts too: a part of a matrix may begin anywhere.
-    strides += [place * math.prod(access.shape[dim + 1 :]) for dim, place in enumerate(access.origin)]
-    for axis, moves in enumerate(access.moves):
-        if axis != inner:
-            strides += [access.offset(axis, move.every) for move in moves]
-    chunk = CHUNK_BYTES // access.element_bytes
-    return math.gcd(chunk, first.count if later else anchor.axes[inner].extent, *strides)
-
-
-def _source(workload: Workload, access: Access) -> _Source | None:
-    """The argument behind the stages before the anchor; None where they compute, or it has other numbers."""
-    bordered, fills = frozenset[int](), set[float]()
-    made = {stage.write.buffer: stage for stage in workload.stages[: workload.anchor]}
-    while access.buffer in made:
-        stage = made[access.buffer]
-        if stage.name == VALUES:
-            weight = stage.reads[0]
-            return _Source(access, stored=weight.elements * weight.element_bytes / access.elements)
-        if not _only_moves(stage):
-            return None
-        bordered |= _bordered(access, stage)
-        if stage.kind == "padding" and stage.fill is not None:
-            fills.add(stage.fill)
-        access = _through(access, stage)
-    known = access.argument and not access.data_dependent and len(fills) <= 1
-    fill = int(max(fills, default=0.0))
-    # Floats are filled up with zeros only: a fill is a whole number.
-    if not known or (fill and not access.type.name.endswith("int8")) or fill != max(fills, default=0.0):
-        return None
-    return _Source(access, bordered, fill)
-
-
-def _only_moves(stage: Stage) -> bool:
-    """Whether all that a stage writes is what it reads, in another place or type, or a constant."""
-    fills = stage.kind == "padding" and stage.fill is not None
-    if not fills and (stage.kind != "injective" or stage.conditional):
-        return False
-    if stage.flops_per_point or stage.expensive:
-        return False
-    if len(stage.reads) != 1 or stage.reads[0].data_dependent or not _in_order(stage):
-        return False
-    return all(len(moves) <= 1 for moves in stage.reads[0].moves)
-
-
-def _bordered(access: Access, stage: Stage) -> frozenset[int]:
-    """Axes of the anchor along which a padding stage fills up what it does not read."""
-    if stage.kind != "padding":
-        return frozenset()
-    source = stage.reads[0]
-    kept = set()
-    for dim, axis in enumerate(stage.axes):
-        places = [place for move in source.moves[dim] for place, _ in move.moved]
-        if axis.extent == 1 or [(source.shape[place], source.origin[place]) for place in places] == [
-            (axis.extent, 0)
-        ]:
-            kept.add(dim)
-    return frozenset(
-        axis
-        for axis, moves in enumerate(access.moves)
-        if any(dim not in kept for move in moves for dim, _ in move.moved)
-    )
-
-
-def _in_order(stage: Stage) -> bool:
-    """Whether the axes of a stage are the dimensions that it writes."""
-    if len(stage.axes) != len(stage.write.shape) or any(stage.write.origin):
-        return False
-    return all(
-        all(move.steps == _unit(axis, len(stage.axes)) for move in moves)
-        for axis, moves in enumerate(stage.write.moves)
-    )
-
-
-def _unit(place: int, length: int) -> tuple[int, ...]:
-    return tuple(int(other == place) for other in range(length))
-
-
-def _through(access: Access, stage: Stage) -> Access:
-    """An access to what a stage writes as one to what the stage reads."""
-    source = stage.reads[0]
-
-    def moved(move: Move) -> Move:
-        steps = [0] * len(source.shape)
-        for dim, step in move.moved:
-            for linear in source.moves[dim]:
-                steps = [old + step * new for old, new in zip(steps, linear.steps, strict=True)]
-        return replace(move, steps=tuple(steps))
-
-    moves = tuple(tuple(moved(move) for move in moves) for moves in access.moves)
-    start = moved(Move(1, 1, access.origin)).steps
-    return replace(
-        source, moves=moves, origin=tuple(a + b for a, b in zip(source.origin, start, strict=True))
-    )
-
-
-def _epilogue(workload: Workload, columns: tuple[int, ...]) -> tuple[int, int, Access] | None:
-    """Results that are stored at once, the columns of the result, and the result itself.
-
-    None where a later stage mixes results of the anchor, or leaves others than the last columns out.
-
-    Args:
-        workload: with the product as its anchor.
-        columns: their axes.
-    """
-    anchor, column = workload.anchor_stage, columns[-1]
-    dims = anchor.spatial
-    written = [[move.steps for move in anchor.write.moves[axis]] for axis in dims]
-    if dims != tuple(range(len(dims))) or any(
-        steps not in ([], [_unit(dim, len(dims))]) for dim, steps in enumerate(written)
-    ):
-        return None
-    inside = {anchor.write.buffer: dims}
-    last, width = anchor, STORED
-    for stage in workload.stages[workload.anchor + 1 :]:
-        if stage.kind != "injective" or not _in_order(stage) or last.write.argument:
-            return None
-        axes = _axes_of(stage, inside)
-        if axes is None:
-            return None
-        inside[stage.write.buffer] = axes
-        width = math.gcd(width, _neighbours(stage, axes, column))
-        last = stage
-    if not last.write.argument:
-        return None
-    axes = inside[last.write.buffer]
-    if column not in axes:
-        return None
-    place = axes.index(column)
-    extents = {axis: last.axes[number].extent for number, axis in enumerate(axes)}
-    cut = [axis for axis in dims if extents.get(axis, 1) != anchor.axes[axis].extent]
-    if cut and (cut != [column] or len(columns) > 1):
-        return None
-    kept = extents[column] * math.prod(anchor.axes[axis].extent for axis in columns[:-1])
-    if last.write.offset(place, 1) != 1:
-        return 1, kept, last.write
-    pitches = [last.write.offset(axis, 1) for axis in range(len(axes)) if axis != place]
-    return math.gcd(width, extents[column], anchor.axes[column].extent, *pitches), kept, last.write
-
-
-def _axes_of(stage: Stage, inside: dict[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The anchor's axis that each axis of a later stage is, -1 for those of one iteration.
-
-    None where the stage reads other results of the anchor than the one in its own place.
-    """
-    found: dict[int, int] = {}
-    read = False
-    for access in stage.reads:
-        if access.data_dependent:
-            return None
-        if access.buffer not in inside:
-            continue
-        read = True
-        if any(access.origin):
-            return None
-        for axis, moves in enumerate(access.moves):
-            if not moves:
-                continue
-            if len(moves) > 1 or [step for _, step in moves[0].moved] != [1]:
-                return None
-            dim = moves[0].moved[0][0]
-            if found.setdefault(axis, inside[access.buffer][dim]) != inside[access.buffer][dim]:
-                return None
-    long = [axis for axis in range(len(stage.axes)) if stage.axes[axis].extent > 1]
-    if not read or any(axis not in found for axis in long):
-        return None
-    return tuple(found.get(axis, -1) for axis in range(len(stage.axes)))
-
-
-def _neighbours(stage: Stage, axes: tuple[int, ...], column: int) -> int:
-    """How many neighbours along the columns a stage can compute in a vector."""
-    if column not in axes or stage.conditional:
-        return 1
-    place = axes.index(column)
-    plain = all(
-        access.offset(place, 1) in (0, 1) and len(access.moves[place]) <= 1 and access.type.name != "bool"
-        for access in _accesses(stage)
-    )
-    return STORED if plain else 1
-
-
-def _accesses(stage: Stage) -> Iterator[Access]:
-    yield from stage.reads
-    yield stage.write

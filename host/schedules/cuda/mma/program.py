@@ -6,20 +6,19 @@ unscheduled function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir, tirx
 
+from host.schedules.cuda.epilogue import Element, Epilogue
 from host.schedules.cuda.mma import instructions as ptx
-from host.schedules.cuda.mma.epilogue import Element, Epilogue
 from host.schedules.cuda.mma.packed import packed_chunk
-from host.schedules.cuda.mma.product import CHUNK_BYTES, STORED, Operand, Product
+from host.schedules.cuda.mma.product import STORED, Operand, Product
 from host.schedules.cuda.mma.tiles import MATRIX, MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
-
-_THREAD = 1  # tirx.IterVar.ThreadIndex
-ROOT = "root"
+from host.schedules.cuda.nest import bound, buffer, put_into, sequence, unrolled
+from host.schedules.cuda.sources import CHUNK_BYTES
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,13 @@ class Program:
         self._row_warp = self._warp // tiling.column_warps % tiling.row_warps
         self._column_warp = self._warp % tiling.column_warps
         self._slice = self._warp // (tiling.column_warps * tiling.row_warps)
-        self._pool = _buffer("pool", tiling.shared_bytes, "uint8", "shared")
-        self._sums = _buffer("sums", tiling.sums, product.sums)
-        self._left_words = _buffer("left", tiling.rows // MMA_ROWS * 4, "uint32")
-        self._right_words = _buffer("right", tiling.columns // MMA_COLUMNS * 2, "uint32")
-        self._packed = _buffer("packed", product.chunk, "uint8")
-        self._gathered = _buffer("gathered", product.chunk, product.element)
-        self._values = _buffer("values", STORED, product.sums)
+        self._pool = buffer("pool", tiling.shared_bytes, "uint8", "shared")
+        self._sums = buffer("sums", tiling.sums, product.sums)
+        self._left_words = buffer("left", tiling.rows // MMA_ROWS * 4, "uint32")
+        self._right_words = buffer("right", tiling.columns // MMA_COLUMNS * 2, "uint32")
+        self._packed = buffer("packed", product.chunk, "uint8")
+        self._gathered = buffer("gathered", product.chunk, product.element)
+        self._values = buffer("values", STORED, product.sums)
         left, right = product.left, product.right
         self._left = Source(left, tiling.left, 0, elements[0], self._row, product.rows)
         self._right = Source(
@@ -82,10 +81,7 @@ class Program:
 
     def put_into(self, schedule: s_tir.Schedule) -> None:
         """Puts the program in the place of everything that the function does."""
-        root = schedule.get_sblock(ROOT)
-        old = schedule.get(root)
-        new = s_tir.SBlock([], [], [], old.name_hint, self._body(), None, [], [], old.annotations)
-        schedule.state.replace(schedule.get_sref(root), new)
+        put_into(schedule, self._body())
 
     def _body(self) -> tirx.Stmt:
         """The nest of blocks, warps and lanes."""
@@ -96,20 +92,17 @@ class Program:
             buffers.append(self._gathered)
         if product.right.computed:
             buffers.append(self._packed)
-        block = s_tir.SBlock([], [], [], "mma", _sequence([*parts, self._results()]), None, buffers)
-        nest: tirx.Stmt = s_tir.SBlockRealize([], True, block)
-        for variable, extent, axis in (
+        block = s_tir.SBlock([], [], [], "mma", sequence([*parts, self._results()]), None, buffers)
+        axes = (
             (self._lane, WARP, "threadIdx.x"),
             (self._warp, self.tiling.warps, "threadIdx.y"),
             (self._block, self._grid, "blockIdx.x"),
-        ):
-            bound = tirx.IterVar(None, tirx.Var(axis, "int32"), _THREAD, axis)
-            nest = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, nest, bound)
-        return nest
+        )
+        return bound(s_tir.SBlockRealize([], True, block), axes)
 
     def _clear(self) -> tirx.Stmt:
         zero = tirx.const(0, self.product.sums)
-        return _unrolled(self.tiling.sums, lambda n: tirx.BufferStore(self._sums, zero, [n]))
+        return unrolled(self.tiling.sums, lambda n: tirx.BufferStore(self._sums, zero, [n]))
 
     def _first_copies(self) -> tirx.Stmt:
         """Fills all stages but one."""
@@ -118,7 +111,7 @@ class Program:
             if step < self._steps:
                 statements += self._copies(step, step)
             statements.append(ptx.commit())
-        return _sequence(statements)
+        return sequence(statements)
 
     @property
     def _steps(self) -> int:
@@ -130,9 +123,9 @@ class Program:
         stages = self.tiling.stages
         step = tirx.Var("step", "int32")
         coming = step + (stages - 1)
-        send = tirx.IfThenElse(coming < self._steps, _sequence(self._copies(coming % stages, coming)), None)
+        send = tirx.IfThenElse(coming < self._steps, sequence(self._copies(coming % stages, coming)), None)
         parts = [ptx.wait(stages - 2), ptx.block_barrier(), send, ptx.commit(), self._multiply(step % stages)]
-        return tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, _sequence(parts))
+        return tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, sequence(parts))
 
     def _copies(self, stage: Any, step: Any) -> list[tirx.Stmt]:
         """Sends for both operands' tiles of a step."""
@@ -159,7 +152,7 @@ class Program:
             )
             return tirx.IfThenElse(number < pieces, statement, None) if pieces % tiling.threads else statement
 
-        return _unrolled(tiling.rounds(tile), copied)
+        return unrolled(tiling.rounds(tile), copied)
 
     def _send(self, source: Source, place: Any, here: tuple[Any, Any]) -> tirx.Stmt:
         """Sends for neighbours from a row or column and a depth; what lies outside is filled up."""
@@ -189,7 +182,7 @@ class Program:
             return tirx.BufferStore(self._gathered, value, [number])
 
         store = ptx.store_chunk(self._pool.data, place, self._gathered.data, element)
-        return _sequence([*fetch, _unrolled(self.product.chunk, gather), store])
+        return sequence([*fetch, unrolled(self.product.chunk, gather), store])
 
     def _element(self, source: Source, outer: Any, depth: Any) -> tuple[Any, Any]:
         """A load of the element in a row or column at a depth, and whether it exists; None where all do."""
@@ -205,11 +198,12 @@ class Program:
             **digits(outer, source.operand.outer, product),
             **digits(depth, product.depth, product),
         }
-        conditions += [self._epilogue.in_anchor(one, values) for one in source.element.conditions]
+        own = product.groups.in_function(values)
+        conditions += [self._epilogue.in_anchor(one, own) for one in source.element.conditions]
         inside = None
         for condition in conditions:
             inside = condition if inside is None else tirx.And(inside, condition)
-        return self._epilogue.in_anchor(source.element.load, values), inside
+        return self._epilogue.in_anchor(source.element.load, own), inside
 
     def _multiply(self, stage: Any) -> tirx.Stmt:
         """Multiplies the tiles of a stage."""
@@ -221,8 +215,8 @@ class Program:
 
         def multiplied(turn: Any) -> tirx.Stmt:
             depth = turn * tiling.slices + self._slice
-            left = _unrolled(tall, lambda row: self._load_left(begin, depth, row))
-            right = _unrolled(wide // 2, lambda column: self._load_right(begin, depth, column))
+            left = unrolled(tall, lambda row: self._load_left(begin, depth, row))
+            right = unrolled(wide // 2, lambda column: self._load_right(begin, depth, column))
             words = (self._left_words.data, self._right_words.data)
 
             def product(row: Any, column: Any) -> tirx.Stmt:
@@ -230,10 +224,10 @@ class Program:
                 operands = (words[0], row * 4, words[1], column * 2)
                 return ptx.multiply_add(self._sums.data, total, *operands, types=types)
 
-            products = _unrolled(tall, lambda row: _unrolled(wide, lambda column: product(row, column)))
-            return _sequence([left, right, products])
+            products = unrolled(tall, lambda row: unrolled(wide, lambda column: product(row, column)))
+            return sequence([left, right, products])
 
-        return _unrolled(tiling.depth // (self.product.mma_depth * tiling.slices), multiplied)
+        return unrolled(tiling.depth // (self.product.mma_depth * tiling.slices), multiplied)
 
     def _load_left(self, begin: Any, depth: Any, row: Any) -> tirx.Stmt:
         """Loads 16 rows of the left operand: rows 0 to 7, 8 to 15, then the same at a depth of 8."""
@@ -283,9 +277,9 @@ class Program:
         barrier = ptx.warp_barrier if tiling.slices == 1 else ptx.block_barrier
 
         def strip(turn: Any) -> tirx.Stmt:
-            return _sequence([self._put(turn), barrier(), self._take(turn), barrier()])
+            return sequence([self._put(turn), barrier(), self._take(turn), barrier()])
 
-        return _unrolled(tiling.rows // MMA_ROWS, strip)
+        return unrolled(tiling.rows // MMA_ROWS, strip)
 
     def _put(self, turn: Any) -> tirx.Stmt:
         """Stores a warp's sums of 16 rows."""
@@ -300,7 +294,7 @@ class Program:
                 self._pool.data, place, 4 * 8 * tiling.pitch, self._sums.data, first, product.sums
             )
 
-        return _unrolled(wide, stored)
+        return unrolled(wide, stored)
 
     def _take(self, turn: Any) -> tirx.Stmt:
         """Ends with 16 rows, shared among the warps whose slices are added up."""
@@ -321,7 +315,7 @@ class Program:
             row = self._row + self._row_warp * tiling.rows + turn * MMA_ROWS + row
             column = self._column + self._column_warp * tiling.columns + column
             statements.append(self._end(row, column))
-            statement = _sequence(statements)
+            statement = sequence(statements)
             if product.rows % tiling.block_rows:
                 return tirx.IfThenElse(row < product.rows, statement, None)
             return statement
@@ -342,7 +336,8 @@ class Program:
                     **digits(row, product.left.outer, product),
                     **digits(column + part * width + lane, product.right.outer, product),
                 }
-                return self._epilogue.store(values, tirx.BufferLoad(self._values, [part * width + lane]))
+                own = product.groups.in_function(values)
+                return self._epilogue.store(own, tirx.BufferLoad(self._values, [part * width + lane]))
 
             statement = one(0)
             if width > 1:
@@ -352,7 +347,7 @@ class Program:
                 return statement
             return tirx.IfThenElse(column + part * width < self._epilogue.columns, statement, None)
 
-        return _unrolled(STORED // width, stored)
+        return unrolled(STORED // width, stored)
 
 
 def digits(number: Any, axes: Sequence[int], product: Product) -> dict[int, Any]:
@@ -365,19 +360,3 @@ def digits(number: Any, axes: Sequence[int], product: Product) -> dict[int, Any]
     if axes:
         found[axes[0]] = number
     return found
-
-
-def _buffer(name: str, size: int, dtype: str, scope: str = "local") -> tirx.Buffer:
-    return tirx.decl_buffer((size,), dtype, name, scope=scope)
-
-
-def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
-
-
-def _unrolled(count: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-    """A loop that is written out; one iteration needs no loop."""
-    if count == 1:
-        return body(0)
-    variable = tirx.Var("turn", "int32")
-    return tirx.For(variable, 0, count, tirx.ForKind.UNROLLED, body(variable))

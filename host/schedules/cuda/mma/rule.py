@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cuda.epilogue import inlined
 from host.schedules.cuda.mma.cost import cuda_mma_seconds
-from host.schedules.cuda.mma.epilogue import inlined
 from host.schedules.cuda.mma.product import Product, product_of
 from host.schedules.cuda.mma.program import Program
 from host.schedules.cuda.mma.tiles import tiling_of

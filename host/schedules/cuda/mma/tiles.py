@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from host.schedules.api import Decisions
-from host.schedules.cuda.mma.product import CHUNK_BYTES, STORED, Operand, Product
+from host.schedules.cuda.mma.product import STORED, Operand, Product
+from host.schedules.cuda.sources import CHUNK_BYTES
 
 WARP = 32
 # Rows and columns of one mma.sync.m16n8k16, or m16n8k32 for bytes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from host.schedules.api import Decisions
 from host.schedules.workload import Access, Stage
@@ -33,6 +34,7 @@ class CudaRoles:
     depth: int
 
 
+@lru_cache(maxsize=256)
 def cuda_roles(stage: Stage) -> CudaRoles | None:
     """Roles of the axes of a stage, or None if it has no spatial or no reduction axis."""
     if not stage.spatial or not stage.reduction:

@@ -54,6 +54,22 @@ def test_large_tensors_are_halves_and_sums_are_not() -> None:
                 assert "float16" not in line, f"{task.name}: {line}"
 
 
+def test_few_weights_of_products_are_halves_on_a_gpu() -> None:
+    """Tensor cores and pairs of halves take no others; biases stay single."""
+    weight = normal(16, 24)
+
+    def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        made = relax.op.matmul(data, relax.const(weight))
+        return relax.op.add(made, relax.const(normal(24)))
+
+    module = relax_module(build, [normal(64, 16)])
+    jetson = board_for(declared()["jetson_orin_nano"])
+    assert jetson is not None
+    for found, wanted in ((jetson.on_gpu(), {"float16", "float32"}), (jetson, {"float32"})):
+        model = lower(imported(module), found, half="float16")
+        assert {array.dtype.name for array in model.parameters} == wanted
+
+
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [

@@ -78,6 +78,14 @@ def convolution_task(
     return _task("dot_conv", (1, size, size, channels), weight, (1, size, size, out), dtype, attrs)
 
 
+def groups_task(size: int, groups: int, depth: int, out: int, dtype: str, group: int) -> Task:
+    """A padded 3x3 convolution of `groups`, each `depth` channels to `out`, then the same."""
+    attrs = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": groups, "fill": 7}
+    weight = (groups, out // 8, 3, 3, depth // group, 8, group)
+    made = (1, size, size, groups * out)
+    return _task("dot_grouped_conv", (1, size, size, groups * depth), weight, made, dtype, attrs)
+
+
 def _task(
     op: str,
     data: tuple[int, ...],
@@ -133,8 +141,14 @@ def arguments(task: Task, seed: int = 0) -> list[np.ndarray]:
 
 
 def expected(task: Task, given: list[np.ndarray]) -> np.ndarray:
-    """The result in numpy, for either operator."""
+    """The result in numpy, for every operator."""
     x, w, shift, scale, result = given
+    if w.ndim == 7:
+        parts = [np.split(one, len(w), axis=-1) for one in (x, shift, scale, result)]
+        of_groups = [
+            expected(task, [a, b, *rest]) for a, b, *rest in zip(parts[0], w, *parts[1:], strict=True)
+        ]
+        return np.concatenate(of_groups, axis=-1)
     window = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=7) if x.ndim == 4 else x
     blocks, *kernel, depth, lanes, group = w.shape
     columns = np.moveaxis(w, -1, -2).reshape(blocks, *kernel, depth * group, lanes)

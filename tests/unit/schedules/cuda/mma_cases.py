@@ -9,7 +9,7 @@ import numpy as np
 from tvm import te, tirx
 
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cuda.cuda_cases import Case
+from tests.unit.schedules.cuda.cuda_cases import Case, grouped_numpy
 
 _GENERATOR = np.random.default_rng(0)
 # Of the element (batch, row, column, depth) of an operand.
@@ -154,6 +154,33 @@ def convolution(
     return te.create_prim_func([a, w, ending])
 
 
+def in_groups(size: int, groups: int, depth: int, columns: int) -> tirx.PrimFunc:
+    """3x3 convolution in groups, padded with zeros to keep the size, then a bias; `columns` of each."""
+    zero = tirx.const(0.0, "float32")
+    a = te.placeholder((1, size, size, groups * depth), "float16", "A")
+    w = te.placeholder((groups, columns // 8, 3, 3, depth, 8), "float16", "W")
+    bias = te.placeholder((groups * columns,), "float32", "bias")
+    wide_a, wide_w = widened(a, "widened0"), widened(w, "widened1")
+    padded = te.compute(
+        (1, size + 2, size + 2, groups * depth),
+        lambda n, h, x, c: tirx.if_then_else(
+            tirx.all(h >= 1, h < size + 1, x >= 1, x < size + 1), wide_a[n, h - 1, x - 1, c], zero
+        ),
+        name="pad_temp",
+    )
+    axes = [te.reduce_axis((0, extent), name) for name, extent in (("kh", 3), ("kw", 3), ("ic", depth))]
+
+    def element(n: Any, h: Any, x: Any, o: Any) -> Any:
+        group, inner = o // columns, o % columns
+        data = padded[n, h + axes[0], x + axes[1], group * depth + axes[2]]
+        return te.sum(data * wide_w[group, inner // 8, *axes, inner % 8], axis=axes)
+
+    shape = (1, size, size, groups * columns)
+    summed = te.compute(shape, element, name="grouped_conv2d")
+    ending = te.compute(shape, lambda *i: (summed(*i) + bias[i[-1]]).astype("float16"), name="epilogue")
+    return te.create_prim_func([a, w, bias, ending])
+
+
 def filled(rows: int, columns: int, depth: int, kept: int, fill: float = 0.0) -> tirx.PrimFunc:
     """A product whose first operand is filled up along the depth."""
     a, b = te.placeholder((rows, kept), "float16", "A"), te.placeholder((depth, columns), "float16", "B")
@@ -226,6 +253,14 @@ def _filled_case(rows: int, columns: int, depth: int, kept: int) -> Case:
     return Case(filled(rows, columns, depth, kept), (a, b), wanted.astype("float32"))
 
 
+def _groups_case(size: int, groups: int, depth: int, columns: int) -> Case:
+    a, w = drawn(1, size, size, groups * depth), drawn(groups, columns // 8, 3, 3, depth, 8)
+    bias = drawn(groups * columns, dtype="float32")
+    padded = np.pad(a.astype("float64"), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    wanted = grouped_numpy(padded, w.astype("float64")) + bias
+    return Case(in_groups(size, groups, depth, columns), (a, w, bias), wanted.astype("float16"))
+
+
 def mma_cases() -> dict[str, Case]:
     """Small products of every form."""
     return {
@@ -245,5 +280,7 @@ def mma_cases() -> dict[str, Case]:
         "convolution stride 2, 12 channels": _convolution_case(9, 12, 48, 3, 2, 16),
         "first convolution": _convolution_case(9, 3, 32, 3, 2, image="float32"),
         "convolution 1x1": _convolution_case(6, 40, 32, 1, 1),
+        "groups": _groups_case(6, 3, 16, 24),
+        "groups of 20 channels": _groups_case(5, 2, 20, 16),
         "filled up": _filled_case(20, 32, 40, 37),
     }

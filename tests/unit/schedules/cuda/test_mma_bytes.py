@@ -16,7 +16,7 @@ from host.schedules.cuda.tiled.banks import bank_passes
 from targets.nvidia import AGX_THOR, H100, ORIN_NANO, XAVIER_NX
 from tests.cuda_emulator.run import emulate
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cpu.dot_cases import arguments, convolution_task, dense_task, expected
+from tests.unit.schedules.cpu.dot_cases import arguments, convolution_task, dense_task, expected, groups_task
 from tests.unit.schedules.cuda import mma_cases as mma
 from tests.unit.schedules.cuda.cuda_cases import gpu_board, gpu_target
 
@@ -30,6 +30,7 @@ TASKS = {
     "one row": dense_task(1, 64, 128, 32, "uint8", 16),
     "convolution": convolution_task(7, 32, 32, 32, "int8", 16),
     "convolution without sign, 24 channels": convolution_task(6, 24, 48, 16, "uint8", 8),
+    "groups": groups_task(6, 3, 32, 16, "uint8", 16),
     "convolution, 4 channels": convolution_task(9, 4, 32, 32, "int8", 4),
 }
 

@@ -42,9 +42,18 @@ class Epilogue:
             values: iteration of each axis of the anchor.
             value: the result.
         """
+        buffer, computed, places = self.end(values, value)
+        return tirx.BufferStore(buffer, computed, places)
+
+    def end(self, values: Mapping[int, Any], value: Any) -> tuple[tirx.Buffer, Any, list[Any]]:
+        """What the last stage stores for one result of the anchor: a buffer, the number, and its place.
+
+        Args:
+            values: iteration of each axis of the anchor.
+            value: the result.
+        """
         if self.block.writes[0].source.same_as(self.result):
-            place = [values.get(axis, 0) for axis in range(len(self.result.shape))]
-            return tirx.BufferStore(self.result, value, place)
+            return self.result, value, [values.get(axis, 0) for axis in range(len(self.result.shape))]
         store = self.block.body
         known = self._variables(values)
         variables = [axis.var for axis in self.block.iter_vars]
@@ -54,7 +63,7 @@ class Epilogue:
             (tvm.ir.TensorLoad, lambda load: value if load.source.same_as(self.result) else load),
         )
         places = [_replaced(index, variables, inside) for index in store.indices]
-        return tirx.BufferStore(store.buffer, _replaced(computed, variables, inside), places)
+        return store.buffer, _replaced(computed, variables, inside), places
 
     def _variables(self, values: Mapping[int, Any]) -> dict[int, Any]:
         """The iteration of each axis of the last stage, by where it reads the anchor's results."""
