@@ -44,6 +44,7 @@ def test_cpp_ends_texts_where_python_does(generate: Path, tmp_path: Path, most: 
     assert reasons == ["the context is full" if "context" in one else one for one in texts.stopped]
 
 
+@pytest.mark.long
 def test_texts_together_are_those_one_by_one_in_float32(generate: Path, tmp_path: Path) -> None:
     save_model(tmp_path / "qwen", "qwen3", head_dim=32, max_position_embeddings=256)
     sdk.compile(
