@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 
 from host.errors import ImportFailed, LoweringError
+from host.lowering.calls import layers_by_kernel
 from host.lowering.emit import emit
 from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
@@ -90,8 +91,10 @@ def lower(
         if model.decoder.verify is not None:
             made.append(entry(VERIFY, model.decoder.verify))
     first = made[0]
-    module, parameters, layers = (
-        merged(made) if len(made) > 1 else (first.module, first.parameters, first.layers)
+    module, parameters, layers, calls = (
+        merged(made)
+        if len(made) > 1
+        else (first.module, first.parameters, layers_by_kernel(first.calls), first.calls)
     )
     others = tuple(one.name for one in made[1:])
     return LoweredModel(
@@ -103,6 +106,7 @@ def lower(
         target=target,
         state=model.state,
         entries=others,
+        calls=calls,
     )
 
 

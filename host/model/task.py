@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from host.model.call_graph import CallGraph
 from host.model.layer import Layer
 from host.model.signature import Signature, TensorSpec
 from targets import Board, HardwareModel
@@ -47,6 +48,7 @@ class LoweredModel:
         tasks: distinct functions, each once.
         state: tensors that are kept between calls and changed in place.
         entries: names of the functions that a runtime calls beside `main`.
+        calls: of `main` in one run.
     """
 
     name: str
@@ -57,6 +59,7 @@ class LoweredModel:
     target: tvm.target.Target
     state: tuple[TensorSpec, ...] = ()
     entries: tuple[str, ...] = ()
+    calls: CallGraph = field(default_factory=CallGraph)
 
 
 @dataclass(frozen=True)
