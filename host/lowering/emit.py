@@ -9,12 +9,12 @@ import tvm
 from tvm import relax
 
 from host.errors import LoweringError
-from host.lowering.calls import call_graph
 from host.lowering.expressions.tvm_legalisation import NotOneExpressionError, bound_call
 from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
 from host.lowering.halves import halves
+from host.lowering.tasks import call_graph
 from host.model import CallGraph, Layer
 
 # Calls that the virtual machine's own passes lower.

@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from host.lowering.calls import KernelLayers, layers_by_kernel, renamed
+from host.lowering.tasks import KernelLayers, layers_by_kernel, renamed
 from host.model import CallGraph, Layer
 
 MAIN = "main"

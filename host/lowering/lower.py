@@ -5,7 +5,6 @@ from __future__ import annotations
 import tvm
 
 from host.errors import ImportFailed, LoweringError
-from host.lowering.calls import layers_by_kernel
 from host.lowering.emit import emit
 from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
@@ -32,7 +31,7 @@ from host.lowering.reader.relax_reader import read
 from host.lowering.rebuild import remove_dead
 from host.lowering.recurrent.expand import expand_recurrent
 from host.lowering.spec import OperatorTable, Phase
-from host.lowering.tasks import make_tasks
+from host.lowering.tasks import layers_by_kernel, make_tasks
 from host.model import ImportedModel, LoweredModel
 from targets import Board, HardwareModel
 
