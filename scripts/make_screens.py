@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Make the pictures of terminals in docs/screens: `.venv/bin/python scripts/make_screens.py [NAME ...]`.
+"""Make the pictures in docs/screens: `.venv/bin/python scripts/make_screens.py [NAME ...]`.
 
 Each is what a real command writes, drawn by rich. The help is the same on each machine, and a test compares
 it. The deployment is one on a simulated board with known times, whose file lies beside the pictures. The
-boards of a laboratory are leased in a PostgreSQL server that is started for it.
+boards of a laboratory are leased in a PostgreSQL server that is started for it. The report is photographed by
+Chromium, and the front of latency and energy is taken out of one.
 """
 
 from __future__ import annotations
@@ -68,21 +69,64 @@ def _of(name: str, *arguments: str) -> str:
     return picture(name, " ".join(["sdk", *arguments]), run(arguments))
 
 
+_DEPLOY = ("deploy", "mobilenetv2.onnx", "--device", "replay:board.toml")
+
+
+def deployed(folder: Path, *options: str, board: Path = FOLDER / "board.toml") -> str:
+    """Deploy MobileNetV2 on a simulated board.
+
+    Args:
+        folder: in which the command runs; the report is `edgetlm-out/mobilenetv2/report.html` in it.
+        options: further words of the command.
+        board: the simulated board.
+
+    Returns:
+        what the command wrote.
+    """
+    from tests.models.export import export
+
+    export("mobilenetv2", folder, "onnx")
+    (folder / "board.toml").write_bytes(board.read_bytes())
+    own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CACHE", "CONFIG", "DATA")}
+    return run([*_DEPLOY, *options], folder, 100, **own)
+
+
 def _deployment() -> str:
     """From the end of a deployment: the lines after those of the stages."""
-    from tests.models.export import export
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        # The working folder is one of this machine.
+        output = deployed(folder).replace(f"{folder.resolve()}/", "")
+    end = output[output.index("\nmobilenetv2 on ") :].lstrip("\n")
+    return picture("deploy", " ".join(["sdk", *_DEPLOY]), end, 100)
+
+
+def _report() -> bytes:
+    """The upper part of a report, photographed."""
+    from tests.browser import photograph
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        model = export("mobilenetv2", folder, "onnx")
-        (folder / "board.toml").write_bytes((FOLDER / "board.toml").read_bytes())
-        own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CACHE", "CONFIG", "DATA")}
-        words = ["deploy", model.name, "--device", "replay:board.toml"]
-        output = run(words, folder, 100, **own)
-        # The working folder is one of this machine.
-        output = output.replace(f"{folder.resolve()}/", "")
-    end = output[output.index("\nmobilenetv2 on ") :].lstrip("\n")
-    return picture("deploy", " ".join(["sdk", *words]), end, 100)
+        deployed(folder)
+        page = folder / "edgetlm-out" / "mobilenetv2" / "report.html"
+        return photograph(page, folder / "profile", (820, 1000))
+
+
+def _front() -> str:
+    """Latency and energy in each power mode, from the report of a deployment for the least energy."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        words = ("--threads", "1", "--objective", "energy", "--power-modes", "all")
+        deployed(folder, *words, board=FOLDER / "modes.toml")
+        page = (folder / "edgetlm-out" / "mobilenetv2" / "report.html").read_text(encoding="utf-8")
+    found = re.search(r'id="chart-front"><svg(.*?)</svg>', page, re.DOTALL)
+    if found is None:
+        raise SystemExit("the report has no front of latency and energy")
+    style = "font:12px system-ui,sans-serif;color:#1c2733;background:#fff"
+    rules = ".rule{stroke:currentColor;stroke-opacity:.15}"
+    begin, rest = found.group(1).split(">", 1)
+    opened = f'<svg xmlns="http://www.w3.org/2000/svg" style="{style}"{begin}>'
+    return f"{opened}<style>{rules}</style>{rest}</svg>\n"
 
 
 def _fleet() -> str:
@@ -108,10 +152,13 @@ def _fleet() -> str:
     return picture("fleet", "sdk fleet status", output.rstrip(), 130)
 
 
-SCREENS: dict[str, Callable[[], str]] = {
+# Text is an SVG picture, bytes are one in PNG.
+SCREENS: dict[str, Callable[[], str | bytes]] = {
     "help": lambda: _of("help", "--help"),
     "deploy": _deployment,
     "fleet": _fleet,
+    "front": _front,
+    "report": _report,
 }
 # Those whose text depends on no machine and no time.
 STEADY = ("help",)
@@ -122,8 +169,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Make the pictures of terminals.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SCREENS)}; all by default")
     for name in parser.parse_args(arguments).names or SCREENS:
-        (FOLDER / f"{name}.svg").write_text(SCREENS[name](), encoding="utf-8")
-        print(f"docs/screens/{name}.svg", file=sys.stderr)
+        made = SCREENS[name]()
+        path = FOLDER / f"{name}.{'svg' if isinstance(made, str) else 'png'}"
+        path.write_bytes(made.encode() if isinstance(made, str) else made)
+        print(path.relative_to(ROOT), file=sys.stderr)
     return 0
 
 

@@ -51,6 +51,23 @@ def page_in_browser(report: Path, profile: Path, dark: bool = False) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
+def photograph(report: Path, profile: Path, size: tuple[int, int], dark: bool = False) -> bytes:
+    """The page's upper left corner as a PNG file.
+
+    Args:
+        report: the file.
+        profile: folder for the browser's own files, new.
+        size: pixels across and down.
+        dark: whether the reader prefers dark pages.
+    """
+    profile.mkdir()
+    made = profile / "page.png"
+    options = [_SCHEME.format(0 if dark else 1), "--hide-scrollbars", f"--window-size={size[0]},{size[1]}"]
+    command = [*_CHROMIUM, *options, f"--user-data-dir={profile}", f"--screenshot={made}"]
+    subprocess.run([*command, report.absolute().as_uri()], capture_output=True, timeout=120, check=True)
+    return made.read_bytes()
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a page lies in a window.

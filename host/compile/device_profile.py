@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from device_agent.contract.text import printable
@@ -66,7 +67,9 @@ def machine_of(target: str) -> MachineDescription:
     """
     machines = declared()
     if target not in machines:
-        raise UserError(f"no target {printable(repr(target))}: use local, {', '.join(machines)}")
+        near = get_close_matches(target, ["local", *machines], n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UserError(f"no target {printable(repr(target))}{hint}: use local, {', '.join(machines)}")
     return machines[target]
 
 

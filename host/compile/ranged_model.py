@@ -241,7 +241,15 @@ def _lowered(symbolic: SymbolicModel, signature: Signature) -> LoweredModel:
         for name, template in symbolic.functions.items()
     )
     module = symbolic.module(plain)
-    return LoweredModel(symbolic.name, signature, module, symbolic.parameters, tasks, symbolic.target)
+    return LoweredModel(
+        symbolic.name,
+        signature,
+        module,
+        symbolic.parameters,
+        tasks,
+        symbolic.target,
+        calls=symbolic.calls,
+    )
 
 
 def _outcome(task: Task, kernel: Kernel, refused: Mapping[str, str]) -> TaskOutcome:

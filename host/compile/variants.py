@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from host.compile.task_outcome import TaskOutcome
 from host.compile.tuning.kernel_tuning import recall, records_of
 from host.errors import BuildError, ImportFailed, LoweringError, one_line
 from host.manifest import memory_part
-from host.model import DeviceProfile, ImportedModel, TimingPolicy
+from host.model import CallGraph, DeviceProfile, ImportedModel, TimingPolicy
 from host.options import SINGLE_PRECISION
 from host.records import RecordStore
 from host.records.record import comparable_times
@@ -55,9 +55,11 @@ class Variant(Entrant):
 
     Attributes:
         tasks: who made its kernels; empty for other engines.
+        calls: of its kernels in one run.
     """
 
     tasks: tuple[TaskOutcome, ...] = ()
+    calls: CallGraph = field(default_factory=CallGraph)
 
 
 def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Variant, ...]:
@@ -74,7 +76,9 @@ def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Va
     """
     compiler = builder.compiler
     threads = compiler.profile.threads
-    first = Variant(FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks)
+    first = Variant(
+        FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks, calls=made.lowered.calls
+    )
     found = [first]
     if wider and made.plan is not None:
         plan = least_traffic_plan(made.plan, compiler.profile, records_of(compiler.options))
@@ -132,7 +136,8 @@ def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timing: Timin
     except (ImportFailed, LoweringError, BuildError) as error:
         note(f"the GPU is left out: {one_line(error)}")
         return None
-    return Variant(GPU, "tvm", own.directory("tvm"), compiler.profile.threads, tasks=made.tasks)
+    threads = compiler.profile.threads
+    return Variant(GPU, "tvm", own.directory("tvm"), threads, tasks=made.tasks, calls=made.lowered.calls)
 
 
 def compiled_single(builder: BundleBuilder, model: ImportedModel) -> Entrant:
@@ -196,7 +201,7 @@ def _built(builder: BundleBuilder, made: Compiled, first: Variant, name: str, pl
     require_within(memory, compiler.options.memory_cap_bytes)
     tasks = tasks_json(made.lowered.tasks, plan, compiler.profile, compiler.options.seed)
     bundle.write_variant(folder, first.path, threads, library, tasks, memory_part(memory))
-    return Variant(name, "tvm", folder, threads, tasks=built.tasks)
+    return Variant(name, "tvm", folder, threads, tasks=built.tasks, calls=made.lowered.calls)
 
 
 def least_traffic_plan(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:

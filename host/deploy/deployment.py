@@ -245,6 +245,7 @@ class _Deployment:
             date=datetime.now(UTC).date().isoformat(),
             parameters=model.parameters,
             explained=explained_kernels(directory, self.clock),
+            calls=variant.calls,
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)
@@ -282,7 +283,11 @@ class _Deployment:
             return engine_variants(engine, model.path, threads, options.needs_energy and not options.threads)
         if options.compares_variants and self.timing.decides:
             return variants_of(builder, made, wider=options.needs_energy)
-        return (Variant(FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks),)
+        return (
+            Variant(
+                FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks, calls=made.lowered.calls
+            ),
+        )
 
     def _selected_variant(
         self, model: ImportedModel, variants: tuple[Variant, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from host.compare.entrants import EntrantResult
 from host.compare.selection import Choice, VariantSelection
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
-from host.model import BOARD, Measurement, Signature, Start, TimingPolicy
+from host.model import BOARD, CallGraph, Measurement, Signature, Start, TimingPolicy
 from host.progress import StageSpan
 from host.table import Table, Tabular
 from targets import MachineDescription
@@ -61,6 +61,7 @@ class DeployResult(Tabular):
             date: on which it was made (UTC, ISO 8601). parameters: of the model file; None where they were
             not counted. explained: the kernels under the limits of the processor, those with the most time
             first, the first few with their walks; empty where the length is open, and for another backend.
+            calls: of the compiled model's kernels in one run; without any where there is none.
     """
 
     name: str
@@ -93,6 +94,7 @@ class DeployResult(Tabular):
     date: str = ""
     parameters: int | None = None
     explained: tuple[Explanation, ...] = ()
+    calls: CallGraph = field(default_factory=CallGraph)
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

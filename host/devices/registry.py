@@ -205,6 +205,8 @@ def _unknown(name: str, entries: dict[str, DeviceEntry]) -> str:
     known = ["local", *entries]
     near = difflib.get_close_matches(name, [*known, *families()], n=2)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    if "@" in name:
+        return f"{name!r} is an address and no name; add the board first: sdk devices add NAME --host {name}"
     return (
         f"no device is called {name!r}{hint}; use --device with one of: {', '.join(known)}, or add it:"
         f" sdk devices add {name} --host user@address"

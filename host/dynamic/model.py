@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Any
 
@@ -17,7 +17,7 @@ from host.dynamic.source import Source
 from host.dynamic.template import Template, numbers_of, unify
 from host.errors import LoweringError
 from host.lowering import lower
-from host.model import ImportedModel, Layer, LoweredModel, Signature
+from host.model import CallGraph, ImportedModel, Layer, LoweredModel, Signature
 from host.tensor_ir.structural import mapped
 from targets import Board
 
@@ -37,6 +37,7 @@ class SymbolicModel:
         main: the relax function; it takes the inputs and then `parameters`.
         functions: the TensorIR functions by name, in the order of first call.
         weights: calls of each function in one run. layers: of the model's file that each function computes.
+        calls: in one run.
         parameters: folded constants; what depends on the length is as for the longest.
         target: what is compiled for.
     """
@@ -49,6 +50,7 @@ class SymbolicModel:
     layers: Mapping[str, tuple[Layer, ...]]
     parameters: tuple[np.ndarray, ...]
     target: tvm.target.Target
+    calls: CallGraph = field(default_factory=CallGraph)
 
     def module(self, functions: Mapping[str, tirx.PrimFunc]) -> tvm.IRModule:
         """The relax module over the length, with the given function for every name."""
@@ -126,7 +128,7 @@ class _Shaped:
 
 
 def _without_values(model: LoweredModel, shapes: tuple[_Shaped, ...]) -> LoweredModel:
-    return LoweredModel(model.name, model.signature, model.module, shapes, model.tasks, model.target)  # type: ignore[arg-type]
+    return replace(model, parameters=shapes)  # type: ignore[arg-type]
 
 
 def _lowered(source: Source, dimension: Dimension, board: Board, length: int) -> LoweredModel:
@@ -188,7 +190,9 @@ def _unified(
     main = _fixed(main, main.base.params, places, longest)
     weights = {task.name: task.weight for task in first.tasks}
     layers = {task.name: task.layers for task in first.tasks}
-    return SymbolicModel(name, dimension, main, functions, weights, layers, longest, first.target)
+    return SymbolicModel(
+        name, dimension, main, functions, weights, layers, longest, first.target, first.calls
+    )
 
 
 def _with_names(main: relax.Function, names: Mapping[str, tvm.ir.GlobalVar]) -> relax.Function:

@@ -7,6 +7,7 @@ crashes on a broken file takes nobody along.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,12 @@ from device_agent.contract.tensors import with_type, without_type
 from device_agent.contract.text import printable
 from host.engines.table import engines, unavailable
 from host.errors import EngineError
+
+# What ONNX Runtime writes before the reason: the code of the error, and what it was doing.
+_PREFIX = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from it failed: ?)?"
+    r"(This is an invalid model\. |Invalid model\. )?"
+)
 
 
 def run_reference(
@@ -102,7 +109,10 @@ def _failure(engine: str, path: Path, result: subprocess.CompletedProcess[str], 
     """One line about why the process ended without outputs."""
     if error_file.is_file():
         message = str(json.loads(error_file.read_text())["message"])
-        return " ".join(message.replace(str(path), "it").split())
+        line = _PREFIX.sub("", " ".join(message.replace(str(path), "it").split()))
+        # What the model's own runtime refuses is no fault of the device.
+        refused = line.startswith(f"{engine} cannot load it")
+        return f"{line.rstrip('.')}: export the model again" if refused else line
     title = engines()[engine].title
     if result.returncode < 0:
         return f"{title} crashed on it ({signal.Signals(-result.returncode).name})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,9 @@ from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
 from host.lowering.halves import halves
-from host.model import Layer
+from host.lowering.tasks import call_graph
+from host.model import CallGraph, Layer
 
-# Layers of a model's file that each kernel computes.
-KernelLayers = Mapping[str, tuple[Layer, ...]]
 # Calls that the virtual machine's own passes lower.
 _LEFT_TO_THE_MACHINE = frozenset(
     f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "reshape")
@@ -31,8 +29,8 @@ def emit(
     target: tvm.target.Target,
     half: str = "",
     any_length: bool = False,
-) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], KernelLayers]:
-    """The relax module of a fused graph, the values of its parameters behind the inputs, the kernels' layers.
+) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], CallGraph]:
+    """The relax module of a fused graph, the values of its parameters behind the inputs, and its calls.
 
     Reshapes stay relax operators: the virtual machine turns them into views.
 
@@ -60,24 +58,7 @@ def emit(
     stored = [value.data for value in parameters if value.data is not None]
     types = [table.stored_type(value) for value in parameters]
     values = tuple(data.astype(dtype, copy=False) for data, dtype in zip(stored, types, strict=True))
-    return module, values, _kernel_layers(module, writer.layers)
-
-
-def _kernel_layers(module: tvm.IRModule, layers: Mapping[str, tuple[Layer, ...]]) -> KernelLayers:
-    """The layers of each kernel over all its calls, in their order.
-
-    Args:
-        module: with all operators as calls of functions; its variables have kept their names.
-        layers: by the name of a variable.
-    """
-    found: dict[str, set[Layer]] = {}
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call) and value.args and isinstance(value.args[0], tvm.ir.GlobalVar):
-                own = layers.get(binding.var.name, ())
-                found.setdefault(value.args[0].name_hint, set()).update(own)
-    return {name: tuple(sorted(those)) for name, those in found.items() if those}
+    return module, values, call_graph(module, writer.layers, len(graph.inputs))
 
 
 def _legalised(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:

@@ -12,8 +12,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from host.lowering.emit import KernelLayers
-from host.model import Layer
+from host.lowering.tasks import KernelLayers, layers_by_kernel, renamed
+from host.model import CallGraph, Layer
 
 MAIN = "main"
 
@@ -26,17 +26,19 @@ class Entry:
         name: in the module that is made of all entries.
         module: relax module; its `main` takes the interface and then the parameters.
         parameters: values of the parameters.
-        layers: of the model's file, by kernel.
+        calls: of its kernels in one run.
     """
 
     name: str
     module: tvm.IRModule
     parameters: tuple[np.ndarray, ...]
-    layers: KernelLayers
+    calls: CallGraph
 
 
-def merged(entries: Sequence[Entry]) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], KernelLayers]:
-    """All entries in one module, the values of the parameters that each of them takes, the kernels' layers.
+def merged(
+    entries: Sequence[Entry],
+) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], KernelLayers, CallGraph]:
+    """All entries in one module, their parameters, the kernels' layers, and the calls of the first entry.
 
     Kernels that are structurally equal become one; others that have the same name are renamed. Parameters of
     the same content are stored once. Every entry takes all parameters, in the same order, so that a runtime
@@ -48,19 +50,21 @@ def merged(entries: Sequence[Entry]) -> tuple[tvm.IRModule, tuple[np.ndarray, ..
     union = _Union()
     places = [union.places(entry.parameters) for entry in entries]
     functions: dict[str, tirx.PrimFunc] = {}
-    renamed = [_share_kernels(entry.module, functions) for entry in entries]
+    names_of = [_share_kernels(entry.module, functions) for entry in entries]
     builder = relax.BlockBuilder()
     variables = {name: builder.add_func(function, name) for name, function in functions.items()}
     module = builder.get()
-    for entry, names, own in zip(entries, renamed, places, strict=True):
+    for entry, names, own in zip(entries, names_of, places, strict=True):
         writer = _Writer(builder, {name: variables[new] for name, new in names.items()})
         parameters = _parameters(entry, own, union.arrays)
         module[entry.name] = writer.written(entry.module[MAIN], entry.name, parameters)
     layers: dict[str, set[Layer]] = {}
-    for entry, names in zip(entries, renamed, strict=True):
-        for name, those in entry.layers.items():
-            layers.setdefault(names[name], set()).update(those)
-    return module, tuple(union.arrays), {name: tuple(sorted(those)) for name, those in layers.items()}
+    graphs = [renamed(entry.calls, names) for entry, names in zip(entries, names_of, strict=True)]
+    for graph in graphs:
+        for name, those in layers_by_kernel(graph).items():
+            layers.setdefault(name, set()).update(those)
+    kernel_layers = {name: tuple(sorted(those)) for name, those in layers.items()}
+    return module, tuple(union.arrays), kernel_layers, graphs[0]
 
 
 class _Union:

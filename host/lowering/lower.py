@@ -32,7 +32,7 @@ from host.lowering.reader.relax_reader import read
 from host.lowering.rebuild import remove_dead
 from host.lowering.recurrent.expand import expand_recurrent
 from host.lowering.spec import OperatorTable, Phase
-from host.lowering.tasks import make_tasks
+from host.lowering.tasks import layers_by_kernel, make_tasks
 from host.model import ImportedModel, LoweredModel
 from targets import Board, HardwareModel
 
@@ -93,8 +93,10 @@ def lower(
         if model.decoder.together is not None:
             made.append(entry(TOGETHER, model.decoder.together, model.decoder.sequences))
     first = made[0]
-    module, parameters, layers = (
-        merged(made) if len(made) > 1 else (first.module, first.parameters, first.layers)
+    module, parameters, layers, calls = (
+        merged(made)
+        if len(made) > 1
+        else (first.module, first.parameters, layers_by_kernel(first.calls), first.calls)
     )
     others = tuple(one.name for one in made[1:])
     return LoweredModel(
@@ -107,6 +109,7 @@ def lower(
         state=model.state,
         entries=others,
         sequences=model.decoder.sequences if model.decoder is not None else 1,
+        calls=calls,
     )
 
 

@@ -1,17 +1,20 @@
-"""The distinct functions of a lowered module, with their weight and work."""
+"""The calls of a lowered module, and its distinct functions with their weight and work."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
-from host.model import Layer, Task
+from host.model import CallGraph, KernelCall, Layer, Task
 
+# Layers of a model's file that each kernel computes.
+KernelLayers = Mapping[str, tuple[Layer, ...]]
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 _FUNCTION_NAMES = "exp log tanh erf sqrt rsqrt pow sin cos tan sigmoid"
 _FUNCTIONS = frozenset(f"tirx.{name}" for name in _FUNCTION_NAMES.split())
@@ -114,3 +117,57 @@ def _expression_flops(expression: Any) -> float:
             total += _CALL_FLOPS if part.op.name in _FUNCTIONS else 0.0
             pending += list(part.args)
     return total
+
+
+def call_graph(module: tvm.IRModule, layers: Mapping[str, tuple[Layer, ...]], inputs: int) -> CallGraph:
+    """The calls of `main`.
+
+    Args:
+        module: with all operators as calls of functions.
+        layers: what a variable is computed for, by its name.
+        inputs: how many of the first parameters are the model's; the rest are weights.
+    """
+    main = module["main"]
+    sources: dict[Any, tuple[int, ...]] = {
+        variable: (-1 - index,) for index, variable in enumerate(main.params) if index < inputs
+    }
+    calls: list[KernelCall] = []
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            value, reads = binding.value, _read(binding.value, sources)
+            if isinstance(value, relax.Call) and value.args and isinstance(value.args[0], tvm.ir.GlobalVar):
+                own = layers.get(binding.var.name, ())
+                calls.append(KernelCall(value.args[0].name_hint, own, reads))
+                reads = (len(calls) - 1,)
+            sources[binding.var] = reads
+    return CallGraph(tuple(calls), _read(main.body.body, sources))
+
+
+def layers_by_kernel(graph: CallGraph) -> KernelLayers:
+    """The layers of each kernel over all its calls, in their order; kernels without any are left out."""
+    found: dict[str, set[Layer]] = {}
+    for call in graph.calls:
+        found.setdefault(call.kernel, set()).update(call.layers)
+    return {name: tuple(sorted(those)) for name, those in found.items() if those}
+
+
+def renamed(graph: CallGraph, names: Mapping[str, str]) -> CallGraph:
+    """The graph with other names of its kernels."""
+    return replace(graph, calls=tuple(replace(call, kernel=names[call.kernel]) for call in graph.calls))
+
+
+def _read(expression: Any, sources: Mapping[Any, tuple[int, ...]]) -> tuple[int, ...]:
+    """What the variables of an expression are made of, each once, in the order in which they are read."""
+    found: list[int] = []
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, relax.Call):
+            pending += reversed(part.args)
+        elif isinstance(part, relax.Tuple):
+            pending += reversed(part.fields)
+        elif isinstance(part, relax.TupleGetItem):
+            pending.append(part.tuple_value)
+        elif isinstance(part, relax.Var):
+            found += sources.get(part, ())
+    return tuple(dict.fromkeys(found))

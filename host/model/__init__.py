@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from host.model.call_graph import CallGraph, KernelCall
 from host.model.imported import Decoder, ImportedModel
 from host.model.layer import Layer, layer_of
 from host.model.measurement import Energy, Measurement, Start, comparable
@@ -14,12 +15,14 @@ __all__ = [
     "EMULATOR",
     "HALF_SPREADS",
     "SIMULATION",
+    "CallGraph",
     "Candidate",
     "Decoder",
     "DeviceProfile",
     "Energy",
     "GoldenCase",
     "ImportedModel",
+    "KernelCall",
     "Layer",
     "LengthRange",
     "LoweredModel",

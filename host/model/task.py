@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from host.model.call_graph import CallGraph
 from host.model.layer import Layer
 from host.model.signature import Signature, TensorSpec
 from targets import Board, HardwareModel
@@ -48,6 +49,7 @@ class LoweredModel:
         state: tensors that are kept between calls and changed in place.
         entries: names of the functions that a runtime calls beside `main`.
         sequences: texts of a language model, each of which has such a state.
+        calls: of `main` in one run.
     """
 
     name: str
@@ -59,6 +61,7 @@ class LoweredModel:
     state: tuple[TensorSpec, ...] = ()
     entries: tuple[str, ...] = ()
     sequences: int = 1
+    calls: CallGraph = field(default_factory=CallGraph)
 
 
 @dataclass(frozen=True)

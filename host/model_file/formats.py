@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,8 @@ from host.model_file.other_files import archive_format, is_zip, refuse_other_fil
 _HEAD_BYTES = 64
 # Names beside a file that is not there.
 _LOOKED_AT = 1000
+# What a path makes of an address: two slashes became one.
+_ADDRESS = re.compile(r"(?:https?|ftp|s3|gs):/")
 _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
 
 
@@ -44,6 +47,8 @@ def check_file(path: Path) -> None:
 
 def _nearest(path: Path) -> str:
     """What to type where there is no such file."""
+    if _ADDRESS.match(str(path)):
+        return "an address is not fetched: download the file and give its path, or hf://ORG/MODEL"
     try:
         beside = [one.name for one in islice(path.absolute().parent.iterdir(), _LOOKED_AT)]
     except OSError:

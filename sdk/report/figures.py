@@ -34,6 +34,7 @@ def _deployed(result: DeployResult) -> dict[str, Any]:
 
 def _measured(result: DeployResult) -> dict[str, Any]:
     from host.deploy import figures
+    from sdk.report.kernels.graph import graph_json
     from sdk.report.sides import DEPLOY_SCHEMA
 
     return {
@@ -63,6 +64,7 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "length": None if result.signature.length is None else _range(result.signature.length),
         "lengths": [figures.at_length(one) for one in result.lengths],
         "tasks": [figures.task(task) for task in result.tasks],
+        "graph": graph_json(result.calls, [spec.name for spec in result.signature.inputs]),
         "roofline": figures.roofline(result.explained),
         "default_share": result.default_share,
         "fallback": result.fallback,

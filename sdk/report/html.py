@@ -13,6 +13,7 @@ from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, r
 from sdk.report.compared import headline
 from sdk.report.drawing.share import share_picture
 from sdk.report.figures import deploy_json
+from sdk.report.kernels.graph import graph_of
 from sdk.report.kernels.layers import computed, embedded, layer_tree, layers_left_out
 from sdk.report.kernels.rooflines import on_roofline, roofline_charts, source_text, walks
 from sdk.report.page import StagedPage, render_page
@@ -105,6 +106,7 @@ def render(result: DeployResult, picture: str = "") -> str:
         throttle_reasons=", ".join(throttled(result)),
         uncounted=", ".join(_uncounted(result)),
         figures=embedded(figures),
+        graph=graph_of(result),
         layer_tree=layer_tree(result.tasks),
         layers_left_out=layers_left_out(result.tasks),
         sources=any(layer.source for task in result.tasks for layer in task.layers),

@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 import psutil
 import pytest
+from onnx import TensorProto, helper
 
 import sdk
 from host.errors import DeviceError, DeviceFull, MeasureError
@@ -52,6 +53,26 @@ def open_batch(path: Path) -> Path:
     return small_models.convnet(path, batch="batch")
 
 
+def _relu(path: Path, read: str, shape: list[int], outputs: bool = True) -> Path:
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    nodes = [helper.make_node("Relu", [read], ["y"])]
+    graph = helper.make_graph(nodes, "g", tensors[:1], tensors[1:] if outputs else [])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def without_outputs(path: Path) -> Path:
+    return _relu(path, "x", [2, 8], outputs=False)
+
+
+def empty_input(path: Path) -> Path:
+    return _relu(path, "x", [0, 8])
+
+
+def unknown_value(path: Path) -> Path:
+    return _relu(path, "nothere", [2, 8])
+
+
 Maker = Callable[[Path], Path]
 
 
@@ -65,6 +86,9 @@ Maker = Callable[[Path], Path]
         ("text.tflite", text, [], 2, "not a TFLite model"),
         ("model.xyz", text, [], 2, ".onnx, .pt2 (torch.export), .tflite or .gguf"),
         ("opset.onnx", wrong_opset, [], 2, "operator set 99"),
+        ("outputs.onnx", without_outputs, [], 2, "has no outputs"),
+        ("none.onnx", empty_input, [], 2, "input 'x' is empty (0 x 8)"),
+        ("edge.onnx", unknown_value, [], 1, "nothere' is not a graph input"),
         ("nan.onnx", small_models.with_nan, [], 2, "weight 'w' holds NaN"),
         ("open.onnx", open_batch, [], 2, "--shape image="),
         ("open.onnx", open_batch, ["--shape", "image=1,3,16"], 2, "image"),
@@ -78,6 +102,7 @@ Maker = Callable[[Path], Path]
             2,
             "no registered device is of the family",
         ),
+        ("net.onnx", small_models.convnet, ["--device", "me@pi"], 2, "sdk devices add NAME --host me@pi"),
         ("net.onnx", small_models.convnet, ["--threads", "9999"], 2, "cores"),
         ("net.onnx", small_models.convnet, ["--backend", "litert"], 1, "litert"),
         ("unknown.onnx", small_models.unknown_operator, [], 1, "com.example:Frobnicate"),

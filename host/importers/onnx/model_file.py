@@ -125,6 +125,8 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, SplitFile]:
         raise ModelFileError(
             f"{path}: not an ONNX model, or a truncated one: export or download the file again"
         ) from None
+    if model.HasField("graph") and model.opset_import and model.graph.node and not model.graph.output:
+        raise ModelFileError(f"{path}: the graph has no outputs: export the model with what it returns")
     if not model.HasField("graph") or not model.graph.output or not model.opset_import:
         raise ModelFileError(f"{path}: not an ONNX model (no graph in it): export or download the file again")
     return model, split

@@ -36,6 +36,20 @@ class Module:
     layers: list[tuple[str, Layer, tuple[str, ...]]] = field(default_factory=list)
 
     @property
+    def first(self) -> int:
+        """Position of its first layer in the file, those of its modules too."""
+        own = [layer.position for _, layer, _ in self.layers]
+        return min([*own, *(one.first for one in self.modules.values())])
+
+    @property
+    def parts(self) -> list[Module | tuple[str, Layer, tuple[str, ...]]]:
+        """Its modules and layers in the order of the file."""
+        found: list[tuple[int, Module | tuple[str, Layer, tuple[str, ...]]]] = []
+        found += [(one.first, one) for one in self.modules.values()]
+        found += [(one[1].position, one) for one in self.layers]
+        return [one for _, one in sorted(found, key=lambda pair: pair[0])]
+
+    @property
     def count(self) -> int:
         """Layers in it, those of its modules too."""
         return len(self.layers) + sum(one.count for one in self.modules.values())
@@ -50,8 +64,15 @@ def layer_tree(tasks: Sequence[TaskOutcome]) -> Module | None:
     if not kernels:
         return None
     root = Module("")
-    for layer in sorted(kernels)[:MOST_LAYERS]:
-        *path, last = _parts(layer.name)
+    shown = sorted(kernels)[:MOST_LAYERS]
+    modules = {
+        tuple(parts[:end]) for parts in (_parts(one.name) for one in shown) for end in range(1, len(parts))
+    }
+    for layer in shown:
+        parts = _parts(layer.name)
+        # What a module does itself stands in it, under the name of the operator.
+        own = tuple(parts) in modules
+        *path, last = [*parts, printable(layer.operator, _CHARACTERS)] if own else parts
         inside = root
         for part in path:
             inside = inside.modules.setdefault(part, Module(part))
@@ -73,7 +94,8 @@ def computed(layers: Sequence[Layer]) -> str:
 def embedded(figures: Mapping[str, Any]) -> dict[str, Any]:
     """The figures as a page carries them: with at most `MOST_LAYERS` layers, so that it stays small.
 
-    A kernel whose layers are cut off has their number as `layers_in_all`.
+    A kernel whose layers are cut off has their number as `layers_in_all`, a graph that of its calls as
+    `calls_in_all`.
     """
     left = MOST_LAYERS
     tasks = []
@@ -82,7 +104,13 @@ def embedded(figures: Mapping[str, Any]) -> dict[str, Any]:
         left -= len(kept)
         whole = len(kept) == len(task["layers"])
         tasks.append({**task, "layers": kept} | ({} if whole else {"layers_in_all": len(task["layers"])}))
-    return {**figures, "tasks": tasks}
+    return {**figures, "tasks": tasks, "graph": _embedded_graph(figures.get("graph"))}
+
+
+def _embedded_graph(graph: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if graph is None or len(graph["calls"]) <= MOST_LAYERS:
+        return graph
+    return {**graph, "calls": graph["calls"][:MOST_LAYERS], "calls_in_all": len(graph["calls"])}
 
 
 def _parts(name: str) -> list[str]:

@@ -9,8 +9,10 @@ import onnx
 import pytest
 import torch  # isort: split
 
+import tvm
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
+from tvm import relax
 
 from host.importers import from_module, load, load_here
 from host.importers.layers import source_line
@@ -165,3 +167,40 @@ def test_a_layer_goes_into_a_name_and_back() -> None:
     layer = Layer(3, 'a "b"\n', "Conv", "net.py:1")
     assert layer_of(layer.variable) == layer
     assert layer_of(Layer(0, "ü" * 500, "Conv").variable) == Layer(0, "ü" * 200, "Conv")
+
+
+def test_calls_know_whose_results_they_read(tmp_path: Path) -> None:
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="stem/conv", pads=[1, 1, 1, 1]),
+        node("MaxPool", ["a"], ["b"], name="stem/pool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Conv", ["b", "v"], ["c"], name="block/conv", pads=[1, 1, 1, 1]),
+        node("Add", ["c", "a"], ["d"], name="block/add"),
+        node("Flatten", ["d"], ["e"], name="flat"),
+        node("Gemm", ["e", "h"], ["y"], name="head"),
+    ]
+    weights = [_weight("w", 16, 3, 3, 3), _weight("v", 16, 16, 3, 3), _weight("h", 16 * 64, 10)]
+    model = load(_save(tmp_path / "net.onnx", nodes, weights, [1, 3, 8, 8]))
+    lowered = lower(model, board())
+    calls = lowered.calls.calls
+    assert [call.kernel for call in calls] == list(_by_call(lowered.module))
+    named = {layer.name: number for number, call in enumerate(calls) for layer in call.layers}
+
+    def read_by(name: str) -> set[str]:
+        """Layers whose results the call of a layer reads, through calls that have no layer of their own."""
+        reads = calls[named[name]].reads
+        return {layer.name for one in reads if one >= 0 for layer in calls[one].layers}
+
+    assert "stem/conv" in read_by("stem/pool")
+    assert {"stem/conv", "stem/pool"} <= read_by("block/add")
+    assert "block/add" in read_by("head"), "the view between them is seen through"
+    assert calls[named["stem/conv"]].reads == (-1,) or calls[calls[named["stem/conv"]].reads[0]].reads == (
+        -1,
+    )
+    assert lowered.calls.outputs == (len(calls) - 1,)
+
+
+def _by_call(module: tvm.IRModule) -> list[str]:
+    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    values = [binding.value for binding in bindings if isinstance(binding.value, relax.Call)]
+    return [one.args[0].name_hint for one in values if isinstance(one.args[0], tvm.ir.GlobalVar)]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 from xml.etree.ElementTree import Element
 
 import pytest
 
-from sdk.report.charts import make_chart
+from sdk.report.charts import latency_chart, make_chart
 from sdk.report.drawing.axes import Axis, span
 from sdk.report.drawing.elements import shortened, width_of
 from sdk.report.drawing.figure import NARROW_PX, WIDE_PX, picture
+from tests.unit.compare.samples import measurement, result
 
 
 def _marks(root: Element, kind: str) -> list[Element]:
@@ -131,3 +133,16 @@ def test_long_names_lose_their_middle() -> None:
     assert len(short) < len(name) and width_of(short) <= 100
     assert short.startswith("fuse") and short.endswith("17") and "…" in short
     assert shortened(name, width_of(name)) == name
+
+
+def test_a_few_long_runs_stand_at_the_edge_and_are_counted() -> None:
+    whole = result()
+    slow = replace(measurement(2.0), times_s=(*(0.002,) * 95, *(0.09,) * 5))
+    contenders = {**whole.contenders, "tvm": replace(whole.contenders["tvm"], measurement=slow)}
+    chart = latency_chart(replace(whole, contenders=contenders))
+    assert chart is not None
+    assert max(chart["data"][0]["x"]) < 4.5 and min(chart["data"][0]["x"]) == 2.0
+    title = chart["layout"]["xaxis"]["title"]["text"]
+    assert title == "milliseconds a run; 5 of 120 took longer, up to 90, and stand at the edge"
+    usual = latency_chart(whole)
+    assert usual is not None and usual["layout"]["xaxis"]["title"]["text"] == "milliseconds a run"
