@@ -283,11 +283,8 @@ class _Deployment:
             return engine_variants(engine, model.path, threads, options.needs_energy and not options.threads)
         if options.compares_variants and self.timing.decides:
             return variants_of(builder, made, wider=options.needs_energy)
-        return (
-            Variant(
-                FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks, calls=made.lowered.calls
-            ),
-        )
+        directory, calls = builder.directory("tvm"), made.lowered.calls
+        return (Variant(FASTEST, "tvm", directory, threads, tasks=made.tasks, calls=calls),)
 
     def _selected_variant(
         self, model: ImportedModel, variants: tuple[Variant, ...]
