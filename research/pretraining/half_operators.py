@@ -1,4 +1,4 @@
-"""Draws products of halves, which GPUs and x86 with AVX-512 BF16 have other programs for."""
+"""Draws operators on halves, which GPUs and x86 with AVX-512 BF16 have other programs for."""
 
 from __future__ import annotations
 
@@ -40,6 +40,26 @@ def bfloat16_convolution(draw: Draw) -> Value:
         groups=1,
     )
     return draw.builder.cast(draw.epilogue(result), _BFLOAT16)
+
+
+def depthwise(draw: Draw) -> Value:
+    """A convolution of each channel by itself, between activations that lie in memory as halves."""
+    size, channels = draw.image(), draw.channels(1280)
+    kernel, stride = draw.random.choice((3, 3, 5, 7)), draw.random.choice((1, 1, 2))
+    pad = kernel // 2
+    made = (size + 2 * pad - kernel) // stride + 1
+    data = draw.builder.cast(draw.input(1, size, size, channels, dtype=_HALF), "float32")
+    result = draw.builder.one(
+        "conv",
+        [data, draw.weight(kernel, kernel, 1, channels)],
+        (1, made, made, channels),
+        "float32",
+        strides=(stride, stride),
+        padding=(pad,) * 4,
+        dilation=(1, 1),
+        groups=channels,
+    )
+    return draw.builder.cast(draw.epilogue(result), _HALF)
 
 
 def batched(draw: Draw) -> Value:

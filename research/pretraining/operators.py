@@ -232,7 +232,7 @@ def _attention(draw: Draw) -> Value:
 
 # Kinds with their shares. Most of a network's time is in contractions, but most of its tasks are others.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
-    (_convolution, 0.14),
+    (_convolution, 0.11),
     (_dense, 0.09),
     (_depthwise, 0.08),
     (_batched, 0.05),
@@ -243,9 +243,10 @@ KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (_line, 0.02),
     (quantised.convolution, 0.06),
     (quantised.dense, 0.06),
-    (quantised.product_of_groups, 0.01),
+    (quantised.product_of_groups, 0.02),
     (half.dense, 0.02),
     (half.batched, 0.02),
+    (half.depthwise, 0.02),
     (half.bfloat16_dense, 0.02),
     (half.bfloat16_convolution, 0.02),
     (streaming.pooling, 0.04),

@@ -107,4 +107,4 @@ def product_of_groups(draw: Draw) -> Value:
     numbers = np.resize(np.arange(251).astype(np.uint8 if bits == 4 else np.int8), stored)
     scales = np.resize(np.linspace(1e-3, 1e-2, 127, dtype=np.float16), (columns, depth // GROUP))
     operands = [draw.input(rows, depth), constant(numbers), constant(scales)]
-    return draw.builder.one("quantised_dense", operands, (rows, columns), "float32", bits=bits)
+    return draw.builder.one("quantised_dense", operands, (rows, columns), "float32", bits=bits, group=GROUP)

@@ -19,8 +19,9 @@ class Machine:
         self.inputs: list[object] = []
         self.invoke = None
 
-    def entry(self, name, inputs):
-        assert name == "prefill" and [info.shape for info in inputs] == [(CHUNK,), (1,), (1,)]
+    def entry(self, name, inputs, texts):
+        assert name == "prefill" and texts == (0,)
+        assert [info.shape for info in inputs] == [(CHUNK,), (1,), (1,)]
         return Entry([], None)
 
 

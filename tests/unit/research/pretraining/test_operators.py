@@ -46,8 +46,10 @@ def test_shares_are_of_the_whole() -> None:
 
 def test_every_rule_that_leaves_something_open_is_drawn() -> None:
     every, wanted = training_boards(), {rule.name for rule in installed_rules() if rule.decisions}
+    # Its function is one block that nobody reads, for which the language has no words: Gensor alone proposes.
+    wanted -= {"cuda_cached_attention"}
     found: Counter[str] = Counter()
-    for index in range(500):
+    for index in range(1000):
         try:
             space, _ = dataset.draw_space(5, index, every)
         except ScheduleError:
