@@ -31,6 +31,7 @@ test: $(TEST_STAMP)
 	scripts/system-packages
 	@$(BIN)/python scripts/make_environment.py tflite-runtime > /dev/null
 	@$(BIN)/python scripts/make_environment.py ncnn > /dev/null
+	@$(BIN)/python scripts/make_environment.py onnxruntime-genai > /dev/null
 	scripts/test
 
 check: $(TEST_STAMP)

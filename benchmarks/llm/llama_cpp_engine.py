@@ -7,7 +7,6 @@ context: the keys and values are halves, and a prompt is computed 512 tokens at 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ import llama_cpp
 import numpy as np
 
 from benchmarks.llm.gguf_file import original_of, write_gguf
-from benchmarks.llm.worker import commands_of, serve
+from benchmarks.llm.worker import CachingEngine, commands_of, serve
 
 
-class LlamaCpp:
+class LlamaCpp(CachingEngine):
     """A GGUF file, through the functions of the C library.
 
     Args:
@@ -27,13 +26,12 @@ class LlamaCpp:
     """
 
     def __init__(self, with_flash_attention: bool = True) -> None:
+        super().__init__()
         self._with_flash_attention = with_flash_attention
         llama_cpp.llama_backend_init()
         self._model: Any = None
         self._context: Any = None
         self._vocabulary = 0
-        # The tokens that the memory holds.
-        self._tokens: list[int] = []
 
     def version(self) -> str:
         """See `benchmarks.llm.worker.Engine`."""
@@ -56,44 +54,12 @@ class LlamaCpp:
             raise ValueError(f"llama.cpp makes no context of {context} tokens")
         self._vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
 
-    def prompt(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """See `benchmarks.llm.worker.Engine`."""
-        self._keep(0)
-        start_s = time.perf_counter()
-        self._compute(tokens)
-        token = self._likeliest()
-        return token, time.perf_counter() - start_s
-
-    def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """See `benchmarks.llm.worker.Engine`."""
-        # The last one is computed again for its logits.
-        known = len(tokens) - 1
-        if self._tokens[:known] != list(tokens[:known]):
-            known = 0
-        self._keep(known)
-        self._compute(tokens[known:])
-        made = [self._likeliest()]
-        start_s = time.perf_counter()
-        for _ in range(count):
-            self._compute(made[-1:])
-            made.append(self._likeliest())
-        return made, time.perf_counter() - start_s
-
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """See `benchmarks.llm.worker.Engine`."""
-        self._keep(0)
-        rows = []
-        for token in tokens:
-            self._compute([token])
-            rows.append(self._last().copy())
-        return np.stack(rows)
-
-    def _keep(self, count: int) -> None:
-        """Forget all tokens but the first so many."""
+    def forget(self, count: int) -> None:
+        """See `benchmarks.llm.worker.CachingEngine`."""
         llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(self._context), 0, count, -1)
-        del self._tokens[count:]
 
-    def _compute(self, tokens: Sequence[int]) -> None:
+    def compute(self, tokens: Sequence[int]) -> None:
+        """See `benchmarks.llm.worker.CachingEngine`."""
         most = llama_cpp.llama_n_batch(self._context)
         for begin in range(0, len(tokens), most):
             part = list(tokens[begin : begin + most])
@@ -101,15 +67,11 @@ class LlamaCpp:
             code = llama_cpp.llama_decode(self._context, llama_cpp.llama_batch_get_one(array, len(part)))
             if code:
                 raise ValueError(f"llama_decode ends with {code}")
-            self._tokens += part
 
-    def _last(self) -> np.ndarray:
-        """The logits behind the last token, in memory of the library."""
+    def last(self) -> np.ndarray:
+        """See `benchmarks.llm.worker.CachingEngine`; in memory of the library."""
         place = llama_cpp.llama_get_logits_ith(self._context, -1)
         return np.ctypeslib.as_array(place, shape=(self._vocabulary,))
-
-    def _likeliest(self) -> int:
-        return int(self._last().argmax())
 
 
 def _write(folder: str, path: str, bits: int) -> dict[str, Any]:

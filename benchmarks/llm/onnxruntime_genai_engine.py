@@ -7,23 +7,24 @@ context.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnxruntime_genai
 
-from benchmarks.llm.worker import commands_of, serve
+from benchmarks.llm.worker import CachingEngine, commands_of, serve
 
 
-class OnnxruntimeGenai:
-    """A folder of the model builder's."""
+class OnnxruntimeGenai(CachingEngine):
+    """A folder of the model builder's.
+
+    Tokens are chosen by the benchmark: the generator's own choice ends a text at a token of its own.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self._generator: Any = None
-        # The tokens that its sequence has.
-        self._tokens: list[int] = []
 
     def version(self) -> str:
         """See `benchmarks.llm.worker.Engine`."""
@@ -39,55 +40,20 @@ class OnnxruntimeGenai:
         parameters.set_search_options(max_length=context, do_sample=False)
         self._generator = onnxruntime_genai.Generator(model, parameters)
 
-    def prompt(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """See `benchmarks.llm.worker.Engine`."""
-        self._keep(0)
-        start_s = time.perf_counter()
-        self._compute(tokens)
-        token = self._likeliest()
-        return token, time.perf_counter() - start_s
-
-    def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """See `benchmarks.llm.worker.Engine`."""
-        # The last one is computed again for its logits.
-        known = len(tokens) - 1
-        self._keep(known if self._tokens[:known] == list(tokens[:known]) else 0)
-        self._compute(tokens[len(self._tokens) :])
-        made = [self._likeliest()]
-        start_s = time.perf_counter()
-        for _ in range(count):
-            self._compute(made[-1:])
-            made.append(self._likeliest())
-        return made, time.perf_counter() - start_s
-
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """See `benchmarks.llm.worker.Engine`."""
-        self._keep(0)
-        rows = []
-        for token in tokens:
-            self._compute([token])
-            rows.append(self._last().copy())
-        return np.stack(rows)
-
-    def _keep(self, count: int) -> None:
-        """Forget all tokens but the first so many."""
-        if len(self._tokens) > count:
+    def forget(self, count: int) -> None:
+        """See `benchmarks.llm.worker.CachingEngine`."""
+        if self.length > count:
             self._generator.rewind_to(count)
-        del self._tokens[count:]
 
-    def _compute(self, tokens: Sequence[int]) -> None:
+    def compute(self, tokens: Sequence[int]) -> None:
+        """See `benchmarks.llm.worker.CachingEngine`."""
         self._generator.append_tokens(np.array(tokens, np.int32))
-        self._tokens += tokens
 
-    def _last(self) -> np.ndarray:
-        """The logits behind the last token."""
+    def last(self) -> np.ndarray:
+        """See `benchmarks.llm.worker.CachingEngine`."""
         logits = np.asarray(self._generator.get_logits(), np.float32)
         last: np.ndarray = logits.reshape(-1, logits.shape[-1])[-1]
         return last
-
-    def _likeliest(self) -> int:
-        # Not the generator's own choice, which ends a text at a token that this benchmark has none of.
-        return int(self._last().argmax())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -46,6 +47,71 @@ class Engine(Protocol):
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """The logits behind each of some tokens, computed one at a time: (n, V) float32."""
+
+
+class CachingEngine(ABC):
+    """An engine that keeps what it has computed of a text, and appends to it."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """Tokens that are kept."""
+        return len(self._tokens)
+
+    @abstractmethod
+    def forget(self, count: int) -> None:
+        """Keep the first so many tokens alone."""
+
+    @abstractmethod
+    def compute(self, tokens: Sequence[int]) -> None:
+        """Append tokens to those that are kept."""
+
+    @abstractmethod
+    def last(self) -> np.ndarray:
+        """The logits behind the last token: (V) float32, valid until the next call."""
+
+    def prompt(self, tokens: Sequence[int]) -> tuple[int, float]:
+        """See `Engine`."""
+        self._keep(0)
+        start_s = time.perf_counter()
+        self._append(tokens)
+        token = self._likeliest()
+        return token, time.perf_counter() - start_s
+
+    def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
+        """See `Engine`."""
+        # The last one is computed again for its logits.
+        known = len(tokens) - 1
+        self._keep(known if self._tokens[:known] == list(tokens[:known]) else 0)
+        self._append(tokens[self.length :])
+        made = [self._likeliest()]
+        start_s = time.perf_counter()
+        for _ in range(count):
+            self._append(made[-1:])
+            made.append(self._likeliest())
+        return made, time.perf_counter() - start_s
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """See `Engine`."""
+        self._keep(0)
+        rows = []
+        for token in tokens:
+            self._append([token])
+            rows.append(self.last().copy())
+        return np.stack(rows)
+
+    def _keep(self, count: int) -> None:
+        self.forget(count)
+        del self._tokens[count:]
+
+    def _append(self, tokens: Sequence[int]) -> None:
+        self.compute(tokens)
+        self._tokens += tokens
+
+    def _likeliest(self) -> int:
+        return int(self.last().argmax())
 
 
 Command = Callable[..., Mapping[str, Any]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import sdk
@@ -50,14 +49,5 @@ def test_the_native_executor_writes_what_this_machine_does(
     )
     command = [emulator(board.architecture), "-cpu", processor, "-L", str(root_of(board.architecture))]
     command.append(str(executor_for(board.architecture)))
-    tokens = list(PROMPT)
     with Executor(command, tmp_path / "session", START_S) as running:
-        reply, _ = running.ask("load", path=str(tmp_path / "bundle"))
-        assert reply["ok"], reply
-        for place in range(len(PROMPT) + COUNT - 1):
-            inputs = (np.array([tokens[place]], np.int32), np.array([place], np.int32))
-            reply, outputs = running.ask("run", inputs)
-            assert reply["ok"], reply
-            if place >= len(PROMPT) - 1:
-                tokens.append(int(outputs[0].argmax()))
-    assert tokens[len(PROMPT) :] == wanted
+        assert running.greedy(tmp_path / "bundle", PROMPT, COUNT) == wanted

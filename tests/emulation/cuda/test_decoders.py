@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from host.compile.bundle_builder import BundleBuilder
@@ -77,15 +76,6 @@ def test_the_gpu_writes_what_the_cpu_does(
     bundle, rules = compiled(folder, tmp_path / "gpu", profile(), quantize)
     assert rules["cuda_cached_attention"] == 3
     assert written(bundle, machine) == wanted
-    tokens = list(PROMPT)
     monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
     with Executor([str(executor_for("x86_64"))], tmp_path / "session", 120.0) as running:
-        reply, _ = running.ask("load", path=str(bundle))
-        assert reply["ok"], reply
-        for place in range(len(PROMPT) + COUNT - 1):
-            inputs = (np.array([tokens[place]], np.int32), np.array([place], np.int32))
-            reply, outputs = running.ask("run", inputs)
-            assert reply["ok"], reply
-            if place >= len(PROMPT) - 1:
-                tokens.append(int(outputs[0].argmax()))
-    assert tokens[len(PROMPT) :] == wanted
+        assert running.greedy(bundle, PROMPT, COUNT) == wanted

@@ -13,9 +13,9 @@ from benchmarks.llm.models import Shape, make
 from benchmarks.llm.onnx_file import dequantised
 from benchmarks.llm.peers import PEERS
 from benchmarks.llm.process import EngineProcess
-from benchmarks.result_file import ROOT
 from host.importers.decoders.reference import reference_logits
 from host.model.text_quality import divergence
+from tests.models.tflite_export import environment
 
 _PEER = PEERS["onnxruntime-genai"]
 _VOCABULARY = 320
@@ -23,11 +23,8 @@ _VOCABULARY = 320
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """The interpreter of its environment, which takes a minute to make."""
-    folder = ROOT / ".cache" / f"env-{_PEER.environment}"
-    if not (folder / "installed").is_file():
-        pytest.skip("it is not installed: scripts/make_environment.py onnxruntime-genai makes it")
-    return folder / "bin" / "python"
+    """The interpreter of its environment, which `make test` makes."""
+    return environment(_PEER.environment)
 
 
 @pytest.mark.parametrize(("kind", "tied", "bits"), [("llama", False, 8), ("qwen3", True, 4)])

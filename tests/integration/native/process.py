@@ -99,6 +99,19 @@ class Executor:
             header["tensors"] = [{"shape": list(a.shape), "dtype": str(a.dtype)} for a in arrays]
         return self._exchange(header, [np.ascontiguousarray(a).tobytes() for a in arrays or ()])
 
+    def greedy(self, bundle: Path, prompt: Sequence[int], count: int) -> list[int]:
+        """The tokens that a language model continues a prompt with, each by a step."""
+        reply, _ = self.ask("load", path=str(bundle))
+        assert reply["ok"], reply
+        tokens = list(prompt)
+        for place in range(len(prompt) + count - 1):
+            inputs = (np.array([tokens[place]], np.int32), np.array([place], np.int32))
+            reply, outputs = self.ask("run", inputs)
+            assert reply["ok"], reply
+            if place >= len(prompt) - 1:
+                tokens.append(int(outputs[0].argmax()))
+        return tokens[len(prompt) :]
+
     def _exchange(
         self, header: dict[str, Any], blobs: Sequence[bytes] = ()
     ) -> tuple[dict[str, Any], list[np.ndarray]]:
