@@ -1,6 +1,6 @@
 """What a GPU's records add on its other networks: `python -m benchmarks.gpu_learning --data FILE [--json F]`.
 
-FILE has measured programs of a GPU (`collected`). Each network is withheld in turn; the programs of the
+FILE has measured programs of a GPU (`collected`). Each network is withheld in turn; some records of the
 others, less those of tasks that the withheld one has too, teach the learned estimate T_hat of each rule. Each
 arm chooses one of a task's measured programs without their times:
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -72,12 +73,15 @@ def speeds(logs: Logs, rule_of: Mapping[str, str], pool: str, rule: str = "") ->
     }
 
 
-def orders(observations: Sequence[Observation], kernels: Sequence[Kernel]) -> dict[str, dict[str, Any]]:
+def orders(
+    observations: Sequence[Observation], kernels: Sequence[Kernel], records: int
+) -> dict[str, dict[str, Any]]:
     """Spearman's correlation within tasks before and after learning from the other networks, by rule."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for model in sorted({kernel.model for kernel in kernels}):
         by_rule: dict[str, list[Observation]] = defaultdict(list)
-        for one in training_observations(observations, kernels, model):
+        known = training_observations(observations, kernels, model)
+        for one in random.Random(model).sample(known, min(records, len(known))):
             by_rule[one.rule].append(one)
         processes = {rule: RuleProcess(known) for rule, known in by_rule.items()}
         for kernel in kernels:
@@ -107,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Withholds each network and prints the figures of every arm."""
     parser = argparse.ArgumentParser(prog="benchmarks.gpu_learning", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=5, help="of the shuffles")
+    parser.add_argument("--records", type=int, default=400, help="that teach")
+    parser.add_argument("--seeds", type=int, default=3, help="of the records and of the shuffles")
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.gpu_learning", SCHEMA, arguments)
@@ -115,16 +120,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     observations, kernels = observations_of(programs), kernels_of(programs)
     logs: Logs = defaultdict(lambda: defaultdict(list))
     for seed in range(options.seeds):
-        board_logs("gpu", observations, kernels, len(observations), seed, logs)
+        board_logs("gpu", observations, kernels, options.records, seed, logs)
     rule_of = {f"gpu/{one.model}/{one.task}": one.rule for one in kernels}
     figures = {
+        "records": options.records,
         "seeds": options.seeds,
         "networks": sorted({one.model for one in kernels}),
         "programs": len(programs),
         "tasks": len(kernels),
         "pools": {pool: speeds(logs, rule_of, pool) for pool in ("all", "drawn")},
         "rules": {rule: speeds(logs, rule_of, "all", rule) for rule in sorted(set(rule_of.values()))},
-        "order": orders(observations, kernels),
+        "order": orders(observations, kernels, options.records),
     }
     write_result(options.json, about | figures)
     for pool, arms in figures["pools"].items():

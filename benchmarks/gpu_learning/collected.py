@@ -1,4 +1,6 @@
-"""Measured programs of a kit as data that teach: `python -m benchmarks.gpu_learning.collected KIT RESULTS FILE`.
+"""Measured programs of a kit as data that teach.
+
+    python -m benchmarks.gpu_learning.collected KIT RESULTS FILE
 
 KIT is a folder of `python -m benchmarks.gpu.prepare`, of which only the plan is read, and RESULTS what
 `python3 -m benchmarks.gpu KIT RESULTS` measured. The lines are appended to FILE, in the form of

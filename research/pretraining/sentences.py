@@ -73,7 +73,7 @@ def read_sentences(text: str, path: Path, vocabulary: Vocabulary) -> Sentences:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TlmError(f"{path}, line 1 is no header ({error}); remove the file") from error
     vocabulary.check_prefix(tokens, version, str(path))
-    examples = []
+    examples: list[Example] = []
     for number, line in enumerate(lines, start=2):
         example = example_from(path, number, _parsed(path, number, line))
         if example.index != len(examples):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as fn
 
-# Standard deviation of random weights; outputs of a block have it divided by the root of the number of blocks.
+# Standard deviation of random weights; what a block adds has it divided by the root of their number.
 _DEVIATION = 0.02
 
 
@@ -44,7 +44,7 @@ class Cache:
             self.layers[layer] = keys.repeat_interleave(count, 0), values.repeat_interleave(count, 0)
 
 
-class _Projection(nn.Module):
+class _Projection(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
     """x W + b, with W as (inputs, outputs)."""
 
     def __init__(self, inputs: int, outputs: int, deviation: float = _DEVIATION) -> None:
@@ -57,7 +57,7 @@ class _Projection(nn.Module):
         return fn.linear(inputs, self.weight.T, self.bias)
 
 
-class _Attention(nn.Module):
+class _Attention(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
     def __init__(self, width: int, heads: int, deviation: float) -> None:
         super().__init__()
         self.heads = heads
@@ -78,7 +78,7 @@ class _Attention(nn.Module):
         return self.c_proj(seen.transpose(1, 2).reshape(rows, length, width))
 
 
-class _FeedForward(nn.Module):
+class _FeedForward(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
     def __init__(self, width: int, deviation: float) -> None:
         super().__init__()
         self.c_fc = _Projection(width, 4 * width)
@@ -88,7 +88,7 @@ class _FeedForward(nn.Module):
         return self.c_proj(fn.gelu(self.c_fc(inputs), approximate="tanh"))
 
 
-class _Block(nn.Module):
+class _Block(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
     def __init__(self, width: int, heads: int, deviation: float) -> None:
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -101,7 +101,7 @@ class _Block(nn.Module):
         return inputs + self.mlp(self.ln_2(inputs))
 
 
-class _Transformer(nn.Module):
+class _Transformer(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
     def __init__(self, tokens: int, positions: int, layers: int, heads: int, width: int) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(tokens, width), nn.Embedding(positions, width)
@@ -124,7 +124,7 @@ class _Transformer(nn.Module):
         return self.ln_f(state)
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
     """A decoder-only transformer.
 
     Args:
@@ -148,7 +148,8 @@ class LanguageModel(nn.Module):
         """What the output layer reads.
 
         Args:
-            tokens, positions: (rows, length) whole numbers.
+            tokens: (rows, length) their numbers.
+            positions: (rows, length) their places in their sentences.
             mask: (rows, 1, length, length), true where a token is seen; None for all before each token.
 
         Returns:

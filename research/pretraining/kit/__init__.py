@@ -1,1 +1,1 @@
-"""What a machine with a GPU and without a compiler needs to train the language model, and the training there."""
+"""Training of the language model on a machine with a GPU and without a compiler."""

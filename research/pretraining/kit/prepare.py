@@ -1,8 +1,8 @@
 """Makes a training kit: `python -m research.pretraining.kit.prepare FOLDER KIT [--examples N]`.
 
 FOLDER has, or gets, the examples as `sdk tlm pretrain --out FOLDER` makes them; what is missing up to N is
-made, and an interrupted run goes on. Without `--examples` the kit has what is there. `--earlier FILE` adds the
-examples that were shipped with earlier weights (`replay.jsonl.gz`), of those rules that have not changed since.
+made, and an interrupted run goes on. Without `--examples` the kit has what is there. `--earlier FILE` adds
+the examples that were shipped with earlier weights (`replay.jsonl.gz`), of rules that have not changed since.
 """
 
 from __future__ import annotations
