@@ -6,7 +6,6 @@ unscheduled function.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from tvm import s_tir, tirx
 
 from host.schedules.cuda.epilogue import Element, Epilogue
 from host.schedules.cuda.mma import instructions as ptx
+from host.schedules.cuda.mma.ends import Parts, digits, end_of, sum_of_parts
 from host.schedules.cuda.mma.packed import packed_chunk
 from host.schedules.cuda.mma.product import STORED, Operand, Product
 from host.schedules.cuda.mma.tiles import MATRIX, MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
@@ -59,8 +59,11 @@ class Program:
         self._lane, self._warp, self._block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
         rows, columns = -(-product.rows // tiling.block_rows), -(-product.columns // tiling.block_columns)
         # Blocks that run at the same time share columns, of which there is more where weights are large.
-        self._grid = product.batches * columns * rows
-        self._batch = self._block // (rows * columns)
+        tiles = product.batches * columns * rows
+        self._grid = tiles * tiling.splits
+        self._parts = Parts(product, tiling.splits) if tiling.splits > 1 else None
+        self._split: Any = self._block // tiles if self._parts else 0
+        self._batch = self._block // (rows * columns) % product.batches
         self._row = self._block % rows * tiling.block_rows
         self._column = self._block // rows % columns * tiling.block_columns
         self._row_warp = self._warp // tiling.column_warps % tiling.row_warps
@@ -81,7 +84,11 @@ class Program:
 
     def put_into(self, schedule: s_tir.Schedule) -> None:
         """Puts the program in the place of everything that the function does."""
-        put_into(schedule, self._body())
+        if self._parts is None:
+            put_into(schedule, self._body())
+            return
+        joined = sum_of_parts(self._parts, self._epilogue)
+        put_into(schedule, sequence([self._body(), joined]), [self._parts.buffer])
 
     def _body(self) -> tirx.Stmt:
         """The nest of blocks, warps and lanes."""
@@ -115,8 +122,8 @@ class Program:
 
     @property
     def _steps(self) -> int:
-        """Number of tiles along the reduction, rounded up."""
-        return -(-self.product.steps // self.tiling.depth)
+        """Number of tiles along the reduction of a block, rounded up."""
+        return -(-self.product.steps // self.tiling.depth) // self.tiling.splits
 
     def _loop(self) -> tirx.Stmt:
         """The loop over the depth: waits for a tile, sends for one that is to come, multiplies."""
@@ -146,7 +153,8 @@ class Program:
             place = stage * tiling.stage_bytes + source.begin + place
             along = chunk * self.product.chunk + piece * length
             outer, depth = (row, along) if source.operand.along_depth else (along, row)
-            here = (source.outer + outer, step * tiling.depth + depth)
+            first = (self._split * self._steps + step) * tiling.depth
+            here = (source.outer + outer, first + depth)
             statement = (
                 self._gather(source, place, here) if tile.loads > 1 else self._send(source, place, here)
             )
@@ -314,7 +322,7 @@ class Program:
                 )
             row = self._row + self._row_warp * tiling.rows + turn * MMA_ROWS + row
             column = self._column + self._column_warp * tiling.columns + column
-            statements.append(self._end(row, column))
+            statements.append(self._ended(row, column))
             statement = sequence(statements)
             if product.rows % tiling.block_rows:
                 return tirx.IfThenElse(row < product.rows, statement, None)
@@ -324,39 +332,10 @@ class Program:
         number = tirx.Var("turn", "int32")
         return tirx.For(number, 0, MMA_ROWS * quads // sharing, tirx.ForKind.SERIAL, taken(number))
 
-    def _end(self, row: Any, column: Any) -> tirx.Stmt:
-        """Computes and stores what becomes of four neighbouring sums."""
-        product, width = self.product, self.product.vector
-        whole = self._epilogue.columns % self.tiling.block_columns == 0
-
-        def stored(part: Any) -> tirx.Stmt:
-            def one(lane: Any) -> tirx.Stmt:
-                values = {
-                    **digits(self._batch, product.batch, product),
-                    **digits(row, product.left.outer, product),
-                    **digits(column + part * width + lane, product.right.outer, product),
-                }
-                own = product.groups.in_function(values)
-                return self._epilogue.store(own, tirx.BufferLoad(self._values, [part * width + lane]))
-
-            statement = one(0)
-            if width > 1:
-                lane = tirx.Var("neighbour", "int32")
-                statement = tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED, one(lane))
-            if whole:
-                return statement
-            return tirx.IfThenElse(column + part * width < self._epilogue.columns, statement, None)
-
-        return unrolled(STORED // width, stored)
-
-
-def digits(number: Any, axes: Sequence[int], product: Product) -> dict[int, Any]:
-    """The iteration of each of some axes that are numbered together, the last one fastest."""
-    found = {}
-    for axis in reversed(axes[1:]):
-        extent = product.stage.axes[axis].extent
-        found[axis] = number % extent
-        number = number // extent
-    if axes:
-        found[axes[0]] = number
-    return found
+    def _ended(self, row: Any, column: Any) -> tirx.Stmt:
+        """What becomes of four neighbouring sums: results, or one of the parts that are added up later."""
+        if self._parts is not None:
+            whole = self._parts.pitch % self.tiling.block_columns == 0
+            return self._parts.store((self._split, self._batch, row, column), self._values, whole)
+        place = (self._batch, row, column)
+        return end_of(self.product, self._epilogue, place, self._values, self.tiling.block_columns)

@@ -74,6 +74,7 @@ class Tiling:
         depth: of what shared memory holds at a time, all slices together.
         stages: tiles of each operand in shared memory, all but one on their way.
         left, right: tiles of the operands.
+        splits: blocks that share the depth of a tile of the result; a kernel of its own adds up their sums.
     """
 
     rows: int
@@ -85,6 +86,7 @@ class Tiling:
     stages: int
     left: SharedTile
     right: SharedTile
+    splits: int = 1
 
     @property
     def block_rows(self) -> int:
@@ -167,6 +169,7 @@ def tiling_of(product: Product, values: Decisions) -> Tiling:
         stages=values["stages"],
         left=tile(product.left, values["rows"] * values["row_warps"]),
         right=tile(product.right, values["cols"] * values["column_warps"]),
+        splits=values["splits"],
     )
 
 
