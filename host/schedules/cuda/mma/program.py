@@ -45,7 +45,12 @@ class Program:
     """Builds the body of the function of one product."""
 
     def __init__(
-        self, product: Product, tiling: Tiling, elements: tuple[Element, Element], epilogue: Epilogue
+        self,
+        product: Product,
+        tiling: Tiling,
+        elements: tuple[Element, Element],
+        epilogue: Epilogue,
+        scope: str,
     ) -> None:
         """Lays the block's tile out.
 
@@ -54,6 +59,7 @@ class Program:
             tiling: of the program.
             elements: of the left and the right operand.
             epilogue: what is done with the results.
+            scope: of the tiles in shared memory.
         """
         self.product, self.tiling, self._epilogue = product, tiling, epilogue
         self._lane, self._warp, self._block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
@@ -69,10 +75,11 @@ class Program:
         self._row_warp = self._warp // tiling.column_warps % tiling.row_warps
         self._column_warp = self._warp % tiling.column_warps
         self._slice = self._warp // (tiling.column_warps * tiling.row_warps)
-        self._pool = buffer("pool", tiling.shared_bytes, "uint8", "shared")
+        self._pool = buffer("pool", tiling.shared_bytes, "uint8", scope)
         self._sums = buffer("sums", tiling.sums, product.sums)
-        self._left_words = buffer("left", tiling.rows // MMA_ROWS * 4, "uint32")
-        self._right_words = buffer("right", tiling.columns // MMA_COLUMNS * 2, "uint32")
+        # Those that are multiplied, and those that are loaded meanwhile.
+        self._left_words = buffer("left", tiling.sets * tiling.left_words, "uint32")
+        self._right_words = buffer("right", tiling.sets * tiling.right_words, "uint32")
         self._packed = buffer("packed", product.chunk, "uint8")
         self._gathered = buffer("gathered", product.chunk, product.element)
         self._values = buffer("values", STORED, product.sums)
@@ -126,13 +133,30 @@ class Program:
         return -(-self.product.steps // self.tiling.depth) // self.tiling.splits
 
     def _loop(self) -> tirx.Stmt:
-        """The loop over the depth: waits for a tile, sends for one that is to come, multiplies."""
-        stages = self.tiling.stages
+        """The loop over the depth: a turn multiplies what the one before it loaded, and loads for the next.
+
+        The first turn of a tile sends for a tile that is to come; its stage is one that all warps had read
+        when they met last. The last one waits for the next tile, and its warps meet. Where a tile has one
+        turn, there is one set of registers, and loads follow the products.
+        """
+        stages, turns = self.tiling.stages, self.tiling.turns
         step = tirx.Var("step", "int32")
         coming = step + (stages - 1)
         send = tirx.IfThenElse(coming < self._steps, sequence(self._copies(coming % stages, coming)), None)
-        parts = [ptx.wait(stages - 2), ptx.block_barrier(), send, ptx.commit(), self._multiply(step % stages)]
-        return tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, sequence(parts))
+        parts: list[tirx.Stmt] = []
+        for turn in range(turns):
+            last = turn == turns - 1
+            load = self._load_turn((step + 1) % stages if last else step % stages, 0 if last else turn + 1)
+            first = [send, ptx.commit()] if turn == 0 else []
+            meet = [ptx.wait(stages - 2), ptx.block_barrier()] if last else []
+            if turns == 1:
+                parts = [*first, self._multiply(turn), *meet, load]
+            elif last:
+                parts += [*meet, load, self._multiply(turn)]
+            else:
+                parts += [load, *first, self._multiply(turn)]
+        loop = tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, sequence(parts))
+        return sequence([ptx.wait(stages - 2), ptx.block_barrier(), self._load_turn(0, 0), loop])
 
     def _copies(self, stage: Any, step: Any) -> list[tirx.Stmt]:
         """Sends for both operands' tiles of a step."""
@@ -213,42 +237,43 @@ class Program:
             inside = condition if inside is None else tirx.And(inside, condition)
         return self._epilogue.in_anchor(source.element.load, own), inside
 
-    def _multiply(self, stage: Any) -> tirx.Stmt:
-        """Multiplies the tiles of a stage."""
+    def _load_turn(self, stage: Any, turn: int) -> tirx.Stmt:
+        """Loads the operands of a turn of a stage into the registers of its number, even or odd."""
+        tall, wide = self.tiling.rows // MMA_ROWS, self.tiling.columns // MMA_COLUMNS
+        begin = stage * self.tiling.stage_bytes
+        depth = turn * self.tiling.slices + self._slice
+        left = unrolled(tall, lambda row: self._load_left(begin, depth, row, turn % 2))
+        right = unrolled(wide // 2, lambda column: self._load_right(begin, depth, column, turn % 2))
+        return sequence([left, right])
+
+    def _multiply(self, turn: int) -> tirx.Stmt:
+        """Multiplies what was loaded for a turn."""
         tiling = self.tiling
         tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
-        begin = stage * tiling.stage_bytes
         sides = (self.product.left.access.type.name, self.product.right.access.type.name)
         types = sides if self.product.bytes else ("float16", "float16")
+        words = (self._left_words.data, self._right_words.data)
+        left, right = turn % 2 * tiling.left_words, turn % 2 * tiling.right_words
 
-        def multiplied(turn: Any) -> tirx.Stmt:
-            depth = turn * tiling.slices + self._slice
-            left = unrolled(tall, lambda row: self._load_left(begin, depth, row))
-            right = unrolled(wide // 2, lambda column: self._load_right(begin, depth, column))
-            words = (self._left_words.data, self._right_words.data)
+        def product(row: Any, column: Any) -> tirx.Stmt:
+            total = (row * wide + column) * 4
+            operands = (words[0], left + row * 4, words[1], right + column * 2)
+            return ptx.multiply_add(self._sums.data, total, *operands, types=types)
 
-            def product(row: Any, column: Any) -> tirx.Stmt:
-                total = (row * wide + column) * 4
-                operands = (words[0], row * 4, words[1], column * 2)
-                return ptx.multiply_add(self._sums.data, total, *operands, types=types)
+        return unrolled(tall, lambda row: unrolled(wide, lambda column: product(row, column)))
 
-            products = unrolled(tall, lambda row: unrolled(wide, lambda column: product(row, column)))
-            return sequence([left, right, products])
-
-        return unrolled(tiling.depth // (self.product.mma_depth * tiling.slices), multiplied)
-
-    def _load_left(self, begin: Any, depth: Any, row: Any) -> tirx.Stmt:
+    def _load_left(self, begin: Any, depth: Any, row: Any, parity: int) -> tirx.Stmt:
         """Loads 16 rows of the left operand: rows 0 to 7, 8 to 15, then the same at a depth of 8."""
         first = self._row_warp * self.tiling.rows + row * MMA_ROWS
         lower, deeper = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
-        words = (self._left_words.data, row * 4)
+        words = (self._left_words.data, parity * self.tiling.left_words + row * 4)
         return self._load(self._left, begin, (first, lower), (depth * self.product.mma_depth, deeper), words)
 
-    def _load_right(self, begin: Any, depth: Any, column: Any) -> tirx.Stmt:
+    def _load_right(self, begin: Any, depth: Any, column: Any, parity: int) -> tirx.Stmt:
         """Loads 16 columns of the right operand: a depth of 0 to 7, 8 to 15, then the same 8 columns on."""
         first = self._column_warp * self.tiling.columns + column * (2 * MMA_COLUMNS)
         deeper, later = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
-        words = (self._right_words.data, column * 4)
+        words = (self._right_words.data, parity * self.tiling.right_words + column * 4)
         return self._load(self._right, begin, (first, later), (depth * self.product.mma_depth, deeper), words)
 
     def _load(

@@ -95,7 +95,7 @@ class CudaMma(Rule):
             return False
         if tiling.registers > register_limit(gpu, tiling.threads):
             return False
-        return tiling.shared_bytes <= gpu.shared_per_block
+        return tiling.shared_bytes <= gpu.shared_opt_in
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Puts the nest of blocks and warps in the place of the function's body."""
@@ -104,7 +104,10 @@ class CudaMma(Rule):
             sampler.sample(kind.name)
         elements, epilogue = inlined(schedule, workload, product.kept)
         operands = (elements[product.left.position], elements[product.right.position])
-        program = Program(product, tiling_of(product, sampler.values), operands, epilogue)
+        tiling = tiling_of(product, sampler.values)
+        # More than a block may declare is asked for at launch.
+        scope = "shared" if tiling.shared_bytes <= gpu_of(hardware).shared_per_block else "shared.dyn"
+        program = Program(product, tiling, operands, epilogue, scope)
         program.put_into(schedule)
 
     def estimate_s(
