@@ -51,7 +51,7 @@ replay: $(TEST_STAMP)
 install: $(HOST_STAMP)
 
 $(MODEL): $(HOST_STAMP)
-	$(BIN)/python -m tests.models.export mobilenetv2 -o $(dir $(MODEL)) --format onnx
+	$(BIN)/python -m research.models.export mobilenetv2 -o $(dir $(MODEL)) --format onnx
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.models.tflite_export import environment
+from research.models.tflite_export import environment
 
 
 @dataclass(frozen=True)

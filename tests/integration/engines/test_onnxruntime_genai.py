@@ -15,7 +15,7 @@ from benchmarks.llm.peers import PEERS
 from benchmarks.llm.process import EngineProcess
 from host.importers.decoders.reference import reference_logits
 from host.model.text_quality import divergence
-from tests.models.tflite_export import environment
+from research.models.tflite_export import environment
 
 _PEER = PEERS["onnxruntime-genai"]
 _VOCABULARY = 320
