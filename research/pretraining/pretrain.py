@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -17,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import TlmError
-from host.execution import Engine, HostLost, open_engine
-from host.files import write_whole
+from host.execution import HostLost, open_engine
 from host.options.engine import LOCAL
 from host.schedules.proposer import Proposer
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, Card, Size
 from host.tlm.model.network import new_model, save_model
 from host.tlm.training.example import Example
+from host.tlm.training.on_host import Advance, Plan, train_to_the_end
 from host.tlm.training.packing import Sample, samples_of
 from host.tlm.training.trainer import Schedule, Trainer, trained_rules
 from research.pretraining.dataset import Dataset
@@ -32,10 +31,6 @@ from research.pretraining.dataset import Dataset
 SENTENCES, STATE = "sentences.jsonl", "training.pt"
 # One example in this many is withheld, to measure the loss on tasks that the model has never seen.
 _WITHHELD_EACH = 20
-# Steps of one call of another host: a call costs what a small part of a step does.
-_STEPS_OF_A_CALL = 10
-# How long a training waits for a host that can go on with it, and how often it asks.
-_HOST_S, _ASK_S = 300.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -112,10 +107,11 @@ def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Prog
         def told(done: Advance) -> None:
             report(Progress("training", done.step, options.steps, done.loss, done.withheld_loss))
 
-        train_to_the_end(engine, options, trained, withheld, state, told)
-    # What was trained elsewhere is here as this file.
+        first = state.read_bytes() if state.exists() else b""
+        plan = Plan(Training, (options, trained, withheld), options.steps, state, first)
+        kept = train_to_the_end(engine, plan, told)
     trainer = trainer_for(options, vocabulary)
-    trainer.restore(state.read_bytes(), str(state))
+    trainer.restore(kept, str(state))
     return save_model(
         trainer.model,
         options.out,
@@ -152,23 +148,6 @@ def _history(options: PretrainOptions, trainer: Trainer, data: Dataset) -> dict[
     }
 
 
-@dataclass(frozen=True)
-class Advance:
-    """How far a training is.
-
-    Attributes:
-        step: batches trained on.
-        loss: running mean of the loss.
-        withheld_loss: of the last state; NaN before the first one.
-        state: from which it goes on, at every `save_every` steps and at the end; b"" elsewhere.
-    """
-
-    step: int
-    loss: float
-    withheld_loss: float
-    state: bytes = b""
-
-
 class Training:
     """The object of the actor that trains; it does nothing before `begin`.
 
@@ -200,7 +179,7 @@ class Training:
         return Advance(trainer.step, trainer.recent_loss, trainer.withheld_loss)
 
     def advance(self, steps: int) -> Advance:
-        """Take some steps, at most up to the next state.
+        """Take some steps, at most up to the next state; none of them gives the state as it is.
 
         Raises:
             HostLost: it has not begun in this process: the one before it ended.
@@ -208,7 +187,7 @@ class Training:
         trainer, options = self._trainer, self._options
         if trainer is None:
             raise HostLost("the process that trains was started anew")
-        state = b""
+        state = b"" if steps else trainer.state()
         for _ in range(min(steps, options.steps - trainer.step)):
             trainer.train(batch_of(options, self._trained, trainer.step, self._vocabulary))
             if trainer.step % options.save_every == 0 or trainer.step == options.steps:
@@ -216,47 +195,6 @@ class Training:
                 state = trainer.state()
                 break
         return Advance(trainer.step, trainer.recent_loss, trainer.withheld_loss, state)
-
-
-def train_to_the_end(
-    engine: Engine,
-    options: PretrainOptions,
-    trained: Sequence[Example],
-    withheld: Sequence[Example],
-    state: Path,
-    report: Callable[[Advance], None],
-) -> None:
-    """Train on a host of an engine until the file of the state has the last step.
-
-    A training whose host ends goes on from this file, on the next host that can.
-
-    Raises:
-        TlmError: the state is damaged or of another training, or no host goes on with it.
-    """
-    actor = engine.actor(Training, options, trained, withheld, trains=True)
-    try:
-        step, lost = None, 0.0
-        while step is None or step < options.steps:
-            try:
-                if step is None:
-                    step = actor.call("begin", state.read_bytes() if state.exists() else b"").step
-                    continue
-                done: Advance = actor.call("advance", _STEPS_OF_A_CALL if engine.remote else 1)
-            except HostLost as error:
-                step, lost = None, lost or time.monotonic()
-                if time.monotonic() - lost > _HOST_S:
-                    raise TlmError(
-                        f"no host goes on with the training ({error}); its state is kept: run the same "
-                        "command again with --resume"
-                    ) from error
-                time.sleep(_ASK_S)
-                continue
-            step, lost = done.step, 0.0
-            if done.state:
-                write_whole(state, done.state)
-            report(done)
-    finally:
-        actor.end()
 
 
 def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Trainer:
