@@ -16,8 +16,8 @@ from torch import nn
 
 from host.errors import EngineError, ImportFailed, ModelFileError, ShapeError
 from host.importers import from_module
+from host.importers import load_here as load
 from host.model import ImportedModel
-from tests.deployments.own_files import load_own as load
 from tests.fuzz.corpus import tflite_models
 from tests.models.export import export_onnx_model
 from tests.models.zoo import make, randomise_batch_norm
