@@ -23,6 +23,7 @@ import torch
 from host.errors import EdgeError, TlmError
 from host.execution import Engine, HostLost, LocalEngine
 from host.files import write_whole
+from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model import checkpoints
 from host.tlm.model.card import Card, Size
@@ -151,11 +152,15 @@ def finetune(
     if options.resume and state.exists():
         training.restore(state.read_bytes(), state)
     given = (options, start.size, training.key, learned, replay)
-    plan = Plan(Finetuning, given, options.steps, state, training.state(), options.seconds)
+
+    def keep(content: bytes) -> None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_whole(state, content)
 
     def told(done: Advance) -> None:
         report(Progress(done.step, options.steps, done.loss))
 
+    plan = Plan(Finetuning, given, options.steps, keep, training.state(), options.seconds)
     training.restore(train_to_the_end(engine or LocalEngine(), plan, told), state)
     repeated = _Batches(options, learned, replay, vocabulary).repeated
     result = _judged(options, training, start, vocabulary, (learned, withheld), repeated)
@@ -288,7 +293,7 @@ def _judged(
     }
     candidate = options.out / CANDIDATE
     untrained = tuple(token for token in start.untrained if vocabulary.number(token) not in training.seen)
-    rules = {**start.rules, **trained_rules(training.seen, vocabulary)}
+    rules = {**start.rules, **trained_rules(training.seen, vocabulary, rule_versions())}
     save_model(training.model, candidate, vocabulary, start.size, start.root, history, rules, untrained)
     old, new = load_model(present, vocabulary)[0], load_model(candidate, vocabulary)[0]
     verdict = gate.compare(

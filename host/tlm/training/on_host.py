@@ -6,12 +6,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from host.errors import TlmError
 from host.execution import Engine, HostLost
-from host.files import write_whole
 
 # Steps of one call of another host: a call costs what a small part of a step does.
 _STEPS_OF_A_CALL = 10
@@ -62,7 +60,7 @@ class Plan:
         make: the class of a `Training`.
         arguments: of it; they are copied to the host.
         steps: in all.
-        state: file that every state is written to.
+        keep: called with every state.
         first: the state to begin with; b"" where the training makes its own.
         seconds: no step begins later than this; 0 for no limit.
     """
@@ -70,7 +68,7 @@ class Plan:
     make: Callable[..., Training]
     arguments: Sequence[object]
     steps: int
-    state: Path
+    keep: Callable[[bytes], None]
     first: bytes = b""
     seconds: float = 0.0
 
@@ -111,8 +109,7 @@ def train_to_the_end(engine: Engine, plan: Plan, report: Callable[[Advance], Non
             step, lost = done.step, 0.0
             if done.state:
                 kept = done.state
-                plan.state.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(plan.state, kept)
+                plan.keep(kept)
             if over:
                 break
             report(done)

@@ -18,13 +18,12 @@ from research.pretraining import dataset
 from research.pretraining.boards import training_boards
 from research.pretraining.dataset import Dataset
 from research.pretraining.held_out import anchor_key, is_held_out
-from research.pretraining.pretrain import (
+from research.pretraining.pretrain import Progress, pretrain
+from research.pretraining.training import (
     SENTENCES,
     STATE,
     PretrainOptions,
-    Progress,
     Training,
-    pretrain,
     split,
     trainer_for,
 )
