@@ -282,7 +282,7 @@ def _try_in_child(folder: Path) -> None:
     size = sum(path.stat().st_size for path in files)
     cpu_s = _CPU_S + _CPU_S_PER_MB * size / 1e6
     limits = Limits(_MEMORY_BYTES + _MEMORY_PER_BYTE * size, cpu_s, 4 * cpu_s, 1 << 20)
-    with Worker([folder.resolve()], limits) as worker:
+    with Worker([folder.resolve()], limits, ("host.execution.without_torch",)) as worker:
         try:
             worker.call("sdk.management.records:read_database", {"folder": str(folder.resolve())})
         except (WorkerLost, Unforeseen) as error:
