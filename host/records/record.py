@@ -126,6 +126,12 @@ def invalidated(record: Record) -> Record:
 _LATER = ("learned", "bfloat16", "byte_tables")
 
 
+# Of profiles of several threads: raised when the same decisions become other programs for several threads and
+# the same ones for one, as raising the version of a rule would make records of one thread old too. 2: threads
+# share bands of rows (rules `tiled` and `dot`).
+SHARED_PROGRAMS = 2
+
+
 def why_untrusted(record: Record) -> str:
     """Of a record whose times do not count, which that is, as the end of "records"."""
     if record.measurement.invalid == DRIFTED:
@@ -144,6 +150,8 @@ def profile_data(profile: DeviceProfile) -> dict[str, Any]:
         "hardware": {k: v for k, v in asdict(board.hardware).items() if k not in _LATER},
         "threads": profile.threads,
     }
+    if profile.threads > 1:
+        content["shared_programs"] = SHARED_PROGRAMS
     # As it comes back from the database: lists, no tuples.
     plain: dict[str, Any] = json.loads(json.dumps(content))
     return plain
