@@ -29,6 +29,8 @@ TABLES: dict[str, Table] = {
         ),
         gpu.kernels,
     ),
+    "gpu_learning": Table(("gpu_learning",), gpu.learning),
+    "gpu_learning_rules": Table(("gpu_learning",), gpu.learning_rules),
     "operators": Table(("operators",), operators.times),
     "operators_summary": Table(("operators",), operators.summary),
     "operators_others": Table(("operators_others",), operators.slower_than_library),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from benchmarks.result_file import Result
 from benchmarks.tables.table import markdown
 
@@ -50,3 +53,48 @@ def kernels(*results: Result) -> list[str]:
 def _share(found: float | None) -> str:
     """A share in percent; older results do not have all of them."""
     return "not counted" if found is None else f"{found:.1%}"
+
+
+_CHOICES = {
+    "process": "T_hat, cautious (the product's)",
+    "process_mean": "its mean, without caution",
+    "process_shuffled": "T_hat, cautious, taught with shuffled times",
+    "process_mean_shuffled": "its mean, taught with shuffled times",
+    "chance": "one at random",
+    "fastest": "the fastest",
+}
+
+
+def learning(result: Result) -> list[str]:
+    """Speed of each choice beside the least estimate on networks that taught nothing, and its regret."""
+    pools = result.figures["pools"]
+    rows = [
+        (
+            title,
+            *(_valued(pools[pool][arm][kind]) for pool in ("all", "drawn") for kind in ("speed", "regret")),
+        )
+        for arm, title in _CHOICES.items()
+    ]
+    before = [_valued(pools[pool]["t"][kind]) for pool in ("all", "drawn") for kind in ("speed", "regret")]
+    header = ("choice", "speed", "time / fastest", "speed, drawn programs", "time / fastest, drawn")
+    return markdown(header, [("T, the estimate", *before), *rows])
+
+
+def learning_rules(result: Result) -> list[str]:
+    """The same by rule, with the correlation of estimates and times within a task."""
+    rows = []
+    for rule, arms in result.figures["rules"].items():
+        order = result.figures["order"].get(rule)
+        if arms:
+            speeds = [
+                _valued(arms[arm]["speed"]) for arm in ("process", "process_shuffled", "chance", "fastest")
+            ]
+            orders = [f"{order[side]['mean']:.2f}" for side in ("t", "t_hat")] if order else ["", ""]
+            rows.append((rule, str(arms["t"]["speed"]["n"]), *speeds, *orders))
+    header = ("rule", "tasks", "T_hat", "shuffled", "at random", "fastest", "order by T", "by T_hat")
+    return markdown(header, rows)
+
+
+def _valued(figure: Mapping[str, Any]) -> str:
+    bounds = "" if figure["low"] is None else f" ({figure['low']:.3f} to {figure['high']:.3f})"
+    return f"{figure['value']:.3f}{bounds}; {figure['median']:.3f}"

@@ -14,7 +14,7 @@ from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.ranking import Estimate, Ranking, ScoredProgram, ranked
 
 if TYPE_CHECKING:
-    from transformers import GPT2LMHeadModel
+    from host.tlm.model.gpt2 import LanguageModel
 
 # Programs written at once, and how often at most until there are enough different ones.
 _BATCH, _ROUNDS = 32, 4
@@ -43,11 +43,11 @@ class Tlm:
         self._estimate = estimate
         self._ranking = ranking or Ranking()
         self._vocabulary = Vocabulary()
-        self._model: GPT2LMHeadModel | None = None
+        self._model: LanguageModel | None = None
 
-    def _loaded(self) -> GPT2LMHeadModel:
+    def _loaded(self) -> LanguageModel:
         if self._model is None:
-            # Not at the top: torch and transformers take seconds to import; the class alone needs neither.
+            # Not at the top: torch takes seconds to import; the class alone needs neither.
             from host.tlm.model.network import load_model
 
             self._model, _ = load_model(self._checkpoint, self._vocabulary)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from targets import Board, GpuModel, HardwareModel, MachineDescription, MemoryLevel, board_for, declared
+from targets.nvidia import H100
 
 # The figures of a drawn board are at most this factor above or below the declared ones.
 _SPREAD = 1.6
@@ -25,8 +26,8 @@ def board_of(name: str, gpu: bool = False) -> Board:
 
 
 def training_boards() -> tuple[Board, ...]:
-    """All declared boards, their GPUs, and the x86 boards once more with dot products."""
-    boards = []
+    """All declared boards, their GPUs, the x86 boards once more with dot products, and a PC with a GPU."""
+    boards = [replace(board_of("x86_64-v3"), gpu=H100).on_gpu()]
     for description in _machines():
         board = board_for(description)
         if board is not None:

@@ -8,10 +8,10 @@ from math import prod
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
-from research.pretraining import half_operators as half
-from research.pretraining import quantised_operators as quantised
-from research.pretraining import recurrent_operators as recurrent
-from research.pretraining import streaming_operators as streaming
+from research.pretraining.kinds import half_operators as half
+from research.pretraining.kinds import quantised_operators as quantised
+from research.pretraining.kinds import recurrent_operators as recurrent
+from research.pretraining.kinds import streaming_operators as streaming
 from research.pretraining.operator_sampler import CLASSES, HEADS, Draw
 
 # Bounds on a drawn operator: elements of one tensor, and multiply-adds of the operator.

@@ -20,7 +20,7 @@ from host.tlm.training.example import Example
 from host.tlm.training.replay import REPLAY, write_replay
 from research.pretraining.dataset import Dataset
 from research.pretraining.held_out import held_out_anchors, key_of_axes
-from research.pretraining.pretrain import SENTENCES
+from research.pretraining.training import SENTENCES
 
 README, TEMPLATE = "README.md", "weights_card.md.j2"
 _LARGEST_BYTES = 16_000_000

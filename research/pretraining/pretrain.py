@@ -1,74 +1,33 @@
-"""Pre-training on programs that were not measured, with a constructive proposer as the teacher.
-
-A batch depends only on the seed and its own number, and nothing else is random. A run that was interrupted
-and continued therefore ends with the same weights as an uninterrupted one, whoever was: the command, or the
-host that trains. What was trained comes back as a file.
-"""
+"""Pre-training on programs that were not measured: the examples are made, and the model learns them."""
 
 from __future__ import annotations
 
 import math
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from host.errors import TlmError
-from host.execution import Engine, HostLost, open_engine
-from host.files import write_whole
-from host.options.engine import LOCAL
+from host.execution import open_engine
+from host.schedules.families import rule_versions
 from host.schedules.proposer import Proposer
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, Card, Size
-from host.tlm.model.network import new_model, save_model
-from host.tlm.training.example import Example
-from host.tlm.training.packing import Sample, samples_of
-from host.tlm.training.trainer import Schedule, Trainer, trained_rules
+from host.tlm.model.card import CARD, Card
+from host.tlm.model.network import save_model
+from host.tlm.training.trainer import trained_rules
 from research.pretraining.dataset import Dataset
-
-SENTENCES, STATE = "sentences.jsonl", "training.pt"
-# One example in this many is withheld, to measure the loss on tasks that the model has never seen.
-_WITHHELD_EACH = 20
-# Steps of one call of another host: a call costs what a small part of a step does.
-_STEPS_OF_A_CALL = 10
-# How long a training waits for a host that can go on with it, and how often it asks.
-_HOST_S, _ASK_S = 300.0, 2.0
-
-
-@dataclass(frozen=True)
-class PretrainOptions:
-    """How to pre-train.
-
-    Attributes:
-        out: folder of data, state and checkpoint.
-        steps: total number of batches.
-        examples: number of examples to make; one in 20 is withheld from training.
-        seed: seed of data, weights and batches.
-        resume: continue with what is in the folder.
-        batch: number of tasks in one step.
-        learning_rate: the largest rate; it rises over `warm_up` steps and falls to zero as a cosine.
-        warm_up: number of steps over which the rate rises.
-        save_every: number of steps between two saved states.
-        size: size of the network.
-        jobs: number of processes that make the examples; it changes nothing but the time.
-        engine: whose hosts make them in place of these, and train; see `host.execution.open_engine`.
-    """
-
-    out: Path
-    steps: int = 20000
-    examples: int = 20000
-    seed: int = 0
-    resume: bool = False
-    batch: int = 16
-    learning_rate: float = 1e-3
-    warm_up: int = 100
-    save_every: int = 200
-    size: Size = field(default_factory=Size)
-    jobs: int = 1
-    engine: str = LOCAL
+from research.pretraining.training import (
+    SENTENCES,
+    STATE,
+    WITHHELD_EACH,
+    Advance,
+    PretrainOptions,
+    StateFile,
+    history_of,
+    split,
+    train_to_the_end,
+    trainer_for,
+)
 
 
 @dataclass(frozen=True)
@@ -99,14 +58,14 @@ def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Prog
     if not options.resume and any((options.out / name).exists() for name in (STATE, SENTENCES, CARD)):
         raise TlmError(f"{options.out}: there is a training already; add --resume or choose another folder")
     data = Dataset(options.out / SENTENCES, options.seed, vocabulary)
-    state = options.out / STATE
+    state = StateFile(options.out / STATE)
     with closing(open_engine(options.engine)) as engine:
         for example in data.grow(options.examples, teacher, options.jobs, engine):
             report(Progress("sentences", example.index + 1, options.examples))
         trained, withheld = split(data.examples[: options.examples])
         if not trained or not withheld:
             raise TlmError(
-                f"{options.examples} examples are too few to train on: at least {_WITHHELD_EACH + 1}"
+                f"{options.examples} examples are too few to train on: at least {WITHHELD_EACH + 1}"
             )
 
         def told(done: Advance) -> None:
@@ -115,169 +74,13 @@ def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Prog
         train_to_the_end(engine, options, trained, withheld, state, told)
     # What was trained elsewhere is here as this file.
     trainer = trainer_for(options, vocabulary)
-    trainer.restore(state.read_bytes(), str(state))
+    trainer.restore(state.read(), str(state.path))
     return save_model(
         trainer.model,
         options.out,
         vocabulary,
         options.size,
         "",
-        _history(options, trainer, data),
-        trained_rules(trainer.seen, vocabulary),
+        history_of(options, trainer, data.examples[: options.examples]),
+        trained_rules(trainer.seen, vocabulary, rule_versions()),
     )
-
-
-def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """The examples to train on, and the withheld ones. Examples that were left out are in neither."""
-    used = [example for example in examples if example.programs]
-    return (
-        [example for example in used if example.index % _WITHHELD_EACH],
-        [example for example in used if not example.index % _WITHHELD_EACH],
-    )
-
-
-def _history(options: PretrainOptions, trainer: Trainer, data: Dataset) -> dict[str, Any]:
-    """The facts about the training for the card."""
-    examples = data.examples[: options.examples]
-    return {
-        "seed": options.seed,
-        "steps": trainer.step,
-        "batch": options.batch,
-        "learning_rate": options.learning_rate,
-        "tasks": sum(bool(example.programs) for example in examples),
-        "held_out": sum(example.left_out == "held out" for example in examples),
-        "programs": sum(len(example.programs) for example in examples),
-        "loss": round(trainer.recent_loss, 4),
-        "withheld_loss": round(trainer.withheld_loss, 4),
-    }
-
-
-@dataclass(frozen=True)
-class Advance:
-    """How far a training is.
-
-    Attributes:
-        step: batches trained on.
-        loss: running mean of the loss.
-        withheld_loss: of the last state; NaN before the first one.
-        state: from which it goes on, at every `save_every` steps and at the end; b"" elsewhere.
-    """
-
-    step: int
-    loss: float
-    withheld_loss: float
-    state: bytes = b""
-
-
-class Training:
-    """The object of the actor that trains; it does nothing before `begin`.
-
-    Args:
-        options: how to train.
-        trained: examples to train on.
-        withheld: examples for the loss on tasks that the model has never seen.
-    """
-
-    def __init__(
-        self, options: PretrainOptions, trained: Sequence[Example], withheld: Sequence[Example]
-    ) -> None:
-        self._options = options
-        self._trained = trained
-        self._withheld = withheld
-        self._trainer: Trainer | None = None
-
-    def begin(self, state: bytes) -> Advance:
-        """Begin, or go on from a state that is not empty.
-
-        Raises:
-            TlmError: the state is damaged, or of another training.
-        """
-        self._vocabulary = Vocabulary()
-        self._best = [samples_of(example, self._vocabulary, 1)[0] for example in self._withheld]
-        self._trainer = trainer = trainer_for(self._options, self._vocabulary)
-        if state:
-            trainer.restore(state, str(self._options.out))
-        return Advance(trainer.step, trainer.recent_loss, trainer.withheld_loss)
-
-    def advance(self, steps: int) -> Advance:
-        """Take some steps, at most up to the next state.
-
-        Raises:
-            HostLost: it has not begun in this process: the one before it ended.
-        """
-        trainer, options = self._trainer, self._options
-        if trainer is None:
-            raise HostLost("the process that trains was started anew")
-        state = b""
-        for _ in range(min(steps, options.steps - trainer.step)):
-            trainer.train(batch_of(options, self._trained, trainer.step, self._vocabulary))
-            if trainer.step % options.save_every == 0 or trainer.step == options.steps:
-                trainer.withheld_loss = trainer.loss_of(self._best, options.batch)
-                state = trainer.state()
-                break
-        return Advance(trainer.step, trainer.recent_loss, trainer.withheld_loss, state)
-
-
-def train_to_the_end(
-    engine: Engine,
-    options: PretrainOptions,
-    trained: Sequence[Example],
-    withheld: Sequence[Example],
-    state: Path,
-    report: Callable[[Advance], None],
-) -> None:
-    """Train on a host of an engine until the file of the state has the last step.
-
-    A training whose host ends goes on from this file, on the next host that can.
-
-    Raises:
-        TlmError: the state is damaged or of another training, or no host goes on with it.
-    """
-    actor = engine.actor(Training, options, trained, withheld, trains=True)
-    try:
-        step, lost = None, 0.0
-        while step is None or step < options.steps:
-            try:
-                if step is None:
-                    step = actor.call("begin", state.read_bytes() if state.exists() else b"").step
-                    continue
-                done: Advance = actor.call("advance", _STEPS_OF_A_CALL if engine.remote else 1)
-            except HostLost as error:
-                step, lost = None, lost or time.monotonic()
-                if time.monotonic() - lost > _HOST_S:
-                    raise TlmError(
-                        f"no host goes on with the training ({error}); its state is kept: run the same "
-                        "command again with --resume"
-                    ) from error
-                time.sleep(_ASK_S)
-                continue
-            step, lost = done.step, 0.0
-            if done.state:
-                write_whole(state, done.state)
-            report(done)
-    finally:
-        actor.end()
-
-
-def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Trainer:
-    """A trainer of a network with random weights."""
-    key = {
-        "seed": options.seed,
-        "batch": options.batch,
-        "learning_rate": options.learning_rate,
-        "size": asdict(options.size),
-    }
-    schedule = Schedule(options.steps, options.learning_rate, options.warm_up)
-    return Trainer(new_model(vocabulary, options.size, options.seed), vocabulary, schedule, key)
-
-
-def batch_of(
-    options: PretrainOptions, examples: Sequence[Example], step: int, vocabulary: Vocabulary
-) -> list[Sample]:
-    """The batch of a step: all programs of randomly chosen tasks."""
-    generator = random.Random(f"{options.seed}/batch/{step}")
-    return [
-        sample
-        for example in generator.choices(examples, k=options.batch)
-        for sample in samples_of(example, vocabulary)
-    ]

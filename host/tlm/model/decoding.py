@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from transformers import DynamicCache, GPT2LMHeadModel
 
 from host.schedules.design import DesignSpace
 from host.tlm.language import numbers
@@ -19,6 +18,7 @@ from host.tlm.language.description import describe_board, describe_task
 from host.tlm.language.sentence import encode_prompt
 from host.tlm.language.vocabulary import END, PAD, Vocabulary, decision_token
 from host.tlm.model.completions import Completions
+from host.tlm.model.gpt2 import Cache, LanguageModel
 
 # Tokens of the first vocabulary. The noise of those that were appended is drawn apart, so that an appended
 # token changes no program that is written without it.
@@ -90,7 +90,7 @@ class _Writer:
 
 
 def generate(
-    model: GPT2LMHeadModel,
+    model: LanguageModel,
     vocabulary: Vocabulary,
     space: DesignSpace,
     count: int,
@@ -118,18 +118,18 @@ def generate(
     padding = vocabulary.number(PAD)
     temperatures = temperature * torch.linspace(1.0, 2.0, count).unsqueeze(1)
     generators = (torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed))
-    cache = DynamicCache()
+    cache = Cache()
     fed = torch.tensor([vocabulary.encode(prompt)])
     with torch.inference_mode(), _one_thread():
-        logits = model(fed, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
-        cache.batch_repeat_interleave(count)
+        logits = model(fed, cache)[:, -1]
+        cache.repeat(count)
         logits = logits.expand(count, -1)
         while True:
             taken = _draw(writers, logits, vocabulary, generators, temperatures)
             if all(writer.finished for writer in writers):
                 break
             fed = torch.tensor([[padding if token < 0 else token] for token in taken])
-            logits = model(fed, past_key_values=cache, use_cache=True).logits[:, -1]
+            logits = model(fed, cache)[:, -1]
     return [GeneratedProgram(writer.values, writer.log_probability) for writer in writers]
 
 

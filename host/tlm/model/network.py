@@ -13,19 +13,19 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from host.errors import TlmError
 from host.files import write_whole
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, SCHEMA, WEIGHTS, Card, Size, extended, read_weights
+from host.tlm.model.gpt2 import LanguageModel
 
 _LARGEST_PARAMETERS = 8_000_000
-# Rows by token. The output layer is the same matrix, so that it is written once.
-_EMBEDDING, _OUTPUT = "transformer.wte.weight", "lm_head.weight"
+# Rows by token, which are the output layer too.
+_EMBEDDING = "transformer.wte.weight"
 
 
-def new_model(vocabulary: Vocabulary, size: Size, seed: int) -> GPT2LMHeadModel:
+def new_model(vocabulary: Vocabulary, size: Size, seed: int) -> LanguageModel:
     """A network with random weights; the same seed gives the same.
 
     Raises:
@@ -38,22 +38,9 @@ def new_model(vocabulary: Vocabulary, size: Size, seed: int) -> GPT2LMHeadModel:
         raise TlmError(
             f"a model of {count} parameters is too large: at most {_LARGEST_PARAMETERS}; choose a size"
         )
-    config = GPT2Config(
-        vocab_size=len(vocabulary),
-        n_positions=size.positions,
-        n_embd=size.width,
-        n_layer=size.layers,
-        n_head=size.heads,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return GPT2LMHeadModel(config)
+        return LanguageModel(len(vocabulary), size.positions, size.layers, size.heads, size.width)
 
 
 def _parameters(tokens: int, size: Size) -> int:
@@ -63,7 +50,7 @@ def _parameters(tokens: int, size: Size) -> int:
 
 
 def save_model(
-    model: GPT2LMHeadModel,
+    model: LanguageModel,
     folder: Path,
     vocabulary: Vocabulary,
     size: Size,
@@ -86,9 +73,7 @@ def save_model(
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
-        name: tensor.detach().to(torch.float16).contiguous()
-        for name, tensor in model.state_dict().items()
-        if name != _OUTPUT
+        name: tensor.detach().to(torch.float16).contiguous() for name, tensor in model.state_dict().items()
     }
     data = save_tensors(tensors)
     card = Card(
@@ -107,7 +92,7 @@ def save_model(
     return card
 
 
-def load_model(folder: Path, vocabulary: Vocabulary) -> tuple[GPT2LMHeadModel, Card]:
+def load_model(folder: Path, vocabulary: Vocabulary) -> tuple[LanguageModel, Card]:
     """Load the network and the card of a checkpoint.
 
     If the vocabulary has grown since, network and card are extended to the whole vocabulary: the row of an
@@ -122,7 +107,7 @@ def load_model(folder: Path, vocabulary: Vocabulary) -> tuple[GPT2LMHeadModel, C
         tensors = {name: tensor.float() for name, tensor in load_tensors(data).items()}
         if len(tensors[_EMBEDDING]) == card.tokens:
             tensors[_EMBEDDING] = _with_appended_rows(tensors[_EMBEDDING], vocabulary)
-        model.load_state_dict({**tensors, _OUTPUT: tensors[_EMBEDDING]})
+        model.load_state_dict(tensors)
     except (SafetensorError, RuntimeError, KeyError) as error:
         first, path = str(error).splitlines()[0], folder / WEIGHTS
         raise TlmError(f"{path}: weights do not fit the model ({first}); train it again") from error

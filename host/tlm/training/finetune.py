@@ -23,6 +23,7 @@ import torch
 
 from host.errors import EdgeError, TlmError
 from host.files import write_whole
+from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model import checkpoints
 from host.tlm.model.card import Card
@@ -232,7 +233,7 @@ def _judged(
     }
     candidate = options.out / CANDIDATE
     untrained = tuple(token for token in start.untrained if vocabulary.number(token) not in training.seen)
-    rules = {**start.rules, **trained_rules(training.seen, vocabulary)}
+    rules = {**start.rules, **trained_rules(training.seen, vocabulary, rule_versions())}
     save_model(training.model, candidate, vocabulary, start.size, start.root, history, rules, untrained)
     old, new = load_model(present, vocabulary)[0], load_model(candidate, vocabulary)[0]
     verdict = gate.compare(

@@ -17,10 +17,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from transformers import GPT2LMHeadModel
-
 from host.errors import TlmError
 from host.tlm.language.vocabulary import PAD, Vocabulary, quality_token
+from host.tlm.model.gpt2 import LanguageModel
 from host.tlm.training.example import Example
 from host.tlm.training.packing import Sample
 from host.tlm.training.trainer import log_probabilities
@@ -71,7 +70,7 @@ def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     return learned, withheld
 
 
-def task_errors(model: GPT2LMHeadModel, vocabulary: Vocabulary, withheld: Sequence[Example]) -> list[float]:
+def task_errors(model: LanguageModel, vocabulary: Vocabulary, withheld: Sequence[Example]) -> list[float]:
     """The error on each task, of at most 64 programs evenly spaced from the fastest to the slowest."""
     withheld = [_thinned(example) for example in withheld]
     best = vocabulary.number(quality_token(0))
@@ -89,7 +88,7 @@ def task_errors(model: GPT2LMHeadModel, vocabulary: Vocabulary, withheld: Sequen
     return errors
 
 
-def mean_loss(model: GPT2LMHeadModel, vocabulary: Vocabulary, samples: Sequence[Sample]) -> float:
+def mean_loss(model: LanguageModel, vocabulary: Vocabulary, samples: Sequence[Sample]) -> float:
     """Mean over the tokens of each program and then over the programs, natural logarithm."""
     if not samples:
         return 0.0

@@ -6,13 +6,14 @@ sees the prompt and itself, at the positions that it would have alone, so that t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import GPT2LMHeadModel
 
 from host.tlm.language.vocabulary import Vocabulary, quality_token
+from host.tlm.model.gpt2 import LanguageModel
 from host.tlm.training.example import Example
 
 # How much less a program counts that takes twice as long: 2^-4.
@@ -60,10 +61,10 @@ class Packed:
 
     Attributes:
         tokens, positions: (rows, longest) token numbers and their positions in their sentence.
-        mask: (rows, 1, longest, longest), 0 where a token is seen and very negative where not.
+        mask: (rows, 1, longest, longest), true where a token is seen.
         rows, columns: (targets,) the position before each token that is to be learned.
         targets: (targets,) those tokens.
-        samples: (targets,) the number of the sample that each belongs to.
+        samples: (targets,) the number of the sample that each belongs to, among all that were packed.
     """
 
     tokens: torch.Tensor
@@ -74,64 +75,83 @@ class Packed:
     targets: torch.Tensor
     samples: torch.Tensor
 
-    def log_probabilities(self, model: GPT2LMHeadModel) -> torch.Tensor:
+    def log_probabilities(self, model: LanguageModel) -> torch.Tensor:
         """(targets,) natural logarithm of the probability of each token that is to be learned."""
-        seen = model.transformer(self.tokens, attention_mask=self.mask, position_ids=self.positions)
-        logits = model.lm_head(seen.last_hidden_state[self.rows, self.columns])
-        return -torch.nn.functional.cross_entropy(logits, self.targets, reduction="none")
+        hidden = model.hidden(self.tokens, self.positions, self.mask)
+        logits = model.logits(hidden[self.rows, self.columns])
+        return -torch.nn.functional.cross_entropy(logits.float(), self.targets, reduction="none")
 
 
-def pack(samples: Sequence[Sample], padding: int, device: torch.device) -> Packed:
-    """Samples in rows, those that follow one another with the same prompt in one.
+class Rows:
+    """Samples in rows on a device.
+
+    All rows of a training are made once; a batch takes some of them without a loop over tokens.
 
     Args:
-        samples: at least one.
+        groups: the samples of each row, at least one, all with the same prompt.
         padding: token number where a row has ended.
         device: where the tensors are.
     """
-    rows = _Rows()
-    for number, sample in enumerate(samples):
-        rows.add(number, sample, number > 0 and sample.prompt == samples[number - 1].prompt)
-    longest = max(map(len, rows.tokens))
-    segments = torch.tensor([row + [-1] * (longest - len(row)) for row in rows.segments], device=device)
-    filled = [row + [padding] * (longest - len(row)) for row in rows.tokens]
-    positions = [row + [0] * (longest - len(row)) for row in rows.positions]
-    before = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
-    own = segments[:, :, None] == segments[:, None, :]
-    visible = before & (own | (segments[:, None, :] == 0))
-    mask = torch.zeros(visible.shape, device=device).masked_fill(~visible, torch.finfo(torch.float32).min)
-    where = torch.tensor(rows.said, device=device)
-    return Packed(
-        tokens=torch.tensor(filled, device=device),
-        positions=torch.tensor(positions, device=device),
-        mask=mask[:, None],
-        rows=where[:, 0],
-        columns=where[:, 1],
-        targets=where[:, 2],
-        samples=where[:, 3],
-    )
+
+    def __init__(self, groups: Sequence[Sequence[Sample]], padding: int, device: torch.device) -> None:
+        texts: list[list[int]] = []
+        segments: list[list[int]] = []
+        positions: list[list[int]] = []
+        # The number of the sample that segment 1 of a row is; the others follow.
+        first: list[int] = []
+        number = 0
+        for group in groups:
+            prompt = group[0].prompt
+            texts.append(list(prompt))
+            segments.append([0] * len(prompt))
+            positions.append(list(range(len(prompt))))
+            first.append(number)
+            for segment, sample in enumerate(group, start=1):
+                text = [sample.context[-1], *sample.target]
+                texts[-1] += text
+                segments[-1] += [segment] * len(text)
+                positions[-1] += range(len(prompt), len(prompt) + len(text))
+            number += len(group)
+        longest = max(map(len, texts))
+
+        def table(rows: list[list[int]], filling: int) -> torch.Tensor:
+            filled = [row + [filling] * (longest - len(row)) for row in rows]
+            return torch.tensor(filled, dtype=torch.int16, device=device)
+
+        self._tokens, self._positions = table(texts, padding), table(positions, 0)
+        self._segments = table(segments, -1)
+        self._first = torch.tensor(first, device=device)
+        self._lengths = [len(text) for text in texts]
+        self._device = device
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def take(self, numbers: Sequence[int]) -> Packed:
+        """The rows of these numbers, as long as the longest of them."""
+        longest = max(self._lengths[number] for number in numbers)
+        chosen = torch.tensor(numbers, device=self._device)
+        tokens = self._tokens[chosen, :longest].long()
+        segments = self._segments[chosen, :longest].long()
+        before = torch.ones(longest, longest, dtype=torch.bool, device=self._device).tril()
+        own = segments[:, :, None] == segments[:, None, :]
+        visible = before & (own | (segments[:, None, :] == 0))
+        # The token behind another one of the same program is learned.
+        learned = (segments[:, :-1] > 0) & (segments[:, :-1] == segments[:, 1:])
+        rows, columns = learned.nonzero(as_tuple=True)
+        return Packed(
+            tokens=tokens,
+            positions=self._positions[chosen, :longest].long(),
+            mask=visible[:, None],
+            rows=rows,
+            columns=columns,
+            targets=tokens[rows, columns + 1],
+            samples=self._first[chosen][rows] + segments[rows, columns] - 1,
+        )
 
 
-class _Rows:
-    """Rows under construction: segment 0 is the prompt, the others are programs."""
-
-    def __init__(self) -> None:
-        self.tokens: list[list[int]] = []
-        self.positions: list[list[int]] = []
-        self.segments: list[list[int]] = []
-        # (row, column before the token, token, sample)
-        self.said: list[tuple[int, int, int, int]] = []
-
-    def add(self, number: int, sample: Sample, same_prompt: bool) -> None:
-        """Puts a sample behind the last one of its prompt, or into a row of its own."""
-        prompt = sample.prompt
-        if not same_prompt:
-            self.tokens.append(list(prompt))
-            self.positions.append(list(range(len(prompt))))
-            self.segments.append([0] * len(prompt))
-        row, start = len(self.tokens) - 1, len(self.tokens[-1])
-        text = [sample.context[-1], *sample.target]
-        self.tokens[row] += text
-        self.positions[row] += range(len(prompt), len(prompt) + len(text))
-        self.segments[row] += [self.segments[row][-1] + 1] * len(text)
-        self.said += [(row, start + at, token, number) for at, token in enumerate(sample.target)]
+def pack(samples: Sequence[Sample], padding: int, device: torch.device) -> Packed:
+    """All samples in rows, those that follow one another with the same prompt in one."""
+    groups = [list(group) for _, group in itertools.groupby(samples, lambda sample: sample.prompt)]
+    rows = Rows(groups, padding, device)
+    return rows.take(range(len(rows)))

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GPT2LMHeadModel
 
 from host.errors import TlmError
-from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import PAD, Vocabulary, rule_token
-from host.tlm.training.packing import Sample, pack
+from host.tlm.model.gpt2 import LanguageModel
+from host.tlm.training.packing import Packed, Rows, Sample, pack
 
 _LARGEST_GRADIENT = 1.0
 
@@ -47,6 +46,14 @@ def device_of_training() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Rows of which batches are taken, with the weights of their samples."""
+
+    rows: Rows
+    weights: torch.Tensor
+
+
 class Trainer:
     """A network with its optimiser.
 
@@ -60,12 +67,11 @@ class Trainer:
         step: batches trained on.
         recent_loss: running mean of the loss.
         withheld_loss: of the last state on disk.
-        seen: numbers of the tokens that were trained on.
     """
 
     def __init__(
         self,
-        model: GPT2LMHeadModel,
+        model: LanguageModel,
         vocabulary: Vocabulary,
         schedule: Schedule,
         key: Mapping[str, Any],
@@ -76,33 +82,58 @@ class Trainer:
         self._padding = vocabulary.number(PAD)
         self.model = model.to(self._device)
         self._optimiser = torch.optim.AdamW(
-            self.model.parameters(), lr=schedule.learning_rate, weight_decay=0.01
+            self.model.parameters(),
+            lr=schedule.learning_rate,
+            weight_decay=0.01,
+            fused=self._device.type == "cuda",
         )
         self.step = 0
         self.recent_loss = math.nan
         self.withheld_loss = math.nan
-        self.seen: set[int] = set()
+        self._seen = torch.zeros(len(vocabulary), dtype=torch.bool, device=self._device)
+
+    @property
+    def seen(self) -> set[int]:
+        """Numbers of the tokens that were trained on."""
+        return set(self._seen.nonzero().flatten().tolist()) - {self._padding}
+
+    def rows(self, tasks: Sequence[Sequence[Sample]]) -> TrainingRows:
+        """The samples of tasks that many batches are taken of, a row each, where the network is."""
+        weights = self._weights([sample for samples in tasks for sample in samples])
+        return TrainingRows(Rows(tasks, self._padding, self._device), weights)
 
     def train(self, samples: Sequence[Sample]) -> None:
         """Take one step of the optimiser on a batch, with the gradient clipped."""
+        self.train_on(pack(samples, self._padding, self._device), self._weights(samples))
+
+    def train_on(self, packed: Packed, weights: torch.Tensor) -> None:
+        """Take one step on a batch that is packed; `weights` are those of all samples that were packed."""
         for group in self._optimiser.param_groups:
             group["lr"] = self._schedule.rate(self.step)
         self.model.train()
-        loss = self.loss(samples)
+        loss = self._loss(packed, weights)
         self._optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
         self._optimiser.step()
         value = float(loss.detach())
         self.recent_loss = value if math.isnan(self.recent_loss) else 0.98 * self.recent_loss + 0.02 * value
-        self.seen.update(*(sample.context for sample in samples), *(sample.target for sample in samples))
+        self._seen[packed.tokens] = True
         self.step += 1
 
     def loss(self, samples: Sequence[Sample]) -> torch.Tensor:
         """Mean over the tokens of the decisions by their samples' weights; what is known is not learned."""
-        packed = pack(samples, self._padding, self._device)
-        weights = torch.tensor([sample.weight for sample in samples], device=self._device)[packed.samples]
-        return -(weights * packed.log_probabilities(self.model)).sum() / weights.sum()
+        return self._loss(pack(samples, self._padding, self._device), self._weights(samples))
+
+    def _loss(self, packed: Packed, weights: torch.Tensor) -> torch.Tensor:
+        own = weights[packed.samples]
+        # Sums of products in bfloat16 where a GPU has units for them; weights and optimiser stay as they are.
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+            found = packed.log_probabilities(self.model)
+        return -(own * found).sum() / own.sum()
+
+    def _weights(self, samples: Sequence[Sample]) -> torch.Tensor:
+        return torch.tensor([sample.weight for sample in samples], device=self._device)
 
     def loss_of(self, samples: Sequence[Sample], batch: int) -> float:
         """Mean loss over samples, without learning.
@@ -154,7 +185,7 @@ class Trainer:
                 self._optimiser.load_state_dict(state["optimiser"])
                 self.step = int(state["step"])
                 self.recent_loss, self.withheld_loss = state["recent_loss"], state["withheld_loss"]
-                self.seen = set(state["seen"])
+                self._seen[torch.tensor(state["seen"], dtype=torch.long)] = True
         except Exception as error:
             first = (str(error).splitlines() or [""])[0]
             raise TlmError(
@@ -164,19 +195,20 @@ class Trainer:
             raise TlmError(f"{path}: a training with {key}, not {self._key}; choose another folder")
 
 
-def trained_rules(seen: Set[int], vocabulary: Vocabulary) -> dict[str, int]:
-    """The present versions of the rules whose programs were trained on, by name.
+def trained_rules(seen: Set[int], vocabulary: Vocabulary, versions: Mapping[str, int]) -> dict[str, int]:
+    """The versions of the rules whose programs were trained on, by name.
 
     Args:
         seen: numbers of the tokens that were trained on.
         vocabulary: of the numbers.
+        versions: of all rules when the programs were made.
     """
     tokens = set(vocabulary.decode(sorted(seen)))
-    return {name: version for name, version in rule_versions().items() if rule_token(name) in tokens}
+    return {name: version for name, version in versions.items() if rule_token(name) in tokens}
 
 
 def log_probabilities(
-    model: GPT2LMHeadModel, samples: Sequence[Sample], padding: int, batch: int
+    model: LanguageModel, samples: Sequence[Sample], padding: int, batch: int
 ) -> list[float]:
     """Natural logarithm of the probability of each program, after what is known of it."""
     model.eval()

@@ -53,19 +53,19 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the folder.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train on programs that nobody measured, with the constructor as the teacher."""
+    """Train on programs that nobody measured, judged by their estimates."""
     from host.errors import UserError
-    from host.gensor import Gensor
     from host.tlm.model.card import Size
-    from research.pretraining.pretrain import PretrainOptions
     from research.pretraining.pretrain import pretrain as run
+    from research.pretraining.teacher import Teacher
+    from research.pretraining.training import PretrainOptions
     from sdk.cli.console import print_line
 
     if width % 32:
         raise UserError(f"--width {width}: a multiple of 32, for example 160")
     size = Size(layers=layers, heads=width // 32, width=width)
     options = PretrainOptions(out, steps, examples, seed, resume, size=size, jobs=jobs, engine=engine)
-    card = run(options, Gensor(), _show)
+    card = run(options, Teacher(), _show)
     print_line(f"model     {out}, withheld loss {card.training['withheld_loss']}")
 
 

@@ -11,8 +11,9 @@ import pytest
 from host.errors import ScheduleError
 from host.lowering.graph import Value
 from host.schedules.families import installed_rules, space_for
-from research.pretraining import boards, dataset, half_operators, operators
+from research.pretraining import boards, dataset, operators
 from research.pretraining.boards import draw_board, training_boards
+from research.pretraining.kinds import half_operators
 from research.pretraining.operator_sampler import Draw
 from targets import declared
 

@@ -20,7 +20,7 @@ from research.pretraining import package as packaging
 from research.pretraining.dataset import Dataset
 from research.pretraining.held_out import key_of_axes
 from research.pretraining.package import package
-from research.pretraining.pretrain import SENTENCES
+from research.pretraining.training import SENTENCES
 from sdk.cli.main import main
 
 VOCABULARY = Vocabulary()

@@ -19,13 +19,12 @@ from research.pretraining import dataset
 from research.pretraining.boards import training_boards
 from research.pretraining.dataset import Dataset
 from research.pretraining.held_out import anchor_key, is_held_out
-from research.pretraining.pretrain import (
+from research.pretraining.pretrain import Progress, pretrain
+from research.pretraining.training import (
     SENTENCES,
     STATE,
     PretrainOptions,
-    Progress,
     Training,
-    pretrain,
     split,
     trainer_for,
 )
@@ -174,7 +173,7 @@ def test_a_training_whose_host_ends_goes_on_from_its_last_state(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = pretrain(_options(tmp_path / "whole", data, 20), Gensor(), lambda progress: None)
-    monkeypatch.setattr("research.pretraining.pretrain._ASK_S", 0.0)
+    monkeypatch.setattr("research.pretraining.training._ASK_S", 0.0)
     # After the begin; after the begin and two states; between two calls of which none may come first.
     engine = _OfHosts([1, 3, 0, 2])
     monkeypatch.setattr("research.pretraining.pretrain.open_engine", lambda name: engine)

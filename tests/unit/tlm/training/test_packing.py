@@ -6,10 +6,10 @@ import random
 
 import pytest
 import torch
-from transformers import GPT2LMHeadModel
 
 from host.tlm.language.vocabulary import PAD, Vocabulary
 from host.tlm.model.card import Size
+from host.tlm.model.gpt2 import LanguageModel
 from host.tlm.model.network import new_model
 from host.tlm.training.packing import Sample, pack
 from host.tlm.training.trainer import Schedule, Trainer, log_probabilities
@@ -19,7 +19,7 @@ SIZE = Size(layers=2, heads=2, width=32)
 
 
 @pytest.fixture(scope="module")
-def model() -> GPT2LMHeadModel:
+def model() -> LanguageModel:
     return new_model(VOCABULARY, SIZE, 3).eval()
 
 
@@ -36,17 +36,17 @@ def samples() -> list[Sample]:
     return [Sample((*prompts[task], *text(1)), text(length)) for task, length in programs]
 
 
-def _alone(model: GPT2LMHeadModel, sample: Sample) -> float:
+def _alone(model: LanguageModel, sample: Sample) -> float:
     """Log-likelihood by the definition: every token after all before it."""
     tokens = torch.tensor([[*sample.context, *sample.target]])
     with torch.inference_mode():
-        shares = torch.log_softmax(model(tokens).logits[0], dim=-1)
+        shares = torch.log_softmax(model(tokens)[0], dim=-1)
     start = len(sample.context) - 1
     return sum(float(shares[start + at, token]) for at, token in enumerate(sample.target))
 
 
 def test_programs_share_their_prompt_and_see_nothing_of_each_other(
-    model: GPT2LMHeadModel, samples: list[Sample]
+    model: LanguageModel, samples: list[Sample]
 ) -> None:
     packed = pack(samples, VOCABULARY.number(PAD), torch.device("cpu"))
     assert packed.tokens.shape == (3, 23 + 1 + 9)
@@ -55,7 +55,7 @@ def test_programs_share_their_prompt_and_see_nothing_of_each_other(
 
 
 def test_the_loss_is_a_mean_by_the_weights_of_the_samples(
-    model: GPT2LMHeadModel, samples: list[Sample]
+    model: LanguageModel, samples: list[Sample]
 ) -> None:
     training = Trainer(model, VOCABULARY, Schedule(1, 1e-3, 1), {})
     weighted = [

@@ -1,0 +1,1 @@
+"""What measured programs of a GPU teach about the GPU's other networks."""

@@ -1,0 +1,1 @@
+"""Programs that language models write, beside chance and construction, by the estimate alone."""

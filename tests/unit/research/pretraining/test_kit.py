@@ -1,0 +1,88 @@
+"""A kit trains where there is no compiler, stops in time and goes on, and ends with a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from host.errors import TlmError
+from host.gensor import Gensor
+from host.schedules.families import rule_versions
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.network import load_model
+from research.pretraining.dataset import Dataset
+from research.pretraining.kit.__main__ import main
+from research.pretraining.kit.file import DATA, read_kit
+from research.pretraining.kit.prepare import main as prepare
+from research.pretraining.training import SENTENCES, STATE, StateFile
+
+ROOT = Path(__file__).parents[4]
+VOCABULARY = Vocabulary()
+EXAMPLES = 24
+SMALL = ["--layers", "1", "--width", "32", "--batch", "4"]
+# What the machine has is PyTorch's environment alone.
+WITHOUT = """
+import runpy, sys
+for name in ("tvm", "tvm_ffi", "transformers", "onnx", "onnxruntime", "typer", "jinja2", "rich", "ray"):
+    sys.modules[name] = None
+sys.argv[1:] = ARGUMENTS
+runpy.run_module("research.pretraining.kit", run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kit")
+    list(Dataset(folder / SENTENCES, 0, VOCABULARY).grow(EXAMPLES, Gensor()))
+    prepare([str(folder), str(folder / "kit")])
+    return folder / "kit"
+
+
+def test_a_kit_trains_where_only_pytorch_is(kit: Path, tmp_path: Path) -> None:
+    words = [str(kit), str(tmp_path), "--seconds", "60", "--steps", "8", *SMALL]
+    script = WITHOUT.replace("ARGUMENTS", repr(words))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    model, card = load_model(tmp_path, VOCABULARY)
+    assert card.training["steps"] == 8
+    # Those of the tasks that were drawn, by the header of the kit: no rule is there to be asked.
+    assert card.rules
+    assert card.rules.items() <= rule_versions().items()
+    assert card.tokens == len(VOCABULARY) == len(model.transformer.wte.weight)
+
+
+def test_a_training_that_ran_out_of_time_goes_on(kit: Path, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    words = ["--steps", "12", *SMALL]
+    assert main([str(kit), str(whole), "--seconds", "60", *words]) == 0
+    plan = json.loads((whole / "plan.json").read_text())
+    cut.mkdir()
+    (cut / "plan.json").write_text(json.dumps(plan | {"save_every": 5}))
+    # The time is over with the first step, and there is nothing to go on from.
+    assert main([str(kit), str(cut), "--seconds", "0", *words]) != 0
+    state = StateFile(cut / STATE, 15_000_000)
+    assert not state.read()
+    assert main([str(kit), str(cut), "--seconds", "60", *words]) == 0
+    assert load_model(cut, VOCABULARY)[1].weights == load_model(whole, VOCABULARY)[1].weights
+
+
+def test_a_state_in_parts_is_the_last_one_written(tmp_path: Path) -> None:
+    state = StateFile(tmp_path / "state", 10)
+    for content in (bytes(range(35)), b"short"):
+        state.write(content)
+        assert state.read() == content
+        assert all(path.stat().st_size <= 10 for path in tmp_path.iterdir())
+
+
+def test_damaged_kits_are_refused(kit: Path, tmp_path: Path) -> None:
+    data = (kit / DATA).read_bytes()
+    for content in (b"", b"no kit", data[:-20]):
+        (tmp_path / DATA).write_bytes(content)
+        with pytest.raises(TlmError, match="make the kit again"):
+            read_kit(tmp_path, VOCABULARY)
