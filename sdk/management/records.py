@@ -165,7 +165,7 @@ def device_data(device: str) -> dict[str, Any]:
 
 def without_threads(profile: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a profile that does not depend on the number of threads."""
-    return {name: value for name, value in profile.items() if name != "threads"}
+    return {name: value for name, value in profile.items() if name not in ("threads", "shared_programs")}
 
 
 def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelTasks:
