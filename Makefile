@@ -32,6 +32,7 @@ test: $(TEST_STAMP)
 	@$(BIN)/python scripts/make_environment.py tflite-runtime > /dev/null
 	@$(BIN)/python scripts/make_environment.py ncnn > /dev/null
 	@$(BIN)/python scripts/make_environment.py onnxruntime-genai > /dev/null
+	@$(BIN)/python scripts/make_environment.py openvino-genai > /dev/null
 	scripts/test
 
 check: $(TEST_STAMP)
