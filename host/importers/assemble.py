@@ -15,7 +15,7 @@ from tvm import relax
 
 from device_agent.contract.limits import LIMITS
 from host.engines import engine_for_format
-from host.errors import ImportFailed, ModelFileError
+from host.errors import ImportFailed
 from host.files import file_hash
 from host.importers.bounds import check_shape
 from host.importers.golden import GoldenOptions, make_golden
@@ -103,12 +103,6 @@ def assemble(
     """
     for spec in source.inputs:
         check_shape(source.path.name, f"input {spec.name!r}", spec.shape, LIMITS.model.computed_elements)
-        if 0 in spec.shape:
-            sizes = " x ".join(map(str, spec.shape))
-            raise ModelFileError(
-                f"{source.path.name}: input {spec.name!r} is empty ({sizes}): export the model with sizes of "
-                "real inputs"
-            )
     engine = engine_for_format(source.format).name
     built: Future[tvm.IRModule] = Future()
     with ThreadPoolExecutor(1) as executor:

@@ -87,7 +87,7 @@ Maker = Callable[[Path], Path]
         ("model.xyz", text, [], 2, ".onnx, .pt2 (torch.export), .tflite or .gguf"),
         ("opset.onnx", wrong_opset, [], 2, "operator set 99"),
         ("outputs.onnx", without_outputs, [], 2, "has no outputs"),
-        ("none.onnx", empty_input, [], 2, "input 'x' is empty (0 x 8)"),
+        ("none.onnx", empty_input, [], 2, "input 'x' is empty (0 x 8), and so is every output"),
         ("edge.onnx", unknown_value, [], 1, "nothere' is not a graph input"),
         ("nan.onnx", small_models.with_nan, [], 2, "weight 'w' holds NaN"),
         ("open.onnx", open_batch, [], 2, "--shape image="),

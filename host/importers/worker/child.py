@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from host.errors import ModelFileError
 from host.importers.dispatch import load_here
 from host.importers.worker.arrays_file import read_arrays
 from host.importers.worker.transfer import pack
+from host.model import Signature
 
 
 def read(
@@ -28,14 +30,32 @@ def read(
         golden_cases: number of them.
         samples: lists of arrays in `samples.bin`, one a case.
         half: type of half precision whose spread the golden cases get, "" for none.
+
+    Raises:
+        ModelFileError: the file cannot be read, or an input is empty and so is all that is made of it.
     """
     folder = Path.cwd()
     given = None
     if samples is not None:
         given = [read_arrays(folder / "samples.bin", case) for case in samples]
     model = load_here(Path(path), shapes, seed, golden_cases, given)
+    _check_not_empty(Path(path), model.signature)
     if half:
         from host.importers.half_spread import with_half_spread
 
         model = replace(model, golden=with_half_spread(model, half))
     return pack(model, folder)
+
+
+def _check_not_empty(path: Path, signature: Signature) -> None:
+    """Refuse a model that has nothing to compute or to verify, because an input has no elements.
+
+    A sum of nothing is a number: a model with an empty input is like any other if it makes an output of it.
+    """
+    empty = next((spec for spec in signature.inputs if 0 in spec.shape), None)
+    if empty is not None and all(0 in spec.shape for spec in signature.outputs):
+        sizes = " x ".join(map(str, empty.shape))
+        raise ModelFileError(
+            f"{path.name}: input {empty.name!r} is empty ({sizes}), and so is every output: export the model "
+            "with sizes of real inputs"
+        )
