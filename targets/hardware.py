@@ -52,7 +52,10 @@ class GpuModel:
         register_unit: registers of one warp are handed out in multiples of this.
         shared_per_multiprocessor: bytes of shared memory of one SM.
         shared_per_block: bytes that one block may declare statically.
+        shared_opt_in: bytes that one block may have where its launch asks for them.
         shared_banks: banks of four bytes of the shared memory.
+        block_cycles: of one SM between the starts of two blocks.
+        warp_cycles: of one SM to start one warp of a block.
         matrix_fp16_per_cycle: fp16 multiply-adds with fp32 sums of one SM per cycle by mma.sync m16n8k16, 0
             where the GPU has no such instruction.
         matrix_int8_per_cycle: the same of bytes with int32 sums, by mma.sync m16n8k32.
@@ -81,7 +84,10 @@ class GpuModel:
     registers_per_thread: int = 255
     register_unit: int = 256
     shared_per_block: int = 48 << 10
+    shared_opt_in: int = 48 << 10
     shared_banks: int = 32
+    block_cycles: float = 135.0
+    warp_cycles: float = 15.0
     matrix_fp16_per_cycle: int = 0
     matrix_int8_per_cycle: int = 0
     transaction_bytes: int = 32

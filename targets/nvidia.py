@@ -26,6 +26,7 @@ class _Generation:
     threads: int
     blocks: int
     shared_bytes: int
+    shared_opt_in: int
     matrix_fp16_per_cycle: int
     matrix_int8_per_cycle: int
 
@@ -35,15 +36,16 @@ class _Generation:
 # has 170 sparse INT8 TOPS for 16 SMs at 1.3 GHz, which are 2048 dense multiply-adds a cycle and SM, and half
 # as many in fp16; that sums in fp32 are as fast is an estimate. Hopper: 2048 by wgmma (white paper), of which
 # mma.sync reaches about 0.63 (arXiv 2402.13499). Blackwell: an estimate. Bytes (m16n8k32) at twice the rate.
-_VOLTA = _Generation("sm_72", 64, 128, 2048, 32, 96 << 10, 0, 0)
-_AMPERE = _Generation("sm_87", 128, 128, 1536, 16, 164 << 10, 1024, 2048)
-_HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10, 1280, 2560)
+_VOLTA = _Generation("sm_72", 64, 128, 2048, 32, 96 << 10, 96 << 10, 0, 0)
+_AMPERE = _Generation("sm_87", 128, 128, 1536, 16, 164 << 10, 163 << 10, 1024, 2048)
+_HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10, 227 << 10, 1280, 2560)
 
 # Compute capability 11.0: the same tables of the CUDA C++ Programming Guide 13.0.
-_BLACKWELL = _Generation("sm_110", 128, 128, 1536, 24, 228 << 10, 1024, 2048)
+_BLACKWELL = _Generation("sm_110", 128, 128, 1536, 24, 228 << 10, 227 << 10, 1024, 2048)
 
-# Launch of an empty kernel from the CPU: a few microseconds on a server, longer on the small cores.
-_LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 3e-6, "sm_110": 5e-6}
+# Start of an empty kernel. Jetsons: an estimate. sm_90: in a CUDA graph, from 250 elementwise programs that
+# were measured on an H200 (as were `block_cycles` and `warp_cycles`, see docs/cuda.md).
+_LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 0.8e-6, "sm_110": 5e-6}
 
 
 def _gpu(
@@ -73,6 +75,7 @@ def _gpu(
         threads_per_multiprocessor=generation.threads,
         blocks_per_multiprocessor=generation.blocks,
         shared_per_multiprocessor=generation.shared_bytes,
+        shared_opt_in=generation.shared_opt_in,
         levels=levels,
         launch_s=_LAUNCH_S[generation.arch],
         source=source,

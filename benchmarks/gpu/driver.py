@@ -18,6 +18,8 @@ _LIBRARY = "libcuda.so.1"
 # CU_STREAM_NON_BLOCKING, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL; numbers of CUdevice_attribute.
 _NON_BLOCKING, _THREAD_LOCAL = 1, 1
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what a launch may have without it.
+_DYNAMIC_SHARED, _USUAL_SHARED_BYTES = 8, 48 << 10
 # Length of a sample, samples, and calls that one graph has at most.
 SAMPLE_S, SAMPLES, _MOST_CALLS = 1e-3, 9, 400
 # A call that takes longer than this is timed alone.
@@ -36,12 +38,14 @@ class Launch:
         function: handle of the kernel.
         blocks, threads: along x, y and z.
         addresses: its arguments, all of which are memory of the GPU.
+        shared_bytes: of shared memory that it asks for, beside what the kernel declares.
     """
 
     function: int
     blocks: tuple[int, ...]
     threads: tuple[int, ...]
     addresses: tuple[int, ...]
+    shared_bytes: int = 0
 
 
 class Driver:
@@ -133,8 +137,11 @@ class Driver:
             values = [ctypes.c_uint64(address) for address in one.addresses]
             pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
             sizes = [ctypes.c_uint(size) for size in (*one.blocks, *one.threads)]
-            shared = ctypes.c_uint(0)
+            shared = ctypes.c_uint(one.shared_bytes)
             function = ctypes.c_void_p(one.function)
+            if one.shared_bytes > _USUAL_SHARED_BYTES:
+                size = ctypes.c_int(one.shared_bytes)
+                self._call("cuFuncSetAttribute", function, ctypes.c_int(_DYNAMIC_SHARED), size)
             self._call("cuLaunchKernel", function, *sizes, shared, self._stream, pointers, None)
 
     def wait(self) -> None:

@@ -134,15 +134,22 @@ def _loaded(
 ) -> Iterator[list[Launch]]:
     """The launches of a program with its arguments."""
     module = driver.module(kit.cubin(entry["cubin"]))
+    own: list[int] = []
     try:
+        for size in entry.get("memory_bytes", ()):
+            own.append(driver.uploaded(np.zeros(size, "uint8")))
+        placed = [*addresses, *own]
         yield [
             Launch(
                 driver.function(module, one["entry"]),
                 tuple(one["blocks"]),
                 tuple(one["threads"]),
-                tuple(addresses[number] for number in one["arguments"]),
+                tuple(placed[number] for number in one["arguments"]),
+                int(one.get("shared_bytes", 0)),
             )
             for one in entry["launches"]
         ]
     finally:
+        for address in own:
+            driver.release(address)
         driver.unload(module)

@@ -6,9 +6,11 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from tests.cuda_emulator.run import Counters, run_source
 from tests.cuda_emulator.source import parameter_names
@@ -22,10 +24,12 @@ class Launch:
 
     Attributes:
         blocks, threads: along x, y and z.
+        shared_bytes: of shared memory that the launch asks for, beside what the kernel declares.
     """
 
     blocks: tuple[int, ...]
     threads: tuple[int, ...]
+    shared_bytes: int = 0
 
     @property
     def count(self) -> int:
@@ -41,12 +45,37 @@ def launches_of(function: tvm.tirx.PrimFunc) -> list[Launch]:
             nests.append({})
         if nests:
             nests[-1][axis] = max(nests[-1].get(axis, 1), int(extent))
+    asked = _asked_bytes(function)
     return [
         Launch(
-            *(tuple(nest.get(f"{kind}.{axis}", 1) for axis in "xyz") for kind in ("blockIdx", "threadIdx"))
+            *(tuple(nest.get(f"{kind}.{axis}", 1) for axis in "xyz") for kind in ("blockIdx", "threadIdx")),
+            asked[number] if number < len(asked) else 0,
         )
-        for nest in nests
+        for number, nest in enumerate(nests)
     ]
+
+
+def shared_by_launches(function: tvm.tirx.PrimFunc) -> list[tvm.tirx.Buffer]:
+    """Memory of the GPU in which a kernel of a scheduled function leaves something for another one."""
+    return [one for one in function.body.block.alloc_buffers if one.scope() == "global"]
+
+
+def _asked_bytes(function: tvm.tirx.PrimFunc) -> list[int]:
+    """Bytes of shared memory that each launch of a scheduled function asks for."""
+    body = function.body.block.body
+    nests = body.seq if isinstance(body, tvm.tirx.SeqStmt) else [body]
+    found = []
+    for nest in nests:
+        sizes: list[int] = []
+
+        def add(block: Any, sizes: list[int] = sizes) -> None:
+            for one in block.alloc_buffers:
+                if one.scope() == "shared.dyn":
+                    sizes.append(math.prod(map(int, one.shape)) * np.dtype(str(one.dtype)).itemsize)
+
+        tvm_ffi.structural_walk(nest, (tvm.s_tir.SBlock, add), order="post")
+        found.append(sum(sizes))
+    return found
 
 
 def first_block(

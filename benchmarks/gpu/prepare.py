@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import shutil
 import sys
@@ -28,7 +29,7 @@ import tvm
 from onnx import numpy_helper
 
 from benchmarks.gpu.kit import CUBINS, EXECUTOR, MODEL_SUFFIX, PLAN
-from benchmarks.gpu.launches import launches_of
+from benchmarks.gpu.launches import launches_of, shared_by_launches
 from benchmarks.gpu.layers import Layer, all_layers
 from benchmarks.gpu.peak import Peak, peak_programs
 from benchmarks.result_file import heading
@@ -57,6 +58,10 @@ from tests.unit.schedules.functions import task as task_of
 
 SCHEMA = "edgetlm.gpu_kit/1"
 MODELS = ("resnet50", "mobilenetv2", "yolo-nano", "deit-small", "bert-base")
+# Random programs of which one is taken as one of the best.
+_OF_WHICH = 16
+# Rows of a weight that differ from each other, so that a kit stays small: the others repeat them.
+_DIFFERENT_ROWS = 256
 # Tensors of fewer elements keep their values.
 _FEW = 4096
 # A weight within this share of the standard deviation becomes zero.
@@ -81,9 +86,17 @@ def gpu_profile_of(gpu: Any = H100, cuda: str = "13.0") -> DeviceProfile:
 
 
 def candidates(space: DesignSpace, profile: DeviceProfile, count: int) -> list[Candidate]:
-    """Gensor's program, then so many random ones."""
+    """Gensor's program, then random ones: half as they are drawn, half the best of many by estimate."""
     found = list(Gensor().propose(space, profile, [], 1, seed=0))
     generator, seen = random.Random(space.task.workload_hash), {found[0].decisions}
+    drawn = _drawn(space, generator, seen, -(-count // 2))
+    better = sorted(_drawn(space, generator, seen, _OF_WHICH * (count // 2)), key=lambda one: one.estimate_s)
+    return [*found, *drawn, *better[: count // 2]]
+
+
+def _drawn(space: DesignSpace, generator: random.Random, seen: set[Any], count: int) -> list[Candidate]:
+    """Random programs that were not drawn before, at most so many."""
+    found: list[Candidate] = []
     for _ in range(count):
         try:
             values = space.sample(generator)
@@ -155,7 +168,7 @@ class KitWriter:
         with tempfile.TemporaryDirectory(prefix="edgetlm-kit-") as folder:
             builder = BundleBuilder(ModelCompiler(options, self._profile, Path(folder), clock))
             builder.compile(read_model(options, clock))
-            with tarfile.open(self._folder / f"{name}{MODEL_SUFFIX}", "w:xz") as archive:
+            with tarfile.open(self._folder / f"{name}{MODEL_SUFFIX}", "w:xz", preset=2) as archive:
                 for file in sorted(builder.directory("tvm").iterdir()):
                     archive.add(file, file.name)
         self._models.append(name)
@@ -180,9 +193,7 @@ class KitWriter:
             )
         programs = [program for program in made if program is not None]
         if not programs or made[0] is None:
-            raise BuildError(
-                f"{name}: Gensor's program does not compile, or keeps numbers between its kernels"
-            )
+            raise BuildError(f"{name}: Gensor's program does not compile")
         self._tasks[name] = {
             "task": task.workload_hash,
             "arguments": [
@@ -195,30 +206,35 @@ class KitWriter:
         }
 
     def _program(self, space: DesignSpace, candidate: Candidate) -> Program | None:
-        """A compiled candidate; None where it does not compile, or has memory of its own between kernels."""
+        """A compiled candidate; None where it does not compile."""
         try:
             function = scheduled_function(space.apply(candidate))
             kernel = compile_cuda(function, "kernel", self._target, None, self._major)
         except EdgeError:
             return None
-        names = {str(parameter.name) for parameter in function.params}
-        given = parameter_names(kernel.module.inspect_source("cuda")).values()
-        whole = all(name.removesuffix("_ptr") in names for parameters in given for name in parameters)
-        return Program(candidate, kernel, function) if whole else None
+        return Program(candidate, kernel, function)
 
     def _described(self, program: Program) -> dict[str, Any]:
         kernel = program.kernel
-        order = [str(parameter.name) for parameter in program.function.params]
+        between = shared_by_launches(program.function)
+        order = [str(one.name) for one in (*program.function.params, *between)]
         parameters = parameter_names(kernel.module.inspect_source("cuda"))
         launches = []
         for number, launch in enumerate(launches_of(program.function)):
             entry = f"{kernel.name}_kernel" + (f"_{number}" if number else "")
             arguments = [order.index(name.removesuffix("_ptr")) for name in parameters[entry]]
-            sizes = {"blocks": launch.blocks, "threads": launch.threads}
+            sizes = {
+                "blocks": launch.blocks,
+                "threads": launch.threads,
+                "shared_bytes": launch.shared_bytes,
+            }
             launches.append({"entry": entry, **sizes, "arguments": arguments})
         return {
             "cubin": self._kept(kernel.cubin.content),
             "launches": launches,
+            "memory_bytes": [
+                math.prod(map(int, one.shape)) * np.dtype(str(one.dtype)).itemsize for one in between
+            ],
             "rule": program.candidate.rule,
             "version": program.candidate.space_version,
             "proposer": program.candidate.proposer,
@@ -234,7 +250,10 @@ class KitWriter:
 
 
 def coarse(path: Path) -> None:
-    """Round the weights of an ONNX file to three values for each tensor, in place; small tensors stay."""
+    """Round the weights of an ONNX file to three values for each tensor and repeat rows, in place.
+
+    Small tensors stay.
+    """
     model = onnx.load(path)
     for one in model.graph.initializer:
         if one.data_type != onnx.TensorProto.FLOAT or len(one.dims) < 2:
@@ -243,6 +262,7 @@ def coarse(path: Path) -> None:
         if values.size < _FEW:
             continue
         deviation = float(values.std())
+        values = np.resize(values[:_DIFFERENT_ROWS], values.shape)
         kept = np.where(np.abs(values) > _ZERO_SHARE * deviation, np.sign(values), 0.0)
         scaled = (kept * np.float16(1.2 * deviation)).astype("float32")
         one.CopyFrom(numpy_helper.from_array(scaled, one.name))

@@ -88,10 +88,19 @@ def waves(gpu: GpuModel, placed: Occupancy, work: Work) -> float:
     """Cycles of the whole grid: full waves, then what is left, spread over the multiprocessors."""
     slots = gpu.multiprocessors * placed.per_multiprocessor
     full, rest = divmod(placed.grid, slots)
-    cycles = full * max(placed.per_multiprocessor * work.busy, work.alone)
+    # Blocks of a multiprocessor start one after the other, while others already work.
+    busy = max(work.busy, gpu.block_cycles)
+    alone = work.alone + gpu.warp_cycles * placed.warps
+    cycles = full * max(placed.per_multiprocessor * busy, alone)
     if rest:
-        cycles += max(-(-rest // gpu.multiprocessors) * work.busy, work.alone)
+        cycles += max(-(-rest // gpu.multiprocessors) * busy, alone)
     return cycles
+
+
+def start_cycles(gpu: GpuModel, grid: int, threads: int) -> tuple[float, float]:
+    """Cycles of a multiprocessor to start its share of so many blocks, and the warps of one block."""
+    warps = -(-threads // gpu.warp)
+    return -(-grid // gpu.multiprocessors) * gpu.block_cycles, warps * gpu.warp_cycles
 
 
 def bandwidth(gpu: GpuModel, bytes_on_their_way: float) -> float:

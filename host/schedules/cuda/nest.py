@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -12,11 +12,17 @@ _THREAD = 1  # tirx.IterVar.ThreadIndex
 ROOT = "root"
 
 
-def put_into(schedule: s_tir.Schedule, body: tirx.Stmt) -> None:
-    """Puts a nest in the place of everything that the function does."""
+def put_into(schedule: s_tir.Schedule, body: tirx.Stmt, buffers: Sequence[tirx.Buffer] = ()) -> None:
+    """Puts a nest in the place of everything that the function does.
+
+    Args:
+        schedule: of the function.
+        body: the nest.
+        buffers: memory of the GPU that its kernels share.
+    """
     root = schedule.get_sblock(ROOT)
     old = schedule.get(root)
-    new = s_tir.SBlock([], [], [], old.name_hint, body, None, [], [], old.annotations)
+    new = s_tir.SBlock([], [], [], old.name_hint, body, None, list(buffers), [], old.annotations)
     schedule.state.replace(schedule.get_sref(root), new)
 
 

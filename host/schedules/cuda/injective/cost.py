@@ -11,6 +11,7 @@ from host.schedules.cuda.multiprocessor import (
     bandwidth,
     gpu_of,
     occupancy,
+    start_cycles,
 )
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -34,4 +35,5 @@ def cuda_injective_seconds(workload: Workload, hardware: HardwareModel, values: 
     instructions = points * (COPY_INSTRUCTIONS / values["vector"] + 1.0) + arithmetic
     rate = gpu.partitions * gpu.warp * gpu.multiprocessors * gpu.frequency_hz
     loaded = bandwidth(gpu, resident * values["vector"] * 4.0)
-    return max(moved / loaded, instructions / rate) + gpu.launch_s
+    blocks, warps = (cycles / gpu.frequency_hz for cycles in start_cycles(gpu, grid, values["threads"]))
+    return max(moved / loaded, instructions / rate, blocks) + warps + gpu.launch_s

@@ -42,7 +42,7 @@ def cuda_mma_seconds(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
     dram_seconds = _dram_bytes(product, tiling, gpu, placed) / bandwidth(gpu, coming)
     longest = max(compute, l2_seconds, dram_seconds)
     total = compute + l2_seconds + dram_seconds
-    return longest + _EXPOSED * (total - longest) + gpu.launch_s
+    return longest + _EXPOSED * (total - longest) + gpu.launch_s + _joining_s(product, tiling, gpu)
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,19 @@ class _Step:
     issue: float
 
 
+def _joining_s(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
+    """Seconds of the kernel that adds up the parts of splits, which are written and read once."""
+    if tiling.splits == 1:
+        return 0.0
+    size = 4.0 * tiling.splits * product.batches * product.rows * product.columns
+    level = gpu.level("L2" if size <= _L2_SHARE * gpu.level("L2").size_bytes else "DRAM")
+    return gpu.launch_s + 2.0 * size / level.bandwidth_bytes_per_s + level.latency_s
+
+
 def _grid(product: Product, tiling: Tiling) -> int:
     return (
-        product.batches
+        tiling.splits
+        * product.batches
         * _tiles(product.rows, tiling.block_rows)
         * _tiles(product.columns, tiling.block_columns)
     )
@@ -79,7 +89,7 @@ def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
     working = max(busy * per_scheduler, chain)
     latency = gpu.level("DRAM").latency_s * gpu.frequency_hz
     alone = max(working, latency / (tiling.stages - 1))
-    tiles = _tiles(product.steps, tiling.depth)
+    tiles = _tiles(product.steps, tiling.depth) // tiling.splits
     epilogue = _epilogue_cycles(tiling, gpu)
     return Work(
         tiles * (busy + _BARRIER_CYCLES) + epilogue, latency + tiles * alone + epilogue * per_scheduler
@@ -128,7 +138,7 @@ def _l2_bytes(product: Product, tiling: Tiling, grid: int, gpu: GpuModel) -> flo
         segment = math.ceil(operand.stored * run / gpu.transaction_bytes) * gpu.transaction_bytes
         each += outer * product.steps / run * segment
     written = product.rows * product.kept * product.batches * product.result.element_bytes
-    return grid * each + written
+    return grid / tiling.splits * each + written
 
 
 def _dram_bytes(product: Product, tiling: Tiling, gpu: GpuModel, placed: Occupancy) -> float:

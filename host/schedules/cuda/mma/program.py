@@ -6,7 +6,6 @@ unscheduled function.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from tvm import s_tir, tirx
 
 from host.schedules.cuda.epilogue import Element, Epilogue
 from host.schedules.cuda.mma import instructions as ptx
+from host.schedules.cuda.mma.ends import Parts, digits, end_of, sum_of_parts
 from host.schedules.cuda.mma.packed import packed_chunk
 from host.schedules.cuda.mma.product import STORED, Operand, Product
 from host.schedules.cuda.mma.tiles import MATRIX, MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
@@ -45,7 +45,12 @@ class Program:
     """Builds the body of the function of one product."""
 
     def __init__(
-        self, product: Product, tiling: Tiling, elements: tuple[Element, Element], epilogue: Epilogue
+        self,
+        product: Product,
+        tiling: Tiling,
+        elements: tuple[Element, Element],
+        epilogue: Epilogue,
+        scope: str,
     ) -> None:
         """Lays the block's tile out.
 
@@ -54,22 +59,27 @@ class Program:
             tiling: of the program.
             elements: of the left and the right operand.
             epilogue: what is done with the results.
+            scope: of the tiles in shared memory.
         """
         self.product, self.tiling, self._epilogue = product, tiling, epilogue
         self._lane, self._warp, self._block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
         rows, columns = -(-product.rows // tiling.block_rows), -(-product.columns // tiling.block_columns)
         # Blocks that run at the same time share columns, of which there is more where weights are large.
-        self._grid = product.batches * columns * rows
-        self._batch = self._block // (rows * columns)
+        tiles = product.batches * columns * rows
+        self._grid = tiles * tiling.splits
+        self._parts = Parts(product, tiling.splits) if tiling.splits > 1 else None
+        self._split: Any = self._block // tiles if self._parts else 0
+        self._batch = self._block // (rows * columns) % product.batches
         self._row = self._block % rows * tiling.block_rows
         self._column = self._block // rows % columns * tiling.block_columns
         self._row_warp = self._warp // tiling.column_warps % tiling.row_warps
         self._column_warp = self._warp % tiling.column_warps
         self._slice = self._warp // (tiling.column_warps * tiling.row_warps)
-        self._pool = buffer("pool", tiling.shared_bytes, "uint8", "shared")
+        self._pool = buffer("pool", tiling.shared_bytes, "uint8", scope)
         self._sums = buffer("sums", tiling.sums, product.sums)
-        self._left_words = buffer("left", tiling.rows // MMA_ROWS * 4, "uint32")
-        self._right_words = buffer("right", tiling.columns // MMA_COLUMNS * 2, "uint32")
+        # Those that are multiplied, and those that are loaded meanwhile.
+        self._left_words = buffer("left", tiling.sets * tiling.left_words, "uint32")
+        self._right_words = buffer("right", tiling.sets * tiling.right_words, "uint32")
         self._packed = buffer("packed", product.chunk, "uint8")
         self._gathered = buffer("gathered", product.chunk, product.element)
         self._values = buffer("values", STORED, product.sums)
@@ -81,7 +91,11 @@ class Program:
 
     def put_into(self, schedule: s_tir.Schedule) -> None:
         """Puts the program in the place of everything that the function does."""
-        put_into(schedule, self._body())
+        if self._parts is None:
+            put_into(schedule, self._body())
+            return
+        joined = sum_of_parts(self._parts, self._epilogue)
+        put_into(schedule, sequence([self._body(), joined]), [self._parts.buffer])
 
     def _body(self) -> tirx.Stmt:
         """The nest of blocks, warps and lanes."""
@@ -115,17 +129,34 @@ class Program:
 
     @property
     def _steps(self) -> int:
-        """Number of tiles along the reduction, rounded up."""
-        return -(-self.product.steps // self.tiling.depth)
+        """Number of tiles along the reduction of a block, rounded up."""
+        return -(-self.product.steps // self.tiling.depth) // self.tiling.splits
 
     def _loop(self) -> tirx.Stmt:
-        """The loop over the depth: waits for a tile, sends for one that is to come, multiplies."""
-        stages = self.tiling.stages
+        """The loop over the depth: a turn multiplies what the one before it loaded, and loads for the next.
+
+        The first turn of a tile sends for a tile that is to come; its stage is one that all warps had read
+        when they met last. The last one waits for the next tile, and its warps meet. Where a tile has one
+        turn, there is one set of registers, and loads follow the products.
+        """
+        stages, turns = self.tiling.stages, self.tiling.turns
         step = tirx.Var("step", "int32")
         coming = step + (stages - 1)
         send = tirx.IfThenElse(coming < self._steps, sequence(self._copies(coming % stages, coming)), None)
-        parts = [ptx.wait(stages - 2), ptx.block_barrier(), send, ptx.commit(), self._multiply(step % stages)]
-        return tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, sequence(parts))
+        parts: list[tirx.Stmt] = []
+        for turn in range(turns):
+            last = turn == turns - 1
+            load = self._load_turn((step + 1) % stages if last else step % stages, 0 if last else turn + 1)
+            first = [send, ptx.commit()] if turn == 0 else []
+            meet = [ptx.wait(stages - 2), ptx.block_barrier()] if last else []
+            if turns == 1:
+                parts = [*first, self._multiply(turn), *meet, load]
+            elif last:
+                parts += [*meet, load, self._multiply(turn)]
+            else:
+                parts += [load, *first, self._multiply(turn)]
+        loop = tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, sequence(parts))
+        return sequence([ptx.wait(stages - 2), ptx.block_barrier(), self._load_turn(0, 0), loop])
 
     def _copies(self, stage: Any, step: Any) -> list[tirx.Stmt]:
         """Sends for both operands' tiles of a step."""
@@ -146,7 +177,8 @@ class Program:
             place = stage * tiling.stage_bytes + source.begin + place
             along = chunk * self.product.chunk + piece * length
             outer, depth = (row, along) if source.operand.along_depth else (along, row)
-            here = (source.outer + outer, step * tiling.depth + depth)
+            first = (self._split * self._steps + step) * tiling.depth
+            here = (source.outer + outer, first + depth)
             statement = (
                 self._gather(source, place, here) if tile.loads > 1 else self._send(source, place, here)
             )
@@ -205,42 +237,43 @@ class Program:
             inside = condition if inside is None else tirx.And(inside, condition)
         return self._epilogue.in_anchor(source.element.load, own), inside
 
-    def _multiply(self, stage: Any) -> tirx.Stmt:
-        """Multiplies the tiles of a stage."""
+    def _load_turn(self, stage: Any, turn: int) -> tirx.Stmt:
+        """Loads the operands of a turn of a stage into the registers of its number, even or odd."""
+        tall, wide = self.tiling.rows // MMA_ROWS, self.tiling.columns // MMA_COLUMNS
+        begin = stage * self.tiling.stage_bytes
+        depth = turn * self.tiling.slices + self._slice
+        left = unrolled(tall, lambda row: self._load_left(begin, depth, row, turn % 2))
+        right = unrolled(wide // 2, lambda column: self._load_right(begin, depth, column, turn % 2))
+        return sequence([left, right])
+
+    def _multiply(self, turn: int) -> tirx.Stmt:
+        """Multiplies what was loaded for a turn."""
         tiling = self.tiling
         tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
-        begin = stage * tiling.stage_bytes
         sides = (self.product.left.access.type.name, self.product.right.access.type.name)
         types = sides if self.product.bytes else ("float16", "float16")
+        words = (self._left_words.data, self._right_words.data)
+        left, right = turn % 2 * tiling.left_words, turn % 2 * tiling.right_words
 
-        def multiplied(turn: Any) -> tirx.Stmt:
-            depth = turn * tiling.slices + self._slice
-            left = unrolled(tall, lambda row: self._load_left(begin, depth, row))
-            right = unrolled(wide // 2, lambda column: self._load_right(begin, depth, column))
-            words = (self._left_words.data, self._right_words.data)
+        def product(row: Any, column: Any) -> tirx.Stmt:
+            total = (row * wide + column) * 4
+            operands = (words[0], left + row * 4, words[1], right + column * 2)
+            return ptx.multiply_add(self._sums.data, total, *operands, types=types)
 
-            def product(row: Any, column: Any) -> tirx.Stmt:
-                total = (row * wide + column) * 4
-                operands = (words[0], row * 4, words[1], column * 2)
-                return ptx.multiply_add(self._sums.data, total, *operands, types=types)
+        return unrolled(tall, lambda row: unrolled(wide, lambda column: product(row, column)))
 
-            products = unrolled(tall, lambda row: unrolled(wide, lambda column: product(row, column)))
-            return sequence([left, right, products])
-
-        return unrolled(tiling.depth // (self.product.mma_depth * tiling.slices), multiplied)
-
-    def _load_left(self, begin: Any, depth: Any, row: Any) -> tirx.Stmt:
+    def _load_left(self, begin: Any, depth: Any, row: Any, parity: int) -> tirx.Stmt:
         """Loads 16 rows of the left operand: rows 0 to 7, 8 to 15, then the same at a depth of 8."""
         first = self._row_warp * self.tiling.rows + row * MMA_ROWS
         lower, deeper = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
-        words = (self._left_words.data, row * 4)
+        words = (self._left_words.data, parity * self.tiling.left_words + row * 4)
         return self._load(self._left, begin, (first, lower), (depth * self.product.mma_depth, deeper), words)
 
-    def _load_right(self, begin: Any, depth: Any, column: Any) -> tirx.Stmt:
+    def _load_right(self, begin: Any, depth: Any, column: Any, parity: int) -> tirx.Stmt:
         """Loads 16 columns of the right operand: a depth of 0 to 7, 8 to 15, then the same 8 columns on."""
         first = self._column_warp * self.tiling.columns + column * (2 * MMA_COLUMNS)
         deeper, later = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
-        words = (self._right_words.data, column * 4)
+        words = (self._right_words.data, parity * self.tiling.right_words + column * 4)
         return self._load(self._right, begin, (first, later), (depth * self.product.mma_depth, deeper), words)
 
     def _load(
@@ -314,7 +347,7 @@ class Program:
                 )
             row = self._row + self._row_warp * tiling.rows + turn * MMA_ROWS + row
             column = self._column + self._column_warp * tiling.columns + column
-            statements.append(self._end(row, column))
+            statements.append(self._ended(row, column))
             statement = sequence(statements)
             if product.rows % tiling.block_rows:
                 return tirx.IfThenElse(row < product.rows, statement, None)
@@ -324,39 +357,10 @@ class Program:
         number = tirx.Var("turn", "int32")
         return tirx.For(number, 0, MMA_ROWS * quads // sharing, tirx.ForKind.SERIAL, taken(number))
 
-    def _end(self, row: Any, column: Any) -> tirx.Stmt:
-        """Computes and stores what becomes of four neighbouring sums."""
-        product, width = self.product, self.product.vector
-        whole = self._epilogue.columns % self.tiling.block_columns == 0
-
-        def stored(part: Any) -> tirx.Stmt:
-            def one(lane: Any) -> tirx.Stmt:
-                values = {
-                    **digits(self._batch, product.batch, product),
-                    **digits(row, product.left.outer, product),
-                    **digits(column + part * width + lane, product.right.outer, product),
-                }
-                own = product.groups.in_function(values)
-                return self._epilogue.store(own, tirx.BufferLoad(self._values, [part * width + lane]))
-
-            statement = one(0)
-            if width > 1:
-                lane = tirx.Var("neighbour", "int32")
-                statement = tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED, one(lane))
-            if whole:
-                return statement
-            return tirx.IfThenElse(column + part * width < self._epilogue.columns, statement, None)
-
-        return unrolled(STORED // width, stored)
-
-
-def digits(number: Any, axes: Sequence[int], product: Product) -> dict[int, Any]:
-    """The iteration of each of some axes that are numbered together, the last one fastest."""
-    found = {}
-    for axis in reversed(axes[1:]):
-        extent = product.stage.axes[axis].extent
-        found[axis] = number % extent
-        number = number // extent
-    if axes:
-        found[axes[0]] = number
-    return found
+    def _ended(self, row: Any, column: Any) -> tirx.Stmt:
+        """What becomes of four neighbouring sums: results, or one of the parts that are added up later."""
+        if self._parts is not None:
+            whole = self._parts.pitch % self.tiling.block_columns == 0
+            return self._parts.store((self._split, self._batch, row, column), self._values, whole)
+        place = (self._batch, row, column)
+        return end_of(self.product, self._epilogue, place, self._values, self.tiling.block_columns)

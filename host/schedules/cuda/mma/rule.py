@@ -3,7 +3,8 @@
 A warp holds a tile of `rows` x `cols` sums in registers, in single precision or in 32 bits; a block has
 `row_warps` x `column_warps` of them, `slices` times: each slice takes `depth` steps of a tile's reduction,
 and their sums are added up in the end. Shared memory holds `stages` tiles: one is multiplied while the others
-are on their way.
+are on their way. Where a result has few tiles, `splits` blocks share the reduction of each, so that there are
+blocks for all multiprocessors; a second kernel adds up what they have and goes through the stages after it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ _ROWS, _COLUMNS, _STAGES = (16, 32, 64), (32, 64), (2, 3, 4)
 # Of the depth of a slice: 8 halves or 16 bytes each.
 _CHUNKS = (2, 4, 8)
 _ROW_WARPS, _COLUMN_WARPS, _SLICES = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4)
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Bounds on a block's tile, and on the copies that are written out one after the other.
 _MOST_ROWS, _MOST_COLUMNS, _MOST_CHUNKS, _MOST_COPIES = 128, 256, 16, 64
 _MOST_WARPS = 16
+# Chunks of the depth that each of several splits has at least.
+_LEAST_SPLIT = 8
 
 
 class CudaMma(Rule):
@@ -34,7 +38,7 @@ class CudaMma(Rule):
 
     name = "cuda_mma"
     processor = GPU
-    version = 1
+    version = 2
     priority = 8
     traced = False
     decisions = (
@@ -45,6 +49,7 @@ class CudaMma(Rule):
         DecisionKind("slices", Level.BLOCK, WordClass.PARALLEL, starts_wide=True),
         DecisionKind("depth", Level.BLOCK, WordClass.TILE),
         DecisionKind("stages", Level.BLOCK, WordClass.TILE),
+        DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -65,6 +70,9 @@ class CudaMma(Rule):
             "slices": _SLICES,
             "depth": _up_to(tuple(chunks * product.chunk for chunks in _CHUNKS), product.steps),
             "stages": _STAGES,
+            "splits": tuple(
+                n for n in _SPLITS if n == 1 or n * _LEAST_SPLIT * product.chunk <= product.steps
+            ),
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
@@ -77,6 +85,8 @@ class CudaMma(Rule):
             return False
         if tiling.block_rows > _MOST_ROWS or tiling.block_columns > _MOST_COLUMNS:
             return False
+        if -(-product.steps // tiling.depth) % tiling.splits:
+            return False
         if tiling.row_warps > 1 and tiling.block_rows >= 2 * product.rows:
             return False
         if tiling.column_warps > 1 and tiling.block_columns >= 2 * product.columns:
@@ -85,7 +95,7 @@ class CudaMma(Rule):
             return False
         if tiling.registers > register_limit(gpu, tiling.threads):
             return False
-        return tiling.shared_bytes <= gpu.shared_per_block
+        return tiling.shared_bytes <= gpu.shared_opt_in
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Puts the nest of blocks and warps in the place of the function's body."""
@@ -94,7 +104,10 @@ class CudaMma(Rule):
             sampler.sample(kind.name)
         elements, epilogue = inlined(schedule, workload, product.kept)
         operands = (elements[product.left.position], elements[product.right.position])
-        program = Program(product, tiling_of(product, sampler.values), operands, epilogue)
+        tiling = tiling_of(product, sampler.values)
+        # More than a block may declare is asked for at launch.
+        scope = "shared" if tiling.shared_bytes <= gpu_of(hardware).shared_per_block else "shared.dyn"
+        program = Program(product, tiling, operands, epilogue, scope)
         program.put_into(schedule)
 
     def estimate_s(

@@ -74,6 +74,8 @@ class Tiling:
         depth: of what shared memory holds at a time, all slices together.
         stages: tiles of each operand in shared memory, all but one on their way.
         left, right: tiles of the operands.
+        mma_depth: of one instruction.
+        splits: blocks that share the depth of a tile of the result; a kernel of its own adds up their sums.
     """
 
     rows: int
@@ -85,6 +87,8 @@ class Tiling:
     stages: int
     left: SharedTile
     right: SharedTile
+    mma_depth: int
+    splits: int = 1
 
     @property
     def block_rows(self) -> int:
@@ -132,9 +136,24 @@ class Tiling:
         return self.rows * self.columns // WARP
 
     @property
-    def fragments(self) -> int:
-        """Registers of a thread for one step of both operands."""
-        return self.rows // MMA_ROWS * 4 + self.columns // MMA_COLUMNS * 2
+    def left_words(self) -> int:
+        """Registers of a thread for the left operand of a turn."""
+        return self.rows // MMA_ROWS * 4
+
+    @property
+    def right_words(self) -> int:
+        """Registers of a thread for the right operand of a turn."""
+        return self.columns // MMA_COLUMNS * 2
+
+    @property
+    def turns(self) -> int:
+        """Turns of a warp for one tile of the depth, each of one instruction's depth."""
+        return self.depth // (self.mma_depth * self.slices)
+
+    @property
+    def sets(self) -> int:
+        """Turns whose operands are in registers at a time."""
+        return min(2, self.turns)
 
     def rounds(self, tile: SharedTile) -> int:
         """Copies that a thread sends for a tile, at most."""
@@ -144,7 +163,8 @@ class Tiling:
     def registers(self) -> int:
         """Registers that a thread needs."""
         copies = self.rounds(self.left) + self.rounds(self.right)
-        return self.sums + self.fragments + _REGISTERS_PER_COPY * copies + _OTHER_REGISTERS
+        words = self.left_words + self.right_words
+        return self.sums + self.sets * words + _REGISTERS_PER_COPY * copies + _OTHER_REGISTERS
 
 
 def tiling_of(product: Product, values: Decisions) -> Tiling:
@@ -167,6 +187,8 @@ def tiling_of(product: Product, values: Decisions) -> Tiling:
         stages=values["stages"],
         left=tile(product.left, values["rows"] * values["row_warps"]),
         right=tile(product.right, values["cols"] * values["column_warps"]),
+        mma_depth=product.mma_depth,
+        splits=values["splits"],
     )
 
 
