@@ -1,9 +1,9 @@
 """Brings a file of examples up to the present rules: `python -m research.pretraining.kit.renew OLD NEW`.
 
-OLD and NEW are folders with examples (`sdk tlm pretrain --out`). Those of rules whose version has changed, and
-of the rules that `--rules` names, are made again; the others are taken over. An interrupted run goes on. What
-is drawn for an example stays the same, so that NEW is what a new folder with the same seed would be, as far as
-no other estimate has changed.
+OLD and NEW are folders with examples (`sdk tlm pretrain --out`). Those of rules whose version has changed,
+and of the rules that `--rules` names, are made again; the others are taken over. An interrupted run goes on.
+What is drawn for an example stays the same, so that NEW is what a new folder with the same seed would be, as
+far as no other estimate has changed.
 """
 
 from __future__ import annotations
