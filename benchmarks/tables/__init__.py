@@ -43,6 +43,7 @@ TABLES: dict[str, Table] = {
     "learned_estimate_curve": Table(("learned_estimate",), models.learned_estimate_curve),
     "residual_trees": Table(("residual_trees",), models.residual_trees),
     "measured_search": Table(("measured_search",), models.measured_search),
+    "written_programs": Table(("written_programs",), modelled.first_programs),
     "modelled_boards": Table(("modelled_boards",), modelled.first_programs),
     "modelled_boards_shares": Table(("modelled_boards",), modelled.shares),
     "modelled_boards_withheld": Table(("modelled_boards_withheld",), modelled.withheld),

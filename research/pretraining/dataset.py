@@ -206,9 +206,12 @@ class Dataset:
         make = partial(
             make_example, self.seed, boards=training_boards(), teacher=teacher, vocabulary=self.vocabulary
         )
+        for example in in_order(make, range(len(self.examples), count), jobs, engine):
+            self.add(example)
+            yield example
+
+    def add(self, example: Example) -> None:
+        """Adds the next example; it is on disk when this returns."""
         with self.path.open("a") as file:
-            for example in in_order(make, range(len(self.examples), count), jobs, engine):
-                file.write(json.dumps(content_of(example), separators=(",", ":")) + "\n")
-                file.flush()
-                self.examples.append(example)
-                yield example
+            file.write(json.dumps(content_of(example), separators=(",", ":")) + "\n")
+        self.examples.append(example)

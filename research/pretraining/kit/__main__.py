@@ -41,8 +41,9 @@ from research.pretraining.training import (
 PLAN, LOG = "plan.json", "log.jsonl"
 _MOST_BYTES = 15_000_000
 _SAVE_S = 25.0
-# Steps that are timed, after so many that warm up; the share of the time that the steps are planned for.
-_WARM, _TIMED, _USED = 5, 25, 0.92
+# Steps that are timed, after so many that warm up: a GPU compiles kernels for each length of rows that it has
+# not met, at first several in every step. The share of the time that the steps are planned for.
+_WARM, _TIMED, _USED = 60, 40, 0.9
 
 
 class _TimeIsOver(Exception):
@@ -112,7 +113,8 @@ def _planned(options: PretrainOptions, limits: Limits, trial: Training, begin: f
         except (ValueError, KeyError, TypeError) as error:
             raise TlmError(f"{path} is damaged ({error}); choose another folder") from error
     trial.begin(b"")
-    trial.advance(_WARM)
+    for _ in range(_WARM):
+        trial.advance(1)
     before = time.monotonic()
     for _ in range(_TIMED):
         trial.advance(1)

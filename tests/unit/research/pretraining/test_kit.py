@@ -43,7 +43,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_kit_trains_where_only_pytorch_is(kit: Path, tmp_path: Path) -> None:
-    words = [str(kit), str(tmp_path), "--seconds", "60", "--steps", "8", *SMALL]
+    words = [str(kit), str(tmp_path), "--seconds", "900", "--steps", "8", *SMALL]
     script = WITHOUT.replace("ARGUMENTS", repr(words))
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
@@ -60,7 +60,7 @@ def test_a_kit_trains_where_only_pytorch_is(kit: Path, tmp_path: Path) -> None:
 def test_a_training_that_ran_out_of_time_goes_on(kit: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     words = ["--steps", "12", *SMALL]
-    assert main([str(kit), str(whole), "--seconds", "60", *words]) == 0
+    assert main([str(kit), str(whole), "--seconds", "900", *words]) == 0
     plan = json.loads((whole / "plan.json").read_text())
     cut.mkdir()
     (cut / "plan.json").write_text(json.dumps(plan | {"save_every": 5}))
@@ -68,7 +68,7 @@ def test_a_training_that_ran_out_of_time_goes_on(kit: Path, tmp_path: Path) -> N
     assert main([str(kit), str(cut), "--seconds", "0", *words]) != 0
     state = StateFile(cut / STATE, 15_000_000)
     assert not state.read()
-    assert main([str(kit), str(cut), "--seconds", "60", *words]) == 0
+    assert main([str(kit), str(cut), "--seconds", "900", *words]) == 0
     assert load_model(cut, VOCABULARY)[1].weights == load_model(whole, VOCABULARY)[1].weights
 
 
