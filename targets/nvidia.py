@@ -44,8 +44,8 @@ _HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10, 227 << 10, 1280, 2
 # Compute capability 11.0: the same tables of the CUDA C++ Programming Guide 13.0.
 _BLACKWELL = _Generation("sm_110", 128, 128, 1536, 24, 228 << 10, 227 << 10, 1024, 2048)
 
-# Start of an empty kernel. Jetsons: an estimate. sm_90: in a CUDA graph, from programs that were measured on an
-# H200 (as were Hopper's bandwidth of L2, `block_cycles` and `warp_cycles`, see docs/cuda.md).
+# Start of an empty kernel. Jetsons: an estimate. sm_90: in a CUDA graph, from programs that were measured on
+# an H200 (as were Hopper's bandwidth of L2, `block_cycles` and `warp_cycles`, see docs/cuda.md).
 _LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 0.95e-6, "sm_110": 5e-6}
 
 
@@ -59,16 +59,10 @@ def _gpu(
     source: str,
 ) -> GpuModel:
     cycle = 1.0 / frequency_hz
+    l2_bytes_per_s = generation.l2_bytes_per_cycle * frequency_hz * multiprocessors
     levels = (
         MemoryLevel("shared", generation.shared_bytes, 128 * frequency_hz, 19 * cycle, 128, 0),
-        MemoryLevel(
-            "L2",
-            l2_bytes,
-            generation.l2_bytes_per_cycle * frequency_hz * multiprocessors,
-            193 * cycle,
-            32,
-            16,
-        ),
+        MemoryLevel("L2", l2_bytes, l2_bytes_per_s, 193 * cycle, 32, 16),
         MemoryLevel("DRAM", 0, memory_bytes_per_s, 400 * cycle, 32, 0),
     )
     return GpuModel(

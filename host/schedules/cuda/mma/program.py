@@ -82,8 +82,8 @@ class Program:
         self._right_words = buffer("right", tiling.sets * tiling.right_words, "uint32")
         self._packed = buffer("packed", product.chunk, "uint8")
         self._gathered = buffer("gathered", product.chunk, product.element)
-        # Of each strip of rows: TVM's generator of CUDA C++ takes a second read of a vector for the first one,
-        # whatever was called in between.
+        # Of each strip of rows: TVM's generator of CUDA C++ takes a second read of a vector for the first
+        # one, whatever was called in between.
         strips = tiling.rows // MMA_ROWS
         self._values = [buffer(f"values{strip}", STORED, product.sums) for strip in range(strips)]
         left, right = product.left, product.right

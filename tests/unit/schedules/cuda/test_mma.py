@@ -99,9 +99,9 @@ def test_blocks_share_a_reduction(tmp_path: Path) -> None:
 
 
 def test_more_shared_memory_than_a_block_may_declare_is_asked_for(tmp_path: Path) -> None:
-    case = CASES["many steps"]
+    case = CASES["rounded"]
     space = _space(case.function)
-    values = {**VALUES, "rows": 64, "cols": 64, "row_warps": 1, "column_warps": 1, "slices": 2, "stages": 4}
+    values = {**VALUES, "rows": 64, "row_warps": 1, "column_warps": 2, "slices": 2, "stages": 4}
     done = emulate(
         program := _program(space, values),
         [*case.inputs, np.full(case.output.shape, np.nan, case.output.dtype)],
