@@ -4,7 +4,8 @@
 
 The tasks are of networks that are held out of the training, on several boards; BOARD-gpu is the GPU of a
 board, BOARD-gpu-fp16 the same with models in halves. Nothing is measured: times are those of the estimate T,
-so that the figures say what a model has learned of the space, and not how good T is. Each arm has a program
+so that the figures say what a model has learned of the space, and not how good T is; on BOARD-modelled, those
+of a model of the processor, which owes nothing to T (`research.modelled_boards`). Each arm has a program
 for each task and seed:
 
     gensor            Gensor's first
@@ -55,12 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", type=int, default=6, help="of each network on each board")
     parser.add_argument("--seeds", type=int, default=2)
     add_json_option(parser)
+    parser.add_argument("--most-mflop", type=float, default=float("inf"), help="leave larger tasks out")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     about = heading("benchmarks.written_programs", SCHEMA, arguments)
     folders = dict(one.split("=", 1) for one in options.models)
     every = [(network, board) for board in options.boards for network in options.networks]
-    work = Work(folders, options.files, every, options.tasks, options.seeds)
+    work = Work(folders, options.files, every, options.tasks, options.seeds, 1e6 * options.most_mflop)
     judged = [one for found in in_order(work, range(len(every)), options.jobs) for one in found]
     pairs = pairs_of(list(folders))
     figures = {
