@@ -7,9 +7,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # pip compiles what it installs on one core, which takes longer than installing it: all cores compile afterwards.
-# Files that are no valid Python, such as templates, are left as they are, as pip leaves them.
+# Files that are no valid Python, such as templates, are left as they are, as pip leaves them. So are a third of all:
+# tests of packages and what few programs import, which the first import compiles.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+SELDOM := /(tests?|testing)/|/transformers/models/|/ray/(rllib|data|serve|train|tune|llm)/
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
 # `make TORCH=cuda` where pip finds PyTorch with CUDA alone: see requirements/host.txt.
 TORCH ?= cpu
 OUT := edgetlm-out
@@ -20,19 +22,26 @@ MODEL := $(OUT)/models/mobilenetv2.onnx
 HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/cpu.txt requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
 TEST_STAMP := $(VENV)/.installed-tests-$(shell cat requirements/*.txt pyproject.toml | sha256sum | cut -c1-16)
 
-.PHONY: deploy test check docs sbom replay install clean
+# Environments apart from this one that tests use.
+APART := tflite-runtime ncnn onnxruntime-genai
+
+.PHONY: deploy test check docs sbom replay install clean system-packages $(APART)
 
 deploy: $(MODEL)
 	$(BIN)/sdk deploy $(MODEL) --device local --threads 1 \
 		--bundle $(OUT)/mobilenetv2/bundle --report $(OUT)/mobilenetv2/report.html \
 		--json $(OUT)/mobilenetv2/result.json
 
-test: $(TEST_STAMP)
-	scripts/system-packages
-	@$(BIN)/python scripts/make_environment.py tflite-runtime > /dev/null
-	@$(BIN)/python scripts/make_environment.py ncnn > /dev/null
-	@$(BIN)/python scripts/make_environment.py onnxruntime-genai > /dev/null
+# Packages of the system come while pip installs: much of both is waiting.
+test:
+	@$(MAKE) --no-print-directory -j 2 $(TEST_STAMP) system-packages $(APART)
 	scripts/test
+
+system-packages:
+	scripts/system-packages
+
+$(APART): | $(BIN)/python
+	@$(BIN)/python scripts/make_environment.py $@ > /dev/null
 
 check: $(TEST_STAMP)
 	scripts/check
@@ -51,7 +60,7 @@ replay: $(TEST_STAMP)
 install: $(HOST_STAMP)
 
 $(MODEL): $(HOST_STAMP)
-	$(BIN)/python -m tests.models.export mobilenetv2 -o $(dir $(MODEL)) --format onnx
+	$(BIN)/python -m research.models.export mobilenetv2 -o $(dir $(MODEL)) --format onnx
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \

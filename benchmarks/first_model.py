@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.result_file import ROOT, add_json_option, heading, write_result
 from host.errors import UserError
-from tests.models.export import export
+from research.models.export import export
 
 SCHEMA = "edgetlm.first_model/1"
 # What the build of a wheel reads.

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.result_file import ROOT, add_json_option, heading, write_result
 from host import bundle
 from host.statistics import geometric_mean
-from tests.models.export import export
+from research.models.export import export
 
 SCHEMA = "edgetlm.memory/1"
 MODELS = (

@@ -23,8 +23,8 @@ import sdk
 from benchmarks.result_file import add_json_option, heading, write_result
 from host import bundle
 from host.payload.native import native_executor
+from research.models.export import export
 from tests.integration.native.process import Executor
-from tests.models.export import export
 
 SCHEMA = "edgetlm.native/1"
 

@@ -95,6 +95,9 @@ def _commit() -> str | None:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
+    # Installed from a wheel, this file may lie below somebody else's checkout.
+    if not (ROOT / ".git").exists():
+        return None
     try:
         # A result that another benchmark has just written does not change this one.
         changed = git("status", "--porcelain", "--", ".", f":!{RESULTS.relative_to(ROOT)}").strip()

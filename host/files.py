@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +45,8 @@ def check_output(path: Path, option: str) -> None:
         option: with which the user names another place.
 
     Raises:
-        UserError: a file lies where a folder is needed, or this user may not write there.
+        UserError: a file lies where a folder is needed, or nothing can be written there.
+        DeviceFull: no space left there.
     """
     place = path.absolute()
     folder = next((one for one in place.parents if os.path.lexists(one)), place.parent)
@@ -54,17 +56,30 @@ def check_output(path: Path, option: str) -> None:
         raise UserError(
             f"{path} cannot be written: you may not write in {folder}: name another place with {option}"
         )
+    try:
+        # Rights do not say it of every file system. The file has no name where the system has such files, and
+        # is removed at once where it has not.
+        with writing(path), tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {folder}: {error.strerror}: name another place with {option}"
+        ) from error
 
 
 def check_output_file(path: Path, option: str) -> None:
     """Refuse a place for a file that cannot be written, before the work for it; see `check_output`.
 
     Raises:
-        UserError: see `check_output`; or a folder lies there.
+        UserError: see `check_output`; or a folder, a device or a pipe lies there.
+        DeviceFull: see `check_output`.
     """
-    check_output(path, option)
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a file in it with {option}")
+    if path.exists() and not path.is_file():
+        # A file would take its place.
+        raise UserError(f"{path} is no plain file: name one with {option}")
+    check_output(path, option)
 
 
 @contextmanager

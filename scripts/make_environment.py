@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("llama-cpp", "ncnn", "onnxruntime-genai", "tflite-export", "tflite-runtime")
+NAMES = ("llama-cpp", "ncnn", "onnxruntime-genai", "openvino-genai", "tflite-export", "tflite-runtime")
 
 
 class Built(NamedTuple):

@@ -83,7 +83,7 @@ def deployed(folder: Path, *options: str, board: Path = FOLDER / "board.toml") -
     Returns:
         what the command wrote.
     """
-    from tests.models.export import export
+    from research.models.export import export
 
     export("mobilenetv2", folder, "onnx")
     (folder / "board.toml").write_bytes(board.read_bytes())

@@ -150,6 +150,8 @@ class HardwareModel:
             "s8s8" (signed by signed: Arm SDOT), or two numbers of 16 bits, "s16s16" (x86 VPMADDWD and an
             addition); "" without one.
         bfloat16: the dot product of bfloat16 numbers; None without one.
+        byte_tables: LLVM's name of the feature with which vectors of bytes choose among 256 bytes in a few
+            operations, as in a target's `mattr`; "" without one.
         learned: logarithms by which the board's measurements have moved constants of the estimates, by name.
     """
 
@@ -169,6 +171,7 @@ class HardwareModel:
     look_ahead: float = 192.0
     dot_product: str = ""
     bfloat16: Bfloat16Products | None = None
+    byte_tables: str = ""
     learned: tuple[tuple[str, float], ...] = ()
 
     @property

@@ -4,7 +4,7 @@ Limits of occupancy, registers and shared memory: CUDA C++ Programming Guide 12.
 Specifications per Compute Capability"; operations per cycle: table "Throughput of Native Arithmetic
 Instructions" of the same. Multiprocessors, clocks and bandwidths: the module's data sheet or white paper,
 named with each. Bandwidth of shared memory: 32 banks of 4 bytes a cycle and SM. Bandwidth of L2: 64 bytes a
-cycle and SM on Volta and later (white paper "NVIDIA Tesla V100", and Jia et al., arXiv 1804.06826), which the
+cycle and SM from Volta on (white paper "NVIDIA Tesla V100", and Jia et al., arXiv 1804.06826), which the
 slices of a small GPU do not exceed together. Latencies: the same paper (shared 19 cycles, L2 193, DRAM
 about 400 on Volta), taken for all; a calibration replaces them.
 """
@@ -29,6 +29,7 @@ class _Generation:
     shared_opt_in: int
     matrix_fp16_per_cycle: int
     matrix_int8_per_cycle: int
+    l2_bytes_per_cycle: float = 64.0
 
 
 # mma.sync m16n8k16 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction") is for sm_80 and
@@ -38,14 +39,14 @@ class _Generation:
 # mma.sync reaches about 0.63 (arXiv 2402.13499). Blackwell: an estimate. Bytes (m16n8k32) at twice the rate.
 _VOLTA = _Generation("sm_72", 64, 128, 2048, 32, 96 << 10, 96 << 10, 0, 0)
 _AMPERE = _Generation("sm_87", 128, 128, 1536, 16, 164 << 10, 163 << 10, 1024, 2048)
-_HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10, 227 << 10, 1280, 2560)
+_HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10, 227 << 10, 1280, 2560, 46.0)
 
 # Compute capability 11.0: the same tables of the CUDA C++ Programming Guide 13.0.
 _BLACKWELL = _Generation("sm_110", 128, 128, 1536, 24, 228 << 10, 227 << 10, 1024, 2048)
 
-# Start of an empty kernel. Jetsons: an estimate. sm_90: in a CUDA graph, from 250 elementwise programs that
-# were measured on an H200 (as were `block_cycles` and `warp_cycles`, see docs/cuda.md).
-_LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 0.8e-6, "sm_110": 5e-6}
+# Start of an empty kernel. Jetsons: an estimate. sm_90: in a CUDA graph, from programs that were measured on
+# an H200 (as were Hopper's bandwidth of L2, `block_cycles` and `warp_cycles`, see docs/cuda.md).
+_LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 0.95e-6, "sm_110": 5e-6}
 
 
 def _gpu(
@@ -58,9 +59,10 @@ def _gpu(
     source: str,
 ) -> GpuModel:
     cycle = 1.0 / frequency_hz
+    l2_bytes_per_s = generation.l2_bytes_per_cycle * frequency_hz * multiprocessors
     levels = (
         MemoryLevel("shared", generation.shared_bytes, 128 * frequency_hz, 19 * cycle, 128, 0),
-        MemoryLevel("L2", l2_bytes, 64 * frequency_hz * multiprocessors, 193 * cycle, 32, 16),
+        MemoryLevel("L2", l2_bytes, l2_bytes_per_s, 193 * cycle, 32, 16),
         MemoryLevel("DRAM", 0, memory_bytes_per_s, 400 * cycle, 32, 0),
     )
     return GpuModel(

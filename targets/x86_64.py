@@ -18,6 +18,8 @@ _AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _AVX2 = ("avx", "avx2", "bmi1", "bmi2", "fma")
 # LLVM's feature of VDPBF16PS.
 BFLOAT16_FEATURE = "avx512bf16"
+# What Linux and LLVM call VPERMI2B, which chooses among 128 bytes.
+BYTE_TABLES_FEATURE = "avx512vbmi"
 _XEON_ONE_UNIT = re.compile(r"Bronze|Silver|Gold 5[12]")
 # Bytes a cycle that one core gets from a third level behind a mesh, and from one beside it. A Xeon of the
 # fifth generation: 9 (29 GB/s at 3.2 GHz, `sdk devices calibrate`).
@@ -60,6 +62,7 @@ def resolve(description: MachineDescription, restrict: str = "") -> Board:
     attributes += [dots] if dots else []
     hardware = _hardware(description, 512 if avx512 else 256 if avx2 else 128, avx512, bool(dots))
     attributes += [f"+{hardware.bfloat16.feature}"] if hardware.bfloat16 else []
+    attributes += [f"+{hardware.byte_tables}"] if hardware.byte_tables else []
     return Board(
         name=NAME if not restrict else f"{NAME}-{restrict}",
         title=description.cpu_name or TITLE,
@@ -158,4 +161,5 @@ def _hardware(description: MachineDescription, vector_bits: int, avx512: bool, v
         source="detected",
         dot_product="u8s8" if vnni else "s16s16",
         bfloat16=_bfloat16(description, fma_per_cycle) if vector_bits == 512 else None,
+        byte_tables=BYTE_TABLES_FEATURE if avx512 and BYTE_TABLES_FEATURE in description.features else "",
     )

@@ -44,6 +44,33 @@ def libraries_of_zig() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Original runtimes run in this process: see `tests.deployments.references`.
+
+    A file of tests whose models may crash them has an empty fixture of this name.
+    """
+    from tests.deployments.references import run_here
+
+    run_here(monkeypatch)
+
+
+@pytest.fixture
+def own_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Model files are read without a worker: see `tests.deployments.own_files`."""
+    from tests.deployments.own_files import read_here
+
+    read_here(monkeypatch)
+
+
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons of whole models are short: see `tests.deployments.short_rounds`."""
+    from tests.deployments.short_rounds import shorten
+
+    shorten(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server, for the tests that ask for one."""

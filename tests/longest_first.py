@@ -32,6 +32,8 @@ LONGEST = (
     "tests/integration/fleet/test_leases.py",
     "tests/integration/test_tuning.py",
     "tests/integration/examples/test_cpp.py",
+    "tests/integration/deploy/test_packed.py",
+    "tests/integration/test_faults.py",
     "tests/emulation/test_kernels.py",
     "tests/emulation/cuda/test_deploy.py",
     "tests/unit/schedules/cuda/test_mma.py",

@@ -49,7 +49,7 @@ def root_of(architecture: str) -> Path:
 @functools.cache
 def zoo_model(name: str, format_name: str) -> Path:
     """A model of the zoo in one format: "onnx", "pt2" or "tflite"."""
-    from tests.models import export  # here, because it brings torch
+    from research.models import export  # here, because it brings torch
 
     sources = sorted(Path(export.__file__).parent.glob("*.py"))
     made_of = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()

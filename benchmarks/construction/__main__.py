@@ -30,7 +30,7 @@ from host.model import DeviceProfile, ImportedModel
 from host.options.compile import half_of
 from host.schedules import DesignSpace, space_for
 from host.statistics import geometric_mean
-from tests.models.export import export
+from research.models.export import export
 
 SCHEMA = "edgetlm.construction/1"
 # Below this share of the best random program a construction counts as missed.

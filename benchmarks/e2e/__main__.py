@@ -57,7 +57,7 @@ def find_subject(text: str, peers: Sequence[str], models: Path) -> Subject:
     """A model by path or by name in the zoo, exported in every format that its peers read."""
     if Path(text).suffix.lstrip(".") in _FORMATS and Path(text).is_file():
         return Subject(Path(text).stem, Path(text), {})
-    from tests.models.zoo import ZOO
+    from research.models.zoo import ZOO
 
     name, _, wanted = text.partition(":")
     if name not in ZOO:
@@ -84,14 +84,19 @@ def export_model(name: str, format_name: str, models: Path) -> Path:
         command = [
             sys.executable,
             "-m",
-            "tests.models.export",
+            "research.models.export",
             name,
             "-o",
             str(models),
             "--format",
             format_name,
         ]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        if done.returncode != 0:
+            reason = next(reversed(done.stderr.strip().splitlines()), f"exit code {done.returncode}")
+            raise SystemExit(f"{name} cannot be written as {format_name}: {reason}")
     return path
 
 
@@ -277,7 +282,7 @@ def _names(words: Sequence[str]) -> list[str]:
     names = [name for text in words for name in text.split(",")]
     if names != ["all"]:
         return names
-    from tests.models.zoo import ZOO
+    from research.models.zoo import ZOO
 
     return list(ZOO)
 

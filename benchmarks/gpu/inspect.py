@@ -37,8 +37,8 @@ from host.compile.static_model import scheduled_kernels
 from host.errors import EdgeError
 from host.options import CompileOptions
 from host.progress import Silence, StageClock
-from tests.models.export import export
-from tests.models.zoo import ZOO
+from research.models.export import export
+from research.models.zoo import ZOO
 
 SCHEMA = "edgetlm.gpu_inspect/1"
 # How lowering names stages that convolve each channel by itself. There is nothing for tensor cores in them:

@@ -48,7 +48,8 @@ def launches_of(function: tvm.tirx.PrimFunc) -> list[Launch]:
     asked = _asked_bytes(function)
     return [
         Launch(
-            *(tuple(nest.get(f"{kind}.{axis}", 1) for axis in "xyz") for kind in ("blockIdx", "threadIdx")),
+            tuple(nest.get(f"blockIdx.{axis}", 1) for axis in "xyz"),
+            tuple(nest.get(f"threadIdx.{axis}", 1) for axis in "xyz"),
             asked[number] if number < len(asked) else 0,
         )
         for number, nest in enumerate(nests)

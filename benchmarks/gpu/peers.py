@@ -89,7 +89,7 @@ def model(name: str, way: str) -> Item:
 
 def halved(name: str, device: torch.device) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """A model of the zoo in halves, and its inputs; images with channels last."""
-    from tests.models.zoo import make
+    from research.models.zoo import make
 
     module, inputs = make(name)
     placed = []

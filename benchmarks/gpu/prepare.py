@@ -50,10 +50,10 @@ from host.options.compile import half_of
 from host.payload.native import native_executor
 from host.progress import Silence, StageClock
 from host.schedules import DesignSpace, scheduled_function, space_for
+from research.models.export import export
 from targets import board_for, declared
 from targets.nvidia import H100
 from tests.cuda_emulator.source import parameter_names
-from tests.models.export import export
 from tests.unit.schedules.functions import task as task_of
 
 SCHEMA = "edgetlm.gpu_kit/1"

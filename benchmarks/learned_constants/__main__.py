@@ -37,7 +37,7 @@ _LEAST_PROGRAMS, _FOLDS = 8, 5
 
 def measure(models: Sequence[str], path: Path, sweeps: int, minutes: float) -> dict[str, CollectedTask]:
     """Add programs of the models' tasks to the file; returns the tasks."""
-    from tests.models.export import main as export
+    from research.models.export import main as export
 
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder, connect("local") as device:
         export([*models, "-o", folder, "--format", "onnx"])

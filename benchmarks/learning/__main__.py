@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", type=Path, default=SHIPPED, help="folder of the language model")
     add_json_option(parser)
     options = parser.parse_args(arguments)
-    from tests.models.export import main as export
+    from research.models.export import main as export
 
     about = heading("benchmarks.learning", SCHEMA, arguments)
     with connect("local") as device, tempfile.TemporaryDirectory(prefix="edgetlm-") as name:

@@ -83,7 +83,7 @@ class ModelBenchmark:
         plan = rounds.Plan(self._shape.vocabulary, options.context, options.rounds)
         step_bytes = self._shape.step_bytes(self._bits)
         with ExitStack() as stack:
-            engines = {OURS: EngineProcess(OURS, "benchmarks.llm.edgetlm_engine", options.threads)}
+            engines = {OURS: EngineProcess(OURS, "benchmarks.llm.engines.edgetlm_engine", options.threads)}
             stack.enter_context(engines[OURS])
             for name, python in self._installed.pythons.items():
                 try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.models.tflite_export import environment
+from research.models.tflite_export import environment
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Peer:
     suffix: str = ".gguf"
 
 
-_LLAMA_CPP = "benchmarks.llm.llama_cpp_engine", "llama-cpp"
+_LLAMA_CPP = "benchmarks.llm.engines.llama_cpp_engine", "llama-cpp"
 # Its library takes its flash attention where nobody says otherwise. On processors it is the faster way for
 # prompts, and the slower one for single tokens behind long texts: a user can have either.
 PEERS = {
@@ -41,10 +41,17 @@ PEERS = {
         Peer("llama.cpp-no-flash", *_LLAMA_CPP, ("--no-flash-attention",)),
         Peer(
             "onnxruntime-genai",
-            "benchmarks.llm.onnxruntime_genai_engine",
+            "benchmarks.llm.engines.onnxruntime_genai_engine",
             "onnxruntime-genai",
-            writer="benchmarks.llm.onnx_file",
+            writer="benchmarks.llm.engines.onnx_file",
             suffix=".onnx",
+        ),
+        Peer(
+            "openvino-genai",
+            "benchmarks.llm.engines.openvino_genai_engine",
+            "openvino-genai",
+            writer="benchmarks.llm.engines.openvino_file",
+            suffix=".openvino",
         ),
     )
 }

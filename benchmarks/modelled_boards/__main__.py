@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     add_json_option(parser)
     options = parser.parse_args(arguments)
-    from tests.models.export import main as export
+    from research.models.export import main as export
 
     about = heading("benchmarks.modelled_boards", SCHEMA, arguments)
     data = read_data(options.data)

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", choices=tuple(PUBLISHED), default=list(PUBLISHED))
     add_json_option(parser)
     options = parser.parse_args(arguments)
-    from tests.models.export import main as export
+    from research.models.export import main as export
 
     about = heading("benchmarks.modelled_boards.published", SCHEMA, arguments)
     times: dict[str, dict[str, float]] = {}

@@ -123,7 +123,7 @@ class Descriptions:
 
 def exported(names: Sequence[str]) -> Descriptions:
     """The descriptions of models of the zoo."""
-    from tests.models.export import main as export
+    from research.models.export import main as export
 
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         export([*names, "-o", folder, "--format", "onnx"])

@@ -6,7 +6,8 @@ python -m benchmarks.scale --many 1000 [--minutes 10] [--json F]              se
 python -m benchmarks.scale --simulate [--json F]                              see `simulation`
 
 Modules are of `benchmarks.scale`.
-`--kill every` runs the tuning without a kill, then once for each part: {"runs": [...]}.
+`--kill every` runs the tuning without a kill, then once for each part: {"runs": [...]}. With `--json F`, each
+run is kept in F.runs as soon as it is done, and the same command goes on after the last one.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def main() -> None:
     figures = measure(options)
     print(json.dumps(figures, indent=1))
     write_result(options.json, {**about, **figures})
+    if kept := _kept(options.json):
+        kept.unlink(missing_ok=True)
     for run in figures.get("runs", [figures]):
         if run.get("kill") and run["recovery_s"] is None:
             raise SystemExit(
@@ -54,8 +57,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="folder of a server whose records stay for the next run")
     parser.add_argument("--nodes", type=int, default=0, help="hosts of a Ray cluster on this machine")
     parser.add_argument("--boards", type=int, default=8, help="simulated boards, spread over the hosts")
-    parser.add_argument("--trials", type=int, default=30, help="measurements of each board")
-    parser.add_argument("--seconds", type=float, default=3.0, help="that a measurement takes")
+    parser.add_argument("--trials", type=int, default=20, help="measurements of each board")
+    parser.add_argument("--seconds", type=float, default=2.0, help="that a measurement takes")
     parser.add_argument("--kill", choices=(*PARTS, EVERY), help="what is killed in the middle of the tuning")
     parser.add_argument("--many", type=int, default=0, help="simulated boards that one command uses")
     parser.add_argument("--minutes", type=float, default=10.0, help="for which they measure")
@@ -75,7 +78,14 @@ def _records(options: argparse.Namespace) -> dict[str, Any]:
 def _boards(options: argparse.Namespace) -> dict[str, Any]:
     kill = None if options.kill == EVERY else options.kill
     trial = Trial(options.nodes, options.boards, options.trials, options.seconds, kill)
-    return figures_of_each_part(trial) if options.kill == EVERY else trial.figures()
+    if options.kill != EVERY:
+        return trial.figures()
+    return figures_of_each_part(trial, _kept(options.json))
+
+
+def _kept(json: Path | None) -> Path | None:
+    """Where the runs are kept until all are done."""
+    return json.with_name(f"{json.name}.runs") if json else None
 
 
 def _many(options: argparse.Namespace) -> dict[str, Any]:

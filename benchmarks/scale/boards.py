@@ -34,6 +34,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.scale.simulated import profile
+from host.files import write_whole
 from host.records import RecordStore
 from host.records.store import profile_data
 from tests.ray_cluster import RayCluster
@@ -42,7 +43,7 @@ from tests.servers.postgres import Server
 PARTS = ("worker", "board", "board-host", "head", "database")
 # Share of the measurements after which something is killed.
 _MIDDLE = 0.3
-_LIMIT_S = 3600.0
+_LIMIT_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,37 @@ class Trial:
             }
 
 
-def figures_of_each_part(trial: Trial) -> dict[str, Any]:
-    """The figures without a kill, then those with each part killed, on a new cluster each time."""
-    runs = [replace(trial, kill=None).figures()]
-    for part in PARTS:
-        print(f"{part} is killed next", file=sys.stderr, flush=True)
-        runs.append(replace(trial, kill=part).figures(runs[0]["alone_per_s"]))
-    return {"runs": runs}
+def figures_of_each_part(trial: Trial, kept: Path | None = None) -> dict[str, Any]:
+    """The figures without a kill, then those with each part killed, on a new cluster each time.
+
+    Args:
+        trial: how.
+        kept: file of the runs that are done, a line each, written after each of them; those of the same
+            trial are not made again. None keeps none.
+    """
+    done = _kept_runs(kept, trial) if kept else {}
+    for part in (None, *PARTS):
+        if part in done:
+            continue
+        print(f"{part or 'nothing'} is killed next", file=sys.stderr, flush=True)
+        alone = done[None]["alone_per_s"] if part else None
+        done[part] = replace(trial, kill=part).figures(alone)
+        if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, "".join(f"{json.dumps(run)}\n" for run in done.values()).encode())
+    return {"runs": [done[part] for part in (None, *PARTS)]}
+
+
+def _kept_runs(kept: Path, trial: Trial) -> dict[str | None, dict[str, Any]]:
+    """The runs of a trial, by the part that was killed."""
+    runs = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    same = {
+        "nodes": trial.nodes,
+        "boards": trial.boards,
+        "measurement_s": trial.seconds,
+        "trials": trial.trials * trial.boards,
+    }
+    return {run["kill"]: run for run in runs if all(run[name] == value for name, value in same.items())}
 
 
 class Run:

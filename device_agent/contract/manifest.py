@@ -26,8 +26,8 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
                   function "together" takes a token of each text and their positions, int32[sequences] each,
                   and the states of all texts, one behind the other; it gives the logits behind each token,
                   float32[sequences, vocabulary]. With
-                   "rounding", 8, "prefill" rounds activations to bytes, and what the last token of a prompt
-                   gives is computed by main
+                  "rounding", 8, "prefill" rounds activations to bytes and gives no logits: what the last
+                  token of a prompt gives is computed by main
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU

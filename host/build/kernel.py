@@ -19,6 +19,7 @@ from host.build.periodic_loads import has_periodic_loads, split_at_periods
 from host.build.target import architecture_of
 from host.errors import BuildError
 from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
+from host.tensor_ir.byte_tables import has_byte_tables, with_byte_tables
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.saturation import saturates, with_saturation
 from host.tensor_ir.structural import mapped
@@ -96,7 +97,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with nine changes.
+    """What TVM's own build does before code generation, with ten changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -110,12 +111,14 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Maxima and minima with a number keep NaN: see `host.build.maxima`; those of many numbers keep infinities
       too: see `host.tensor_ir.extremes`.
     - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.tensor_ir.bfloat16`.
+    - Tables of 256 bytes are read by AVX-512's choice among bytes: see `host.tensor_ir.byte_tables`.
     - What is rounded to bytes is bounded by AVX-512's narrowing: see `host.tensor_ir.saturation`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
     architecture = architecture_of(target)
     narrowed = with_saturation if saturates(target) else (lambda body: body)
+    tabulated = with_byte_tables if has_byte_tables(target) else (lambda body: body)
     named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)
@@ -130,11 +133,13 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         variable: body.with_body(
             _allocate_on_stack(
                 _natural_alignment(
-                    narrowed(
-                        _halves(
-                            keeping_nan(with_all_extremes(function, body.body), architecture),
-                            own_halves,
-                            bfloat16,
+                    tabulated(
+                        narrowed(
+                            _halves(
+                                keeping_nan(with_all_extremes(function, body.body), architecture),
+                                own_halves,
+                                bfloat16,
+                            )
                         )
                     )
                 )

@@ -74,35 +74,34 @@ def run_reference(
             )
         arrays = {name: without_type(array) for name, array in flat.items()}
         np.savez(files[0], types=np.array(types, dtype=str), **arrays)
-        command = [
-            sys.executable,
-            "-m",
-            "device_agent.execute.engines",
-            engine,
-            str(path),
-            str(len(inputs)),
-            str(threads),
-        ]
-        command += [str(file) for file in files]
-        command += ["as-written"] if as_written else []
-        root = str(Path(__file__).resolve().parents[2])
-        try:
-            result = subprocess.run(
-                command,
-                cwd=root,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=time_limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise EngineError(
-                f"{path.name}: {engines()[engine].title} gave no outputs within {time_limit_s:.0f} s"
-            ) from None
-        if result.returncode != 0:
-            raise EngineError(f"{path.name}: {_failure(engine, path, result, files[2])}")
+        arguments = [engine, str(path), str(len(inputs)), str(threads), *(str(file) for file in files)]
+        _run_apart(path, [*arguments, *(["as-written"] if as_written else [])], time_limit_s)
         return _unpack(files[1], len(inputs))
+
+
+def _run_apart(path: Path, arguments: Sequence[str], time_limit_s: float) -> None:
+    """Run `device_agent.execute.engines` with these arguments in a process of its own.
+
+    Raises:
+        EngineError: it has no outputs.
+    """
+    engine, error_file = arguments[0], Path(arguments[6])
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "device_agent.execute.engines", *arguments],
+            cwd=str(Path(__file__).resolve().parents[2]),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=time_limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise EngineError(
+            f"{path.name}: {engines()[engine].title} gave no outputs within {time_limit_s:.0f} s"
+        ) from None
+    if result.returncode != 0:
+        raise EngineError(f"{path.name}: {_failure(engine, path, result, error_file)}")
 
 
 def _failure(engine: str, path: Path, result: subprocess.CompletedProcess[str], error_file: Path) -> str:

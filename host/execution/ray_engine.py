@@ -14,6 +14,7 @@ shared values of an earlier session are made again in the next.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,9 @@ _BACK_S = 300.0
 _CALL_WAITS_S, _ASK_S = 15.0, 0.5
 # Calls of one actor at once: a measurement, streams of its sessions, and what cuts them off.
 _CALLS = 64
+# How long a thread that computes keeps the interpreter from one that got an answer. Python's own 5 ms are
+# waited for at each call while programs are proposed, and are longer than the call itself.
+_SWITCH_S = 0.0005
 # How often a job is tried whose process ends: by a host that goes, or by what the job does.
 _TRIES = 4
 
@@ -65,6 +69,7 @@ class RayEngine:
         self._inside = self._number = 0
         self._builds = False
         self._watching: threading.Thread | None = None
+        self._switch_s = sys.getswitchinterval()
         self._session = session = RaySession(address, boards)
         self._ray = ray = session.ray
         self._job = ray.remote(num_cpus=1, max_retries=_TRIES - 1)(run_job)
@@ -81,6 +86,7 @@ class RayEngine:
                 f"{where} does not answer, or takes another token ({_first_line(error)}); "
                 "see sdk cluster status"
             ) from error
+        sys.setswitchinterval(_SWITCH_S)
         self._watching = threading.Thread(target=self._watch, name="cluster", daemon=True)
         self._watching.start()
 
@@ -315,6 +321,7 @@ class RayEngine:
             self._changed.notify_all()
         if self._watching is not None:
             self._watching.join()
+        sys.setswitchinterval(self._switch_s)
         self._session.close()
 
 

@@ -24,7 +24,8 @@ class Decoder:
         vocabulary: logits of a step, V.
         end_tokens: tokens that end a text.
         prefill: relax IRModule whose `main` takes tokens (P) int32, the position of the first (1) int32, the
-            row whose logits are wanted (1) int32, and then the state; it gives logits (1, V) float32.
+            row whose logits are wanted (1) int32, and then the state; it gives logits (1, V) float32, or with
+            `rounding` what is not to be used: a chunk is for its keys and values then.
         tokenizer: a `tokenizer.json`, or the content of one; None where the model came without one.
         verified: tokens of one call of `verify`, S; 0 without.
         verify: relax IRModule whose `main` takes tokens (S) int32, the position of the first (1) int32, and

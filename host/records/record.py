@@ -122,6 +122,16 @@ def invalidated(record: Record) -> Record:
     return replace(record, measurement=replace(record.measurement, invalid=DRIFTED))
 
 
+# Of the hardware, what a board's measurements teach, and what older versions did not name.
+_LATER = ("learned", "bfloat16", "byte_tables")
+
+
+# Of profiles of several threads: raised when the same decisions become other programs for several threads and
+# the same ones for one, as raising the version of a rule would make records of one thread old too. 2: threads
+# share bands of rows (rules `tiled` and `dot`).
+SHARED_PROGRAMS = 2
+
+
 def why_untrusted(record: Record) -> str:
     """Of a record whose times do not count, which that is, as the end of "records"."""
     if record.measurement.invalid == DRIFTED:
@@ -137,25 +147,27 @@ def profile_data(profile: DeviceProfile) -> dict[str, Any]:
         "target": _target_data(board),
         # As the board declares it: neither a new calibration nor what its measurements teach changes a
         # program, and no record becomes foreign.
-        "hardware": {k: v for k, v in asdict(board.hardware).items() if k not in ("learned", "bfloat16")},
+        "hardware": {k: v for k, v in asdict(board.hardware).items() if k not in _LATER},
         "threads": profile.threads,
     }
+    if profile.threads > 1:
+        content["shared_programs"] = SHARED_PROGRAMS
     # As it comes back from the database: lists, no tuples.
     plain: dict[str, Any] = json.loads(json.dumps(content))
     return plain
 
 
 def _target_data(board: Board) -> dict[str, Any]:
-    """The target without the dot product of bfloat16 numbers, which older versions did not name.
+    """The target without dot products of bfloat16 numbers and tables, which older versions did not name.
 
-    Functions with such products are others than those without: what it makes of a function follows from the
+    Functions with such operations are others than those without: what it makes of a function follows from the
     function, and records from before belong to the same profile.
     """
-    target = dict(board.tvm_target)
-    if board.hardware.bfloat16 is not None:
-        feature = f"+{board.hardware.bfloat16.feature}"
-        kept = [name for name in cast("list[str]", target.get("mattr", [])) if name != feature]
-        target["mattr"] = kept
+    target, hardware = dict(board.tvm_target), board.hardware
+    later = {f"+{hardware.byte_tables}"} | ({f"+{hardware.bfloat16.feature}"} if hardware.bfloat16 else set())
+    named = cast("list[str]", target.get("mattr", []))
+    if later & set(named):
+        target["mattr"] = [name for name in named if name not in later]
     return target
 
 

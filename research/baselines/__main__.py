@@ -128,7 +128,7 @@ def choose_tasks(options: argparse.Namespace) -> tuple[DeviceProfile, list[Netwo
                 path = options.models / f"{name}.onnx"
                 if not path.is_file():
                     raise UserError(
-                        f"{path} does not exist: make it with `python -m tests.models.export {name} "
+                        f"{path} does not exist: make it with `python -m research.models.export {name} "
                         f"-o {options.models} --format onnx`"
                     )
                 known = options.records / "shares" / f"{name}.json"

@@ -2,7 +2,7 @@
 
     python -m research.figures.sentences MODELS [--networks NAMES] [--boards NAMES] [--checkpoint FOLDER]
 
-MODELS is the folder of ONNX files that `python -m tests.models.export` writes. Without a checkpoint the
+MODELS is the folder of ONNX files that `python -m research.models.export` writes. Without a checkpoint the
 lengths of sentences only. Boards with a GPU are named NAME-gpu.
 """
 

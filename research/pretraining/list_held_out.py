@@ -1,6 +1,6 @@
 """Writes the list of anchors of the held-out networks: `python -m research.pretraining.list_held_out FOLDER`.
 
-FOLDER contains the ONNX files that `python -m tests.models.export` writes.
+FOLDER contains the ONNX files that `python -m research.models.export` writes.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from host.schedules.proposer import Proposer
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, Card
 from host.tlm.model.network import save_model
+from host.tlm.training.on_host import Advance
 from host.tlm.training.trainer import trained_rules
 from research.pretraining.dataset import Dataset
 from research.pretraining.training import (
     SENTENCES,
     STATE,
     WITHHELD_EACH,
-    Advance,
     PretrainOptions,
     StateFile,
     history_of,

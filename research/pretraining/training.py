@@ -8,30 +8,26 @@ host that trains. What was trained comes back as a file.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from host.errors import TlmError
 from host.execution import Engine, HostLost
 from host.files import write_whole
 from host.options.engine import LOCAL
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import Size
 from host.tlm.model.network import new_model
+from host.tlm.training import on_host
 from host.tlm.training.example import Example
+from host.tlm.training.on_host import Advance, Plan
 from host.tlm.training.packing import samples_of
 from host.tlm.training.trainer import Schedule, Trainer
 
 SENTENCES, STATE = "sentences.jsonl", "training.pt"
 # One example in this many is withheld, to measure the loss on tasks that the model has never seen.
 WITHHELD_EACH = 20
-# Steps of one call of another host: a call costs what a small part of a step does.
-_STEPS_OF_A_CALL = 10
-# How long a training waits for a host that can go on with it, and how often it asks.
-_HOST_S, _ASK_S = 300.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -91,23 +87,6 @@ def history_of(options: PretrainOptions, trainer: Trainer, examples: Sequence[Ex
     }
 
 
-@dataclass(frozen=True)
-class Advance:
-    """How far a training is.
-
-    Attributes:
-        step: batches trained on.
-        loss: running mean of the loss.
-        withheld_loss: of the last state; NaN before the first one.
-        state: from which it goes on, at every `save_every` steps and at the end; b"" elsewhere.
-    """
-
-    step: int
-    loss: float
-    withheld_loss: float
-    state: bytes = b""
-
-
 class Training:
     """The object of the actor that trains; it does nothing before `begin`.
 
@@ -145,7 +124,7 @@ class Training:
         return generator.choices(range(len(self._trained)), k=self._options.batch)
 
     def advance(self, steps: int) -> Advance:
-        """Take some steps, at most up to the next state.
+        """Take some steps, at most up to the next state; none of them gives the state as it is.
 
         Raises:
             HostLost: it has not begun in this process: the one before it ended.
@@ -153,7 +132,7 @@ class Training:
         trainer, options = self._trainer, self._options
         if trainer is None:
             raise HostLost("the process that trains was started anew")
-        state = b""
+        state = b"" if steps else trainer.state()
         for _ in range(min(steps, options.steps - trainer.step)):
             trainer.train_on(self._rows.rows.take(self._batch(trainer.step)), self._rows.weights)
             if trainer.step % options.save_every == 0 or trainer.step == options.steps:
@@ -213,30 +192,8 @@ def train_to_the_end(
     Raises:
         TlmError: the state is damaged or of another training, or no host goes on with it.
     """
-    actor = engine.actor(Training, options, trained, withheld, trains=True)
-    try:
-        step, lost = None, 0.0
-        while step is None or step < options.steps:
-            try:
-                if step is None:
-                    step = actor.call("begin", state.read()).step
-                    continue
-                done: Advance = actor.call("advance", _STEPS_OF_A_CALL if engine.remote else 1)
-            except HostLost as error:
-                step, lost = None, lost or time.monotonic()
-                if time.monotonic() - lost > _HOST_S:
-                    raise TlmError(
-                        f"no host goes on with the training ({error}); its state is kept: run the same "
-                        "command again with --resume"
-                    ) from error
-                time.sleep(_ASK_S)
-                continue
-            step, lost = done.step, 0.0
-            if done.state:
-                state.write(done.state)
-            report(done)
-    finally:
-        actor.end()
+    plan = Plan(Training, (options, trained, withheld), options.steps, state.write, state.read())
+    on_host.train_to_the_end(engine, plan, report)
 
 
 def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Trainer:

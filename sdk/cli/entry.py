@@ -8,6 +8,8 @@ import sys
 def main() -> int:
     """Run the command line; exit code 1 with one line where the host's packages are missing."""
     try:
+        # A command that needs PyTorch imports it; TVM alone would do so for every command.
+        import host.execution.without_torch  # noqa: F401
         from sdk.cli.main import main as run
     except ModuleNotFoundError as error:
         sys.stderr.write(

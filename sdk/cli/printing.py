@@ -106,7 +106,8 @@ def _print_summary(result: DeployResult) -> None:
     if result.context and result.device == "local":
         print_line(f"Next      sdk chat {runs}")
         return
-    print_line(f"Next      sdk run {runs} --input INPUTS.npz --device {result.device}")
+    arrays = " --input INPUTS.npz" if result.signature.inputs else ""
+    print_line(f"Next      sdk run {runs}{arrays} --device {result.device}")
 
 
 def gate_text(one: Gate) -> str:

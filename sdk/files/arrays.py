@@ -36,7 +36,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays by name as a `.npz` file; elements of a type that NumPy lacks are written as their bytes.
+    """Write arrays by name as a `.npz` file, whole or not at all.
+
+    Elements of a type that NumPy lacks are written as their bytes.
 
     Raises:
         DeviceFull: no space left.
@@ -44,7 +46,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     import numpy as np
 
     from device_agent.contract.tensors import without_type
-    from host.files import writing
+    from host.files import writing, written_whole
 
-    with writing(path), path.open("wb") as file:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path), written_whole(path) as partial, partial.open("wb") as file:
         np.savez(file, allow_pickle=False, **{name: without_type(array) for name, array in arrays.items()})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.errors import TlmError
+from host.options.engine import LOCAL
 
 if TYPE_CHECKING:
     from host.tlm.training.finetune import FinetuneResult, Progress
@@ -26,6 +28,7 @@ class Request:
         out: folder of the checkpoints; None for the device's own, which deployments use.
         resume: go on with an interrupted training.
         seed: of the batches.
+        engine: whose hosts train; see `host.execution.open_engine`.
     """
 
     device: str = "local"
@@ -35,6 +38,7 @@ class Request:
     out: Path | None = None
     resume: bool = False
     seed: int = 0
+    engine: str = LOCAL
 
 
 def finetune_device(
@@ -52,6 +56,7 @@ def finetune_device(
         EdgeError: the records cannot be read, or the device does not answer.
     """
     from host.compile.device_profile import profile_of
+    from host.execution import open_engine
     from host.records import profile_data
     from host.tlm.language.vocabulary import Vocabulary
     from host.tlm.model import checkpoints
@@ -88,4 +93,5 @@ def finetune_device(
         resume=request.resume,
         seed=request.seed,
     )
-    return finetune(options, examples, report)
+    with closing(open_engine(request.engine)) as engine:
+        return finetune(options, examples, report, engine)

@@ -68,6 +68,9 @@ def calibrate(
         MeasureError: the figures are implausible; nothing is stored.
         DeviceError: the device went away.
     """
+    from host.devices import resolve
+
+    resolve(name)  # before the packages of the compiler are loaded
     from host import calibration
     from host.calibration.procedure import calibrate as run_calibration
     from host.commands.watch import begin_first_epoch

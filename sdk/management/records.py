@@ -165,7 +165,7 @@ def device_data(device: str) -> dict[str, Any]:
 
 def without_threads(profile: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a profile that does not depend on the number of threads."""
-    return {name: value for name, value in profile.items() if name != "threads"}
+    return {name: value for name, value in profile.items() if name not in ("threads", "shared_programs")}
 
 
 def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelTasks:
@@ -282,7 +282,7 @@ def _try_in_child(folder: Path) -> None:
     size = sum(path.stat().st_size for path in files)
     cpu_s = _CPU_S + _CPU_S_PER_MB * size / 1e6
     limits = Limits(_MEMORY_BYTES + _MEMORY_PER_BYTE * size, cpu_s, 4 * cpu_s, 1 << 20)
-    with Worker([folder.resolve()], limits) as worker:
+    with Worker([folder.resolve()], limits, ("host.execution.without_torch",)) as worker:
         try:
             worker.call("sdk.management.records:read_database", {"folder": str(folder.resolve())})
         except (WorkerLost, Unforeseen) as error:

@@ -42,13 +42,17 @@ class StagedPage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._partial.replace(self.path)
-            return
         from host.deploy.folders import remove_empty
 
-        self._partial.unlink(missing_ok=True)
-        remove_empty(self._made)
+        placed = False
+        try:
+            if kind is None:
+                self._partial.replace(self.path)
+                placed = True
+        finally:
+            if not placed:
+                self._partial.unlink(missing_ok=True)
+                remove_empty(self._made)
 
     def write(self, text: str) -> None:
         """Write the page beside its place.

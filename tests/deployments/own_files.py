@@ -1,8 +1,8 @@
 """Model files that a test has made itself are read in its own process.
 
-The product reads files of unknown origin in a worker, which loads the compiler anew, and runs archives of
-PyTorch in a process that loads PyTorch: seconds for each deployment. What these protect from is for the tests
-of hostile files, of workers and references, and of commands in processes of their own, which have them.
+The product reads files of unknown origin in a worker, which loads the compiler anew: seconds for each
+deployment. What it protects from is for the tests of hostile files, of workers, and of commands in processes
+of their own, which have them.
 """
 
 from __future__ import annotations
@@ -11,25 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from device_agent.errors import AgentError
-from device_agent.execute import engines
-from device_agent.execute.engines.arrays import from_array, to_array
-from host.engines import run_reference
 from host.importers import load_here
 from host.model import ImportedModel
-from host.model_file import detect_format
-
-
-def load_own(path: Path, *given: Any, **named: Any) -> ImportedModel:
-    """As `host.importers.load_here`, with PyTorch in this process."""
-    if "reference" not in named and path.is_file() and detect_format(path) == "pt2":
-        named["reference"] = _torch_here
-    return load_here(path, *given, **named)
 
 
 def read_here(patch: pytest.MonkeyPatch) -> None:
@@ -52,25 +39,9 @@ def _load(
     **_of_a_worker: object,
 ) -> ImportedModel:
     """As `host.importers.worker.child.read` does it."""
-    model = load_own(path, shapes, seed, golden_cases, samples)
+    model = load_here(path, shapes, seed, golden_cases, samples)
     if not half:
         return model
     from host.importers.half_spread import with_half_spread
 
     return replace(model, golden=with_half_spread(model, half))
-
-
-def _torch_here(engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
-    """What `host.engines.run_reference` gives, as `device_agent.execute.engines.__main__` does it."""
-    runtime = engines.create(engine)
-    found = []
-    try:
-        runtime.load(str(path), 1)
-        for case in inputs:
-            runtime.bind([from_array(array) for array in case])
-            runtime.invoke()
-            found.append([np.array(to_array(value)) for value in runtime.outputs()])
-    except AgentError:
-        # The process of its own gives the message.
-        return run_reference(engine, path, inputs)
-    return found

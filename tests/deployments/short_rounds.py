@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import host.execution.without_torch  # noqa: F401 - as the command does
 from tests.deployments.own_files import read_here
 
 _ROUND_S = 0.02

@@ -39,7 +39,7 @@ HASHING = {"aarch64": "cortex-a53", "riscv64": "rv64,v=false"}
 START_S = 120.0
 
 Start = Callable[[Board, str], Executor]
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("own_files")]
 
 
 @pytest.fixture

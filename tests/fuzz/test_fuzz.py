@@ -54,6 +54,11 @@ MANY = {
 VALID = {"numbers"}
 
 
+@pytest.fixture(autouse=True)
+def references() -> None:
+    """Original runtimes run in processes of their own, as those of a user do."""
+
+
 def tried(name: str, count: int, tmp_path: Path) -> Summary:
     summary = run(target_of(name), Plan(count, kept=tmp_path / "kept"))
     assert not summary.violations, json.dumps(summary.violations[:5], indent=1)

@@ -12,8 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.deployments.own_files import read_here
-from tests.deployments.short_rounds import shorten
 from tests.signing import trust
 
 
@@ -30,15 +28,13 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparisons of whole models are short: see `tests.deployments.short_rounds`."""
-    shorten(monkeypatch)
+def rounds(short_rounds: None) -> None:
+    """Comparisons of whole models are short."""
 
 
 @pytest.fixture(autouse=True)
-def model_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Model files are read without a worker: see `tests.deployments.own_files`."""
-    read_here(monkeypatch)
+def model_files(own_files: None) -> None:
+    """Model files are read without a worker."""
 
 
 @pytest.fixture

@@ -21,6 +21,11 @@ from tests.integration import small_models
 
 
 @pytest.fixture(autouse=True)
+def references() -> None:
+    """Original runtimes run in processes of their own, as those of a user do."""
+
+
+@pytest.fixture(autouse=True)
 def model_files() -> None:
     """Model files are read in a worker, as those of a user are."""
 

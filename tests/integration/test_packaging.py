@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -22,7 +23,9 @@ from host.keys import host_key
 from tests.integration import small_models
 
 ROOT = Path(sdk.__file__).parents[1]
-PACKAGES = ("sdk", "research", "host", "targets", "device_agent")
+PACKAGES = ("sdk", "research", "host", "targets", "device_agent", "benchmarks")
+# The benchmarks that need nothing of a checkout.
+BENCHMARKS = {"__init__.py", "result_file.py", "operators", "e2e"}
 LEGAL = ("LICENSE", "NOTICE")
 WEIGHTS = [
     f"host/tlm/weights/{name}"
@@ -116,6 +119,7 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     assert {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name} == set(LEGAL)
     packages = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
     assert packages == set(PACKAGES)
+    assert {name.split("/")[1] for name in names if name.startswith("benchmarks/")} == BENCHMARKS
     data_files = (
         "sdk/py.typed",
         "host/py.typed",
@@ -129,6 +133,20 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     assert sources and {path.relative_to(ROOT).as_posix() for path in sources} <= set(names)
     assert "sdk = sdk.cli.entry:main" in entry_points
     assert "device-agent = device_agent.__main__:main" in entry_points
+
+
+def test_no_module_of_the_wheel_imports_one_that_is_not_in_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        sources = {name: archive.read(name) for name in archive.namelist() if name.endswith(".py")}
+    modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in sources}
+    tops = {*PACKAGES, "tests", "scripts"}
+    missing = set()
+    for name, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            imported = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            imported += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            missing |= {(name, m) for m in imported if m.split(".")[0] in tops and m not in modules}
+    assert not missing and "benchmarks.operators.__main__" in modules
 
 
 def test_the_agents_runtime_needs_no_host_package(board: Path, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def lasting(name: str) -> str:
     """What a file that is slow to write depends on, so that it may be kept; "" for the others."""
     if not name.startswith("zoo/"):
         return ""
-    from tests import models
+    from research import models
 
     files = sorted(Path(path) for folder in models.__path__ for path in Path(folder).glob("*.py"))
     return "".join(path.read_text() for path in files)
@@ -111,8 +111,8 @@ def _writers() -> dict[str, Callable[[Path], Path]]:
     from benchmarks.dot_products import models as dot_products
     from benchmarks.operators.configurations import OPERATORS
     from benchmarks.operators.others import OTHERS
+    from research.models.zoo import ZOO
     from tests.integration import small_models
-    from tests.models.zoo import ZOO
 
     def operator(entry: Any, folder: Path) -> Path:
         import onnx
@@ -129,7 +129,7 @@ def _writers() -> dict[str, Callable[[Path], Path]]:
         return path
 
     def zoo(name: str, folder: Path) -> Path:
-        from tests.models.export import export
+        from research.models.export import export
 
         return export(name, folder, "onnx")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import subprocess
@@ -10,12 +11,15 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from host.emulation import rootfs
-from host.errors import DeviceError, UserError
+from host.errors import DeviceError, DeviceFull, UserError
 from host.files import check_output_file, is_sealed, seal, write_whole, written_whole
 from host.places import cache_root
+from sdk.files.arrays import read_arrays, write_arrays
+from sdk.report.page import StagedPage
 
 
 @pytest.fixture
@@ -180,3 +184,58 @@ def test_a_place_where_this_user_may_not_write_is_refused(
         check_output_file(closed / "new" / "figures.json", "--json")
     words = f"figures.json cannot be written: you may not write in {closed}: name another place with --json"
     assert str(error.value).endswith(words)
+
+
+def test_a_place_where_no_file_can_be_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(UserError, match=r"figures\.json cannot be written: .*: Read-only file system: name"):
+        check_output_file(tmp_path / "figures.json", "--json")
+
+
+def test_a_full_disk_is_told_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(DeviceFull, match="no space left while writing"):
+        check_output_file(tmp_path / "figures.json", "--json")
+
+
+def test_a_file_does_not_take_the_place_of_a_device_or_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (Path("/dev/null"), tmp_path / "pipe"):
+        with pytest.raises(UserError, match=f"{place} is no plain file: name one with --json"):
+            check_output_file(place, "--json")
+
+
+def test_a_page_that_cannot_take_its_place_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    page = StagedPage(tmp_path / "new" / "report.html")
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(PermissionError), page:
+        page.write("text")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_are_written_whole_into_new_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "new" / "out.npz"
+    write_arrays(place, {"y": np.arange(3)})
+    assert read_arrays(place)["y"].tolist() == [0, 1, 2]
+    before = place.read_bytes()
+
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("numpy.savez", fill)
+    with pytest.raises(DeviceFull, match="no space left while writing"):
+        write_arrays(place, {"y": np.arange(4)})
+    assert place.read_bytes() == before and [one.name for one in place.parent.iterdir()] == ["out.npz"]

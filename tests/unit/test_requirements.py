@@ -29,6 +29,7 @@ _APART = (
     "llama-cpp.txt",
     "ncnn.txt",
     "onnxruntime-genai.txt",
+    "openvino-genai.txt",
     "tflite-export.txt",
     "tflite-runtime.txt",
 )

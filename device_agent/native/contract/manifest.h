@@ -50,7 +50,8 @@ struct DecoderInfo {
   int64_t verified = 0;
   // Texts that have a state each, and that one call of the function "together" continues.
   int64_t sequences = 1;
-  // 8 where "prefill" rounds activations to so many bits; the last token of a prompt is then for main.
+  // 8 where "prefill" rounds activations to so many bits. It gives no logits then: the last token of a
+  // prompt is for main.
   int64_t rounding = 0;
   int64_t vocabulary = 0;
   std::vector<int64_t> end_tokens;

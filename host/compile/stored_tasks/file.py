@@ -167,7 +167,8 @@ def _check_usable(content: dict[str, Any], workload_hash: str) -> None:
     Raises:
         ValueError: the worker crashed on it, was over a limit, or met an error.
     """
-    with Worker([], _LIMITS, ("host.compile.stored_tasks.worker",)) as worker:
+    first = ("host.execution.without_torch", "host.compile.stored_tasks.worker")
+    with Worker([], _LIMITS, first) as worker:
         (worker.scratch / TASKS).write_text(json.dumps(content))
         request = {"workload_hash": workload_hash}
         try:

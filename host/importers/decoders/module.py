@@ -82,6 +82,9 @@ def build_prefill(
 ) -> tvm.IRModule:
     """The module of a chunk: tokens (P), position (1), last (1), state -> logits (1, V) of row `last`.
 
+    With `ROUNDED`, what follows a prompt is computed by a step, and a chunk is for its keys and values alone:
+    the result is row `last` of the last layer's attention, (1, Hq D), and nothing behind it is computed.
+
     Args:
         description: of the model.
         weights: where its weights lie.
@@ -94,7 +97,8 @@ def build_prefill(
         ModelFileError: a weight cannot be used.
         OSError: it cannot be read.
     """
-    return _Builder(description, weights, constants, context, rounding).function(chunk, last=True)
+    builder = _Builder(description, weights, constants, context, rounding)
+    return builder.function(chunk, last=True, kept=rounding == ROUNDED)
 
 
 def build_verify(
@@ -142,8 +146,11 @@ class _Builder:
         # Rows of the tables of each rotation, for the positions of the tokens.
         self._rotations: dict[Rotary, tuple[Any, Any]] = {}
 
-    def function(self, rows: int, *, last: bool, texts: int = 1) -> tvm.IRModule:
-        """The module whose `main` takes so many tokens: of one text, or one of each of `rows` texts."""
+    def function(self, rows: int, *, last: bool, texts: int = 1, kept: bool = False) -> tvm.IRModule:
+        """The module whose `main` takes so many tokens: of one text, or one of each of `rows` texts.
+
+        With `kept`, it ends where all keys and values are.
+        """
         tokens, position, row = (
             relax.Var(name, relax.TensorType((size,), "int32"))
             for name, size in (("tokens", rows), ("position", texts), ("last", 1))
@@ -157,15 +164,15 @@ class _Builder:
         parameters = [tokens, position, *([row] if last else []), *state]
         with self._builder.function("main", parameters):
             with self._builder.dataflow():
-                value = self._body(rows, tokens, position, state)
+                value = self._body(rows, tokens, position, state, kept)
                 if last:
                     value = self._emit(relax.op.take(value, row, axis=0, mode="clip"))
-                output = self._builder.emit_output(self._logits(value))
+                output = self._builder.emit_output(value if kept else self._logits(value))
             self._builder.emit_func_output(output)
         return self._layers.written(self._builder.finalize())
 
-    def _body(self, rows: int, tokens: Any, position: Any, state: Sequence[Any]) -> Any:
-        """The rows after the last layer."""
+    def _body(self, rows: int, tokens: Any, position: Any, state: Sequence[Any], kept: bool) -> Any:
+        """The rows after the last layer, or of its attention where keys and values alone are wanted."""
         value = self._embedding(rows, tokens)
         places = position
         if _sizes(position) != (rows,):
@@ -179,14 +186,16 @@ class _Builder:
         for number, (layer, weights) in enumerate(zip(self._model.layers, self._weights.layers, strict=True)):
             count = 2 * len(self._model.layers)
             caches = [state[first : first + 2] for first in range(2 * number, len(state), count)]
-            value = self._layer(rows, value, (layer, weights), (position, places), caches)
+            made = self._attention(
+                rows, self._norm(value, weights.attention_norm), (layer, weights), (position, places), caches
+            )
+            if kept and number + 1 == len(self._model.layers):
+                return made
+            value = self._behind(rows, value, made, weights)
         return value
 
-    def _layer(
-        self, rows: int, value: Any, layer: tuple[Layer, LayerWeights], places: tuple[Any, Any], caches: Any
-    ) -> Any:
-        weights = layer[1]
-        made = self._attention(rows, self._norm(value, weights.attention_norm), layer, places, caches)
+    def _behind(self, rows: int, value: Any, made: Any, weights: LayerWeights) -> Any:
+        """The rows after a layer: `value` are those before it, and `made` those of its attention."""
         made = self._product(made, weights.output, rounded=True)
         if weights.after_attention is not None:
             made = self._norm(made, weights.after_attention)

@@ -98,26 +98,35 @@ def reference_answers(
     with tempfile.TemporaryDirectory(prefix="edgetlm-reference-") as directory:
         files = [Path(directory, name) for name in _FILES]
         _write(files[0], files[1], folder, questions, quantised)
-        command = [sys.executable, "-m", "host.importers.decoders.reference", directory]
-        try:
-            result = subprocess.run(
-                command,
-                cwd=Path(__file__).resolve().parents[3],
-                env={**os.environ, **_OFFLINE},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=time_limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise EngineError(
-                f"{folder.name}: transformers gave no logits within {time_limit_s:.0f} s: "
-                "give a smaller model, or use a faster machine"
-            ) from None
-        if result.returncode != 0:
-            raise EngineError(f"{folder.name}: {_failure(folder, result, files[3])}")
+        _run_apart(folder, Path(directory), time_limit_s)
         return _answers(files[2], len(questions.texts))
+
+
+def _run_apart(folder: Path, directory: Path, time_limit_s: float) -> None:
+    """Have a process of its own write the answers to the plan in a folder.
+
+    Raises:
+        EngineError: it did not.
+    """
+    command = [sys.executable, "-m", "host.importers.decoders.reference", str(directory)]
+    try:
+        result = subprocess.run(
+            command,
+            cwd=Path(__file__).resolve().parents[3],
+            env={**os.environ, **_OFFLINE},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=time_limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise EngineError(
+            f"{folder.name}: transformers gave no logits within {time_limit_s:.0f} s: "
+            "give a smaller model, or use a faster machine"
+        ) from None
+    if result.returncode != 0:
+        raise EngineError(f"{folder.name}: {_failure(folder, result, directory / _FILES[3])}")
 
 
 def _write(

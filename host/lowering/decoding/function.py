@@ -3,7 +3,7 @@
 Keys of 16 positions are vectors: key_cache (Hk, C / 16, D, 16); values are rows: value_cache (Hk, C, D). The
 function writes the new keys and values to their places first. Then it computes, for a few rows at a time,
 scores of all positions up to the last one that any of the rows may read, their softmax, and the mean of the
-values.
+values. Where there are many rows, `blocked` is how.
 
 Loops over positions end where the text ends, so that the function is one block for each head of keys whose
 inside no schedule changes: rows of a tile and vectors are chosen here.
@@ -17,6 +17,8 @@ from typing import Any
 
 from tvm import tirx
 
+from host.lowering.decoding.blocked import blocked_tiles
+from host.lowering.decoding.lines import LOWEST, POSITIONS, each, vectors
 from host.lowering.expressions.math import exp_below, number, tanh
 from host.lowering.graph import Node
 from host.lowering.script import function_of_script
@@ -24,11 +26,8 @@ from host.lowering.script import function_of_script
 BLOCK = "cached_attention"
 # Annotation of the block, see `CacheShape.stated`: scale, cap and window as JSON.
 OPTIONS = "edgetlm.cached_attention"
-# Positions of a vector of keys.
-POSITIONS = 16
 # Rows of a tile at most, and vectors of sums that its values may take.
 _MOST_ROWS, _MOST_SUMS = 8, 16
-_LOWEST = "T.float32(-3.4028234663852886e38)"
 
 
 @dataclass(frozen=True)
@@ -89,9 +88,11 @@ def cached_attention_function(node: Node) -> tirx.PrimFunc:
 def _text(shape: CacheShape) -> str:
     """The function of cached attention as text of TVMScript."""
     rows, heads, key_heads, size = shape.rows, shape.heads, shape.key_heads, shape.size
-    capacity, tile = shape.capacity, shape.tile
+    capacity = shape.capacity
     blocks = capacity // POSITIONS
-    body = [*_append(shape), *_tiles(shape)]
+    blocked = None if shape.stated else blocked_tiles(shape, _start(shape))
+    body = [*_append(shape), *(_tiles(shape) if blocked is None else blocked.lines)]
+    buffers = "\n".join(" " * 12 + line for line in (_buffers(shape) if blocked is None else blocked.buffers))
     lines = "\n".join(" " * 12 + line for line in body)
     return f"""
 @T.prim_func(s_tir=True, private=True)
@@ -119,13 +120,20 @@ def function(
                 value_cache[vh, 0:{capacity}, 0:{size}],
                 output[0:{rows}, vh * {shape.group} : vh * {shape.group} + {shape.group}, 0:{size}],
             )
-            scores = T.sblock_alloc_buffer(({tile}, {blocks}, {POSITIONS}), "float32")
-            sums = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")
-            largest = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")
-            highest = T.sblock_alloc_buffer(({tile},), "float32", scope="local")
-            mixed = T.sblock_alloc_buffer(({tile}, {size}), "float32", scope="local")
+{buffers}
 {lines}
 """
+
+
+def _buffers(shape: CacheShape) -> list[str]:
+    tile, blocks = shape.tile, shape.capacity // POSITIONS
+    return [
+        f'scores = T.sblock_alloc_buffer(({tile}, {blocks}, {POSITIONS}), "float32")',
+        f'sums = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")',
+        f'largest = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")',
+        f'highest = T.sblock_alloc_buffer(({tile},), "float32", scope="local")',
+        f'mixed = T.sblock_alloc_buffer(({tile}, {shape.size}), "float32", scope="local")',
+    ]
 
 
 def _stated(shape: CacheShape) -> str:
@@ -169,61 +177,42 @@ def _tiles(shape: CacheShape) -> list[str]:
     inside = f"{place} < {end}" + (f" and {place} >= {low}" if shape.window else "")
     score = f"sums[i, l] * T.float32({shape.scale!r})"
     score = f"capped({score})" if shape.cap else score
-    within = f"T.Select({inside}, {score}, {_LOWEST})"
+    within = f"T.Select({inside}, {score}, {LOWEST})"
     lanes = shape.lanes
     parts = [(start, min(lanes, shape.size - start)) for start in range(0, shape.size, lanes)]
     return [
         f"for r in range({count}):",
-        *_each(tile, "largest[i, l] = " + _LOWEST),
+        *each(tile, "largest[i, l] = " + LOWEST),
         f"    for b in range({blocks}):",
-        *_each(tile, "sums[i, l] = T.float32(0)", 8),
+        *each(tile, "sums[i, l] = T.float32(0)", 8),
         f"        for d in range({shape.size}):",
-        *_each(
+        *each(
             tile,
             f"sums[i, l] = sums[i, l] + {query} * T.cast(key_cache[vh, {first} + b, d, l], 'float32')",
             12,
         ),
-        *_each(tile, f"scores[i, b, l] = {within}", 8),
-        *_each(tile, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])", 8),
+        *each(tile, f"scores[i, b, l] = {within}", 8),
+        *each(tile, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])", 8),
         f"    for i in T.unroll({tile}):",
         "        highest[i] = largest[i, 0]",
         "        for n in T.unroll(15):",
         "            highest[i] = T.max(highest[i], largest[i, n + 1])",
-        *_each(tile, "sums[i, l] = T.float32(0)"),
+        *each(tile, "sums[i, l] = T.float32(0)"),
         f"    for b in range({blocks}):",
-        *_each(tile, "scores[i, b, l] = power(scores[i, b, l], highest[i])", 8),
-        *_each(tile, "sums[i, l] = sums[i, l] + scores[i, b, l]", 8),
+        *each(tile, "scores[i, b, l] = power(scores[i, b, l], highest[i])", 8),
+        *each(tile, "sums[i, l] = sums[i, l] + scores[i, b, l]", 8),
         f"    for i in T.unroll({tile}):",
         "        highest[i] = sums[i, 0]",
         "        for n in T.unroll(15):",
         "            highest[i] = highest[i] + sums[i, n + 1]",
-        *_vectors(tile, parts, "mixed[i, d] = T.float32(0)", 4),
+        *vectors(tile, parts, "mixed[i, d] = T.float32(0)", 4),
         f"    for n in range({last} - {first} * 16):",
-        *_vectors(
+        *vectors(
             tile,
             parts,
             "mixed[i, d] = mixed[i, d] + scores[i, n // 16, n % 16]"
             f" * T.cast(value_cache[vh, {first} * 16 + n, d], 'float32')",
             8,
         ),
-        *_vectors(tile, parts, f"{output} = mixed[i, d] / highest[i]", 4),
+        *vectors(tile, parts, f"{output} = mixed[i, d] / highest[i]", 4),
     ]
-
-
-def _each(tile: int, statement: str, indent: int = 4) -> list[str]:
-    """A statement for every row of a tile and every lane of a vector of positions."""
-    lines = [f"for i in T.unroll({tile}):", "    for l in T.vectorized(16):", f"        {statement}"]
-    return [" " * indent + line for line in lines]
-
-
-def _vectors(tile: int, parts: list[tuple[int, int]], statement: str, indent: int) -> list[str]:
-    """A statement for every row of a tile and every element `d` of a head, vector by vector."""
-    lines = [f"for i in T.unroll({tile}):"]
-    for start, lanes in parts:
-        lines += [f"    for e in T.vectorized({lanes}):", f"        {_shifted(statement, start)}"]
-    return [" " * indent + line for line in lines]
-
-
-def _shifted(statement: str, start: int) -> str:
-    """The statement with `e` of a vector in place of `d`."""
-    return statement.replace(", d]", f", {start} + e]")

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from host.errors import LoweringError
 from host.lowering.builder import Builder
-from host.lowering.decoding.function import POSITIONS, CacheShape
+from host.lowering.decoding.function import CacheShape
+from host.lowering.decoding.lines import POSITIONS
 from host.lowering.graph import Graph, Node, Value
 from host.lowering.reader.call import OperatorCall
 from host.lowering.rebuild import rebuild

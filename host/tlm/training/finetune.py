@@ -13,8 +13,7 @@ import hashlib
 import json
 import random
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,16 @@ from typing import Any
 import torch
 
 from host.errors import EdgeError, TlmError
+from host.execution import Engine, HostLost, LocalEngine
 from host.files import write_whole
 from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model import checkpoints
-from host.tlm.model.card import Card
-from host.tlm.model.network import load_model, save_model
+from host.tlm.model.card import Card, Size
+from host.tlm.model.network import load_model, new_model, save_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example, content_of, example_from
+from host.tlm.training.on_host import Advance, Plan, train_to_the_end
 from host.tlm.training.packing import Sample, samples_of
 from host.tlm.training.record_examples import examples_of, examples_of_records
 from host.tlm.training.replay import REPLAY, read_replay
@@ -126,18 +127,22 @@ class FinetuneResult:
 
 
 def finetune(
-    options: FinetuneOptions, examples: Sequence[Example], report: Callable[[Progress], None]
+    options: FinetuneOptions,
+    examples: Sequence[Example],
+    report: Callable[[Progress], None],
+    engine: Engine | None = None,
 ) -> FinetuneResult:
     """Trains on measured programs, and puts the new checkpoint in use if it is better.
 
     Args:
         options: how.
         examples: measured tasks (`examples_of`, `examples_of_records`).
-        report: called after each step.
+        report: called after each step, or after some of them where another host trains.
+        engine: whose hosts train; this process if None.
 
     Raises:
         TlmError: too little was measured, a checkpoint, the replay or the state is damaged or of another
-            version, or the state is of another training.
+            version, or the state is of another training; or no host goes on with it.
     """
     vocabulary = Vocabulary()
     learned, withheld = gate.split(examples)
@@ -146,19 +151,75 @@ def finetune(
     state = options.out / STATE
     if options.resume and state.exists():
         training.restore(state.read_bytes(), state)
-    batches = _Batches(options, learned, replay, vocabulary)
-    begin = time.monotonic()
-    while training.step < options.steps:
-        training.train(batches.of(training.step))
-        report(Progress(training.step, options.steps, training.recent_loss))
-        if options.seconds and time.monotonic() - begin >= options.seconds:
-            break
-        if training.step % options.save_every == 0:
-            options.out.mkdir(parents=True, exist_ok=True)
-            write_whole(state, training.state())
-    result = _judged(options, training, start, vocabulary, (learned, withheld), batches.repeated)
+    given = (options, start.size, training.key, learned, replay)
+
+    def keep(content: bytes) -> None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_whole(state, content)
+
+    def told(done: Advance) -> None:
+        report(Progress(done.step, options.steps, done.loss))
+
+    plan = Plan(Finetuning, given, options.steps, keep, training.state(), options.seconds)
+    training.restore(train_to_the_end(engine or LocalEngine(), plan, told), state)
+    repeated = _Batches(options, learned, replay, vocabulary).repeated
+    result = _judged(options, training, start, vocabulary, (learned, withheld), repeated)
     state.unlink(missing_ok=True)
     return result
+
+
+class Finetuning:
+    """The object of the actor that trains: see `host.tlm.training.on_host.Training`.
+
+    It reads no file: the checkpoint that training starts from is in the first state.
+
+    Args:
+        options: how to train.
+        size: of the network.
+        key: of the states.
+        learned: measured tasks to train on.
+        replay: sentences of pre-training.
+    """
+
+    def __init__(
+        self,
+        options: FinetuneOptions,
+        size: Size,
+        key: Mapping[str, Any],
+        learned: Sequence[Example],
+        replay: Sequence[Example],
+    ) -> None:
+        self._options = options
+        self._size = size
+        self._key = key
+        self._examples = learned, replay
+        self._trainer: Trainer | None = None
+
+    def begin(self, state: bytes) -> Advance:
+        """See `Training.begin`."""
+        vocabulary = Vocabulary()
+        model = new_model(vocabulary, self._size, self._options.seed)
+        self._batches = _Batches(self._options, *self._examples, vocabulary)
+        self._trainer = trainer = Trainer(model, vocabulary, _schedule_of(self._options), self._key)
+        trainer.restore(state, self._options.out / STATE)
+        return Advance(trainer.step, trainer.recent_loss)
+
+    def advance(self, steps: int) -> Advance:
+        """See `Training.advance`."""
+        trainer, options = self._trainer, self._options
+        if trainer is None:
+            raise HostLost("the process that trains was started anew")
+        state = b"" if steps else trainer.state()
+        for _ in range(min(steps, options.steps - trainer.step)):
+            trainer.train(self._batches.of(trainer.step))
+            if trainer.step % options.save_every == 0 or trainer.step == options.steps:
+                state = trainer.state()
+                break
+        return Advance(trainer.step, trainer.recent_loss, state=state)
+
+
+def _schedule_of(options: FinetuneOptions) -> Schedule:
+    return Schedule(options.steps, options.learning_rate, _WARM_UP)
 
 
 def _replay_of(options: FinetuneOptions) -> Path:
@@ -182,8 +243,7 @@ def _training_for(
         "learning_rate": options.learning_rate,
         "steps": options.steps,
     }
-    schedule = Schedule(options.steps, options.learning_rate, _WARM_UP)
-    return Trainer(model, vocabulary, schedule, key), card
+    return Trainer(model, vocabulary, _schedule_of(options), key), card
 
 
 class _Batches:

@@ -64,6 +64,7 @@ class Trainer:
         key: what a state has to have in common with this training to go on from it.
 
     Attributes:
+        key: the same.
         step: batches trained on.
         recent_loss: running mean of the loss.
         withheld_loss: of the last state on disk.
@@ -78,7 +79,7 @@ class Trainer:
     ) -> None:
         self._device = device_of_training()
         self._schedule = schedule
-        self._key = dict(key)
+        self.key = dict(key)
         self._padding = vocabulary.number(PAD)
         self.model = model.to(self._device)
         self._optimiser = torch.optim.AdamW(
@@ -155,7 +156,7 @@ class Trainer:
         buffer = io.BytesIO()
         torch.save(
             {
-                "key": self._key,
+                "key": self.key,
                 "step": self.step,
                 "recent_loss": self.recent_loss,
                 "withheld_loss": self.withheld_loss,
@@ -180,7 +181,7 @@ class Trainer:
         try:
             state = torch.load(io.BytesIO(content), map_location=self._device, weights_only=True)
             key = state["key"]
-            if key == self._key:
+            if key == self.key:
                 self.model.load_state_dict(state["model"])
                 self._optimiser.load_state_dict(state["optimiser"])
                 self.step = int(state["step"])
@@ -191,8 +192,8 @@ class Trainer:
             raise TlmError(
                 f"{path} is damaged ({type(error).__name__}: {first}); remove it to train from the start"
             ) from error
-        if key != self._key:
-            raise TlmError(f"{path}: a training with {key}, not {self._key}; choose another folder")
+        if key != self.key:
+            raise TlmError(f"{path}: a training with {key}, not {self.key}; choose another folder")
 
 
 def trained_rules(seen: Set[int], vocabulary: Vocabulary, versions: Mapping[str, int]) -> dict[str, int]:

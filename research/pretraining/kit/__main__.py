@@ -24,11 +24,11 @@ from host.files import write_whole
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import Card, Size
 from host.tlm.model.network import save_model
+from host.tlm.training.on_host import Advance
 from host.tlm.training.trainer import trained_rules
 from research.pretraining.kit.file import KitData, read_kit
 from research.pretraining.training import (
     STATE,
-    Advance,
     PretrainOptions,
     StateFile,
     Training,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from device_agent.contract.text import printable
 from sdk.cli import completion
 from sdk.cli.help import add_command
 from sdk.cli.options import ArraysFile, DeviceName, Trust, Verbose
@@ -26,22 +27,30 @@ def run(
         ),
     ],
     inputs: Annotated[
-        Path,
-        typer.Option("--input", help="Arrays by input name, a .npz file; a .npy file for the only input."),
-    ],
+        Path | None,
+        typer.Option(
+            "--input",
+            help="Arrays by input name, a .npz file; a .npy file for the only input; nothing for a model "
+            "without inputs.",
+        ),
+    ] = None,
     outputs: ArraysFile = None,
     device: DeviceName = "local",
     trust: Trust = "signed",
     verbose: Verbose = False,
 ) -> None:
     """Run a bundle once on a device and show or save its outputs."""
+    from host.errors import UserError
     from sdk import api
     from sdk.cli.console import print_line
 
-    arrays = api.read_arrays(inputs)
+    arrays = {} if inputs is None else api.read_arrays(inputs)
     with api.load(bundle, device=device, trust=trust) as model:
         if model.warning:
             print_line(f"warning: {model.warning}")
+        if inputs is None and model.signature.inputs:
+            wanted = ", ".join(f"{one.name} {one.dtype}{list(one.shape)}" for one in model.signature.inputs)
+            raise UserError(f"{bundle} takes {printable(wanted)}: give the arrays with --input FILE.npz")
         values = model.run(arrays)
     if outputs is not None:
         api.write_arrays(outputs, values)

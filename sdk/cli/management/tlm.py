@@ -79,6 +79,14 @@ def finetune(
     ] = None,
     threads: Threads = 0,
     seed: Seed = 0,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="local|ray|ray://HEAD",
+            help="Whose hosts train, on a GPU if one has it: this machine if local.",
+        ),
+    ] = "local",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where it was interrupted.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -86,7 +94,7 @@ def finetune(
     from sdk.cli.console import print_line
     from sdk.management.finetuning import Request, finetune_device
 
-    request = Request(device, records, threads, steps, out, resume, seed)
+    request = Request(device, records, threads, steps, out, resume, seed, engine)
     result = finetune_device(request, _show_step, print_line)
     verdict = "used from now on" if result.accepted else "the old one stays"
     print_line(f"tasks     {result.learned} learned, {result.withheld} withheld")

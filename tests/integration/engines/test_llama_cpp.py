@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.llm.engines.gguf_file import read_weights
 from benchmarks.llm.figures import agrees, tokens_of
-from benchmarks.llm.gguf_file import read_weights
 from benchmarks.llm.models import Shape, make
 from benchmarks.llm.peers import PEERS
 from benchmarks.llm.process import EngineProcess

@@ -13,9 +13,9 @@ from host.errors import EngineError
 from host.importers import load_here as load
 from host.transport import connect
 from host.transport.device import Device
+from research.models.tflite_export import environment
 from tests.emulation.cuda.emulated import emulated_driver
 from tests.integration.small_models import convnet
-from tests.models.tflite_export import environment
 
 FAKE = Path(__file__).with_name("fake")
 

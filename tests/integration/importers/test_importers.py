@@ -16,12 +16,12 @@ from torch import nn
 
 from host.errors import EngineError, ImportFailed, ModelFileError, ShapeError
 from host.importers import from_module
+from host.importers import load_here as load
 from host.model import ImportedModel
-from tests.deployments.own_files import load_own as load
+from research.models.export import export_onnx_model
+from research.models.zoo import make, randomise_batch_norm
+from research.models.zoo_model import ImageModel, TokenModel
 from tests.fuzz.corpus import tflite_models
-from tests.models.export import export_onnx_model
-from tests.models.zoo import make, randomise_batch_norm
-from tests.models.zoo_model import ImageModel, TokenModel
 from tests.shared_cache import zoo_model
 from tests.unit.importers.harness import check
 

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.llm import rounds
 from benchmarks.llm.__main__ import main
-from benchmarks.llm.edgetlm_engine import Edgetlm
+from benchmarks.llm.engines.edgetlm_engine import Edgetlm
+from benchmarks.llm.engines.gguf_file import Source, halved, interleaved, read_weights, sources_of
 from benchmarks.llm.figures import agrees, best_peer, speeds, tokens_of
-from benchmarks.llm.gguf_file import Source, halved, interleaved, read_weights, sources_of
 from benchmarks.llm.models import SHAPES, Shape, make
 from benchmarks.llm.process import EngineProcess
 from benchmarks.llm.worker import commands_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.scale import __main__ as command
-from benchmarks.scale.boards import Trial, lost_and_surplus, rate, recovery_s
+from benchmarks.scale.boards import PARTS, Trial, lost_and_surplus, rate, recovery_s
 
 
 def _entry(board: str, begin: float, end: float) -> dict[str, Any]:
@@ -87,3 +87,38 @@ def test_no_recovery_is_null_and_a_failure(
     )
     assert json.loads(path.read_text())["recovery_s"] is None
     assert '"recovery_s": null' in capsys.readouterr().out
+
+
+def test_a_run_for_each_part_goes_on_after_the_last_one_that_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[str | None] = []
+
+    def figures(trial: Trial, alone: float | None = None) -> dict[str, Any]:
+        if len(made) == 2:
+            raise RuntimeError("the tuning does not end")
+        made.append(trial.kill)
+        same = {"nodes": trial.nodes, "boards": trial.boards, "measurement_s": trial.seconds}
+        trials = trial.trials * trial.boards
+        return {**same, "trials": trials, "kill": trial.kill, "alone_per_s": alone or 0.5, "recovery_s": 1.0}
+
+    monkeypatch.setattr(Trial, "figures", figures)
+    path = tmp_path / "result.json"
+    monkeypatch.setattr(sys, "argv", f"scale --nodes 3 --kill every --json {path}".split())
+    with pytest.raises(RuntimeError):
+        command.main()
+    assert made == [None, "worker"] and not path.exists()
+    made.clear()
+    with pytest.raises(RuntimeError):
+        command.main()
+    assert made == ["board", "board-host"]
+    made.clear()
+    command.main()
+    assert made == ["head", "database"]
+    assert [run["kill"] for run in json.loads(path.read_text())["runs"]] == [None, *PARTS]
+    assert [run["alone_per_s"] for run in json.loads(path.read_text())["runs"]] == [0.5] * 6
+    assert list(tmp_path.iterdir()) == [path]
+    made.clear()
+    with pytest.raises(RuntimeError):
+        command.main()
+    assert made == [None, "worker"], "a finished benchmark begins anew"

@@ -69,6 +69,7 @@ def test_what_cannot_be_capped_is_refused_before_any_work(options: CompileOption
         options.check()
 
 
+@pytest.mark.usefixtures("own_files")
 def test_a_bundle_states_its_memory_and_keeps_to_the_cap(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_bundle_states_its_memory_and_keeps_to_the_cap(
     assert not (tmp_path / "over").exists()
 
 
+@pytest.mark.usefixtures("own_files", "short_rounds")
 def test_no_other_runtime_is_installed_under_a_cap(tmp_path: Path) -> None:
     """What it takes is not known: where the model is over the cap, nothing is deployed."""
     model, figures = str(convnet(tmp_path / "net.onnx")), tmp_path / "figures.json"

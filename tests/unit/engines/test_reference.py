@@ -17,6 +17,11 @@ from tests.unit.importers.harness import graph, value
 X = np.zeros((2, 3), np.float32)
 
 
+@pytest.fixture(autouse=True)
+def references() -> None:
+    """Original runtimes run in processes of their own, as those of a user do."""
+
+
 @pytest.fixture
 def doubling(tmp_path: Path) -> Path:
     path = tmp_path / "double.onnx"

@@ -14,6 +14,11 @@ from host.sandbox import Limits, Unforeseen, WorkerLost
 from tests.unit.importers.hostile import HOSTILE
 
 
+@pytest.fixture(autouse=True)
+def references() -> None:
+    """Original runtimes run in processes of their own, as those of a user do."""
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_ends_in_one_line(name: str, tmp_path: Path) -> None:
     write, said = HOSTILE[name]

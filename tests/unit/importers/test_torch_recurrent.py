@@ -15,6 +15,7 @@ from host.lowering import lower
 from tests.unit.importers.harness import check
 from tests.unit.lowering.harness import board, functions
 
+pytestmark = pytest.mark.usefixtures("own_files")
 FRAMES, WIDTH, HIDDEN = 5, 6, 7
 
 

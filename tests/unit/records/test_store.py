@@ -70,6 +70,15 @@ def test_the_best_is_the_fastest_on_the_same_profile(store: RecordStore) -> None
     assert medians(store.history("task", profile())) == [0.003, 0.002]
 
 
+def test_older_programs_of_several_threads_are_not_of_the_profile(store: RecordStore) -> None:
+    """Records of one thread stay: their programs have not changed."""
+    older = {name: value for name, value in profile(threads=2).items() if name != "shared_programs"}
+    store.append([record(3.0), replace(record(1.0, threads=2), profile=older), record(2.0, threads=2)])
+    assert medians(store.select(profile())) == [0.003]
+    assert medians(store.select(profile(threads=2))) == [0.002]
+    assert "shared_programs" not in profile()
+
+
 def test_the_first_of_programs_that_are_as_fast_is_the_best(store: RecordStore) -> None:
     """Less than 2% is noise, and a program of another rule cannot be made."""
     store.append([record(2.0), record(1.015, tile=8), record(1.0, tile=16)])

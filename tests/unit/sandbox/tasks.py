@@ -57,10 +57,10 @@ def surroundings() -> dict[str, Any]:
     return {"folder": str(Path.cwd()), "home": os.environ["HOME"], "names": sorted(os.environ)}
 
 
-def allocate(size: int, pieces: int) -> int:
-    """Use memory, piece by piece."""
+def allocate(size: int, pieces: int, seconds: float = 30.0) -> int:
+    """Use memory, piece by piece, and keep it for so long."""
     held = [bytearray(os.urandom(1) * (size // pieces)) for _ in range(pieces)]
-    time.sleep(30)
+    time.sleep(seconds)
     return len(held)
 
 

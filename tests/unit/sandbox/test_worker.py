@@ -93,7 +93,9 @@ def test_what_is_over_a_limit_ends_with_a_line(
 def test_memory_of_the_parent_does_not_count_against_the_limit() -> None:
     """As in a process that has run a thousand other tests."""
     with mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
-        assert _forked("allocate", {"size": 1 << 28, "pieces": 4}, LIMITS).kind == "ok"
+        # Long enough for the watch to look several times.
+        small = {"size": 1 << 28, "pieces": 4, "seconds": 1.0}
+        assert _forked("allocate", small, LIMITS).kind == "ok"
         assert _forked("allocate", {"size": 2 << 30, "pieces": 64}, LIMITS).kind == "memory"
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 import sdk.cli.main as command_line
 import targets
 from host.errors import DeviceError, UserError
+from host.model import Signature, TensorSpec
 from sdk.cli.forms import parse_lengths, parse_shapes
 from sdk.cli.main import main
 from sdk.cli.terminal import ConsoleProgress
@@ -73,11 +75,15 @@ _ANSWERS_WITHOUT_DEVICE = (
     ("profile net.onnx --device absent", 2),
 )
 _LISTS_OF_DEVICES = (
+    ("keys show", 0),
+    ("rollback absent", 1),
     ("devices list", 0),
     ("bundles", 0),
     ("keys list", 0),
 )
 _ANSWERS_WITHOUT_COMPILER = (
+    ("devices calibrate absent", 2),
+    ("run absent", 2),
     ("report compare absent.json absent.json", 2),
     ("compile net.onnx -o out --target absent", 2),
 )
@@ -113,6 +119,10 @@ def test_a_light_answer_imports_no_heavy_package(
         (["deploy", "absent.onnx", "--json", "."], ". is a folder: name a file in it with --json"),
         (["deploy", "absent.onnx", "--trace", "."], ". is a folder: name a file in it with --trace"),
         (["deploy", "absent.onnx", "--report", "."], ". is a folder: name a file in it with --report"),
+        (
+            ["deploy", "absent.onnx", "--json", "/dev/null"],
+            "/dev/null is no plain file: name one with --json",
+        ),
         (["tune", "absent.onnx", "--report", "/dev/null/a/b.html"], "/dev/null is no folder: name another"),
         (
             ["run", "absent", "--input", "absent.npz", "-o", "."],
@@ -141,6 +151,8 @@ def test_a_light_answer_imports_no_heavy_package(
         (["profile", "absent.onnx"], "absent.onnx: no such file"),
         (["profile", "absent.onnx", "--device", "a,b"], "--device a,b: sdk profile measures on one device"),
         (["run", "absent", "--input", "absent.npz"], "absent.npz: no such file"),
+        (["run", "absent"], "absent"),
+        (["devices", "calibrate", "absent"], "no device is called 'absent'"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -170,6 +182,34 @@ def test_an_array_file_that_is_none_is_refused(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "x.npz").write_text("text")
     assert main(["run", str(tmp_path), "--input", str(tmp_path / "x.npz")]) == 2
     assert "is no .npz or .npy file" in capsys.readouterr().err
+
+
+class _Loaded(contextlib.AbstractContextManager):
+    """A model as `api.load` returns it."""
+
+    warning = ""
+
+    def __init__(self, *inputs: TensorSpec) -> None:
+        self.signature = Signature(inputs, (TensorSpec("y", (2,), "float32"),))
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+    def run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"y": np.array([1.5, len(arrays)], np.float32)}
+
+
+def test_a_model_without_inputs_runs_without_any(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sdk.api.load", lambda *_, **__: _Loaded())
+    assert main(["run", "net"]) == 0
+    assert capsys.readouterr().out == "y  float32[2]  [1.5, 0]\n"
+    inputs = TensorSpec("x", (1, 3), "float32"), TensorSpec("mask", (1,), "int64")
+    monkeypatch.setattr("sdk.api.load", lambda *_, **__: _Loaded(*inputs))
+    assert main(["run", "net"]) == 2
+    error = "error: net takes x float32[1, 3], mask int64[1]: give the arrays with --input FILE.npz\n"
+    assert capsys.readouterr().err == error
 
 
 def test_arrays_are_read_from_npy_and_npz(tmp_path: Path) -> None:

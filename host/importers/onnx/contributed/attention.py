@@ -42,15 +42,26 @@ def attended(body: Body, heads: Heads, kind: np.dtype, masks: list[str]) -> str:
         kind: type of the elements.
         masks: addends of the scores, of shapes that broadcast to [batch, heads, queries, keys].
     """
-    scale = body.attribute("scale", 0.0) or 1 / math.sqrt(heads.size)
-    scores = body.add("MatMul", heads.query, body.add("Transpose", heads.key, perm=[0, 1, 3, 2]))
-    scores = body.add("Mul", scores, body.constant(scale, kind))
     if body.attribute("unidirectional", 0):
         masks = [*masks, _causal(body, heads.queries, heads.keys, kind)]
+    made = body.add("MatMul", body.add("Softmax", scored(body, heads, kind, masks), axis=-1), heads.value)
+    return body.reshape(body.add("Transpose", made, perm=[0, 2, 1, 3]), 0, 0, -1)
+
+
+def scored(body: Body, heads: Heads, kind: np.dtype, masks: list[str]) -> str:
+    """Write the scores of keys, [batch, heads, queries, keys]: see `attended`.
+
+    The attribute `softcap`, where it is not 0, is the bound that scores come near to before the masks.
+    """
+    scale = body.attribute("scale", 0.0) or 1 / math.sqrt(heads.size)
+    scores = body.add("MatMul", heads.query, body.add("Transpose", heads.key, perm=[0, 1, 3, 2]))
+    cap = body.attribute("softcap", 0.0)
+    scores = body.add("Mul", scores, body.constant(scale / cap if cap else scale, kind))
+    if cap:
+        scores = body.add("Mul", body.add("Tanh", scores), body.constant(cap, kind))
     for mask in masks:
         scores = body.add("Add", scores, mask)
-    made = body.add("MatMul", body.add("Softmax", scores, axis=-1), heads.value)
-    return body.reshape(body.add("Transpose", made, perm=[0, 2, 1, 3]), 0, 0, -1)
+    return scores
 
 
 def by_head(body: Body, value: str, heads: int) -> str:
@@ -195,24 +206,34 @@ def _rotary(body: Body) -> None:
     cosine, sine = (
         body.unsqueeze(body.add("Gather", table, positions, axis=0), axis) for table in (cosines, sines)
     )
-    made = _turned(body, value, cosine, sine, size)
     width = shape[2] // count if len(shape) == 3 else shape[3]
-    if size < width:
-        made = body.add("Concat", made, body.part(value, size, width), axis=-1)
+    made = turned(body, value, cosine, sine, (size, width), body.attribute("interleaved", 0))
     body.set_output(body.reshape(made, 0, 0, -1) if len(shape) == 3 else made)
 
 
-def _turned(body: Body, value: str, cosine: str, sine: str, size: int) -> str:
-    """The first `size` elements of the last axis, turned in pairs."""
-    pairs = body.attribute("interleaved", 0)
+def turned(body: Body, value: str, cosine: str, sine: str, sizes: tuple[int, int], pairs: int) -> str:
+    """Write a value of four axes with the first elements of the last one turned.
+
+    Args:
+        body: gets the nodes.
+        value: the value.
+        cosine: of each angle, in a shape that broadcasts to half of the elements that are turned.
+        sine: likewise.
+        sizes: how many elements are turned, of how many.
+        pairs: whether two that turn together are neighbours, and not half of the elements apart.
+    """
+    size, width = sizes
     parts = [(0, size, 2), (1, size, 2)] if pairs else [(0, size // 2, 1), (size // 2, size, 1)]
     first, second = (body.part(value, start, stop, -1, step) for start, stop, step in parts)
     real = body.add("Sub", body.add("Mul", first, cosine), body.add("Mul", second, sine))
     imaginary = body.add("Add", body.add("Mul", second, cosine), body.add("Mul", first, sine))
-    if not pairs:
-        return body.add("Concat", real, imaginary, axis=-1)
-    both = body.add("Concat", body.unsqueeze(real, 4), body.unsqueeze(imaginary, 4), axis=-1)
-    return body.reshape(both, 0, 0, 0, size)
+    if pairs:
+        both = body.add("Concat", body.unsqueeze(real, 4), body.unsqueeze(imaginary, 4), axis=-1)
+        made = [body.reshape(both, 0, 0, 0, size)]
+    else:
+        made = [real, imaginary]
+    rest = [body.part(value, size, width)] if size < width else []
+    return body.add("Concat", *made, *rest, axis=-1) if len(made) + len(rest) > 1 else made[0]
 
 
 EXPANSIONS = {"Attention": _attention, "MultiHeadAttention": _multi_head, "RotaryEmbedding": _rotary}

@@ -89,6 +89,10 @@ class KnownTypes:
             raise LaterError
         return found.tensor_type
 
+    def values(self, name: str) -> np.ndarray | None:
+        """The values of a small constant, None for anything else."""
+        return numpy_helper.to_array(self._data[name]) if name in self._data else None
+
     def declare(self, name: str, element: int, shape: Sequence[int]) -> None:
         """Make the type of a value known."""
         if name not in self._types or not self._has_shape(name):
@@ -183,6 +187,10 @@ class Body:
         """
         kind: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(self._types.get(name).elem_type)
         return kind
+
+    def known(self, name: str) -> np.ndarray | None:
+        """The values of an input that is a small constant, None for others."""
+        return self._types.values(name)
 
     def element(self, name: str) -> int:
         """The same as `dtype`, as ONNX's number of the type."""

@@ -14,7 +14,8 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
-from host.lowering.decoding.function import POSITIONS, CacheShape
+from host.lowering.decoding.function import CacheShape
+from host.lowering.decoding.lines import POSITIONS
 from host.schedules.cuda import scripts
 
 # Warps of a block of the kernels that append and combine, and its threads.

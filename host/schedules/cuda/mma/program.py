@@ -82,7 +82,10 @@ class Program:
         self._right_words = buffer("right", tiling.sets * tiling.right_words, "uint32")
         self._packed = buffer("packed", product.chunk, "uint8")
         self._gathered = buffer("gathered", product.chunk, product.element)
-        self._values = buffer("values", STORED, product.sums)
+        # Of each strip of rows: TVM's generator of CUDA C++ takes a second read of a vector for the first
+        # one, whatever was called in between.
+        strips = tiling.rows // MMA_ROWS
+        self._values = [buffer(f"values{strip}", STORED, product.sums) for strip in range(strips)]
         left, right = product.left, product.right
         self._left = Source(left, tiling.left, 0, elements[0], self._row, product.rows)
         self._right = Source(
@@ -101,7 +104,7 @@ class Program:
         """The nest of blocks, warps and lanes."""
         product = self.product
         parts = [self._clear(), self._first_copies(), self._loop(), ptx.wait(0), ptx.block_barrier()]
-        buffers = [self._pool, self._sums, self._left_words, self._right_words, self._values]
+        buffers = [self._pool, self._sums, self._left_words, self._right_words, *self._values]
         if 1 in (product.left.width, product.right.width):
             buffers.append(self._gathered)
         if product.right.computed:
@@ -309,12 +312,12 @@ class Program:
         tiling = self.tiling
         barrier = ptx.warp_barrier if tiling.slices == 1 else ptx.block_barrier
 
-        def strip(turn: Any) -> tirx.Stmt:
-            return sequence([self._put(turn), barrier(), self._take(turn), barrier()])
+        parts = []
+        for strip in range(tiling.rows // MMA_ROWS):
+            parts += [self._put(strip), barrier(), self._take(strip), barrier()]
+        return sequence(parts)
 
-        return unrolled(tiling.rows // MMA_ROWS, strip)
-
-    def _put(self, turn: Any) -> tirx.Stmt:
+    def _put(self, strip: int) -> tirx.Stmt:
         """Stores a warp's sums of 16 rows."""
         product, tiling = self.product, self.tiling
         wide = tiling.columns // MMA_COLUMNS
@@ -322,18 +325,18 @@ class Program:
         begin = self._warp * tiling.strip_bytes + (row * tiling.pitch + pair * 2) * 4
 
         def stored(column: Any) -> tirx.Stmt:
-            place, first = begin + column * (4 * MMA_COLUMNS), (turn * wide + column) * 4
+            place, first = begin + column * (4 * MMA_COLUMNS), (strip * wide + column) * 4
             return ptx.store_sums(
                 self._pool.data, place, 4 * 8 * tiling.pitch, self._sums.data, first, product.sums
             )
 
         return unrolled(wide, stored)
 
-    def _take(self, turn: Any) -> tirx.Stmt:
+    def _take(self, strip: int) -> tirx.Stmt:
         """Ends with 16 rows, shared among the warps whose slices are added up."""
         tiling, product = self.tiling, self.product
         sharing, quads = tiling.slices * WARP, tiling.columns // STORED
-        group = self._warp % (tiling.row_warps * tiling.column_warps)
+        group, values = self._warp % (tiling.row_warps * tiling.column_warps), self._values[strip]
 
         def taken(number: Any) -> tirx.Stmt:
             quad = number * sharing + self._slice * WARP + self._lane
@@ -342,12 +345,10 @@ class Program:
             for part in range(tiling.slices):
                 warp = group + part * tiling.row_warps * tiling.column_warps
                 place = warp * tiling.strip_bytes + (row * tiling.pitch + column) * 4
-                statements.append(
-                    ptx.load_sums(self._values.data, self._pool.data, place, part > 0, product.sums)
-                )
-            row = self._row + self._row_warp * tiling.rows + turn * MMA_ROWS + row
+                statements.append(ptx.load_sums(values.data, self._pool.data, place, part > 0, product.sums))
+            row = self._row + self._row_warp * tiling.rows + strip * MMA_ROWS + row
             column = self._column + self._column_warp * tiling.columns + column
-            statements.append(self._ended(row, column))
+            statements.append(self._ended(row, column, values))
             statement = sequence(statements)
             if product.rows % tiling.block_rows:
                 return tirx.IfThenElse(row < product.rows, statement, None)
@@ -357,10 +358,10 @@ class Program:
         number = tirx.Var("turn", "int32")
         return tirx.For(number, 0, MMA_ROWS * quads // sharing, tirx.ForKind.SERIAL, taken(number))
 
-    def _ended(self, row: Any, column: Any) -> tirx.Stmt:
+    def _ended(self, row: Any, column: Any, values: tirx.Buffer) -> tirx.Stmt:
         """What becomes of four neighbouring sums: results, or one of the parts that are added up later."""
         if self._parts is not None:
             whole = self._parts.pitch % self.tiling.block_columns == 0
-            return self._parts.store((self._split, self._batch, row, column), self._values, whole)
+            return self._parts.store((self._split, self._batch, row, column), values, whole)
         place = (self._batch, row, column)
-        return end_of(self.product, self._epilogue, place, self._values, self.tiling.block_columns)
+        return end_of(self.product, self._epilogue, place, values, self.tiling.block_columns)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from host.errors import DeviceError, EngineError
+from research.models.tflite_export import environment
 from tests.integration.agent import small_models
 from tests.integration.agent.small_models import EXPECTED, INPUTS
-from tests.models.tflite_export import environment
 
 WRITERS = {
     "onnxruntime": (small_models.write_onnx, "small.onnx"),

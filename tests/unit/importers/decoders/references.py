@@ -10,7 +10,7 @@ import numpy as np
 from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import read_folder
-from host.importers.decoders.module import build_prefill, build_step, build_together, state_specs
+from host.importers.decoders.module import EXACT, build_prefill, build_step, build_together, state_specs
 from host.importers.decoders.reference import place_and_run
 
 CONTEXT, CHUNK, TOKENS, TEXTS = 48, 8, 44, 3
@@ -77,15 +77,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 class Decoder:
     """A model on the virtual machine, and the logits of transformers for one text."""
 
-    def __init__(self, folder: Path, model: Any, bits: int = 0, group: int = 32) -> None:
+    def __init__(
+        self, folder: Path, model: Any, bits: int = 0, group: int = 32, rounding: int = EXACT
+    ) -> None:
         read = read_folder(folder)
         description, weights = describe(read.config, read.weights)
         weights = read.with_own_head(weights)
         read.check(weights.tensors())
         constants = Constants(read, bits, CONTEXT, group)
+        self.description = description
         self.specs = state_specs(description, CONTEXT, bits)
         self.step = build_step(description, weights, constants, CONTEXT)
-        self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK)
+        self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK, rounding)
         self.together = build_together(description, weights, constants, CONTEXT, TEXTS)
         self.tokens = np.random.default_rng(1).integers(0, description.vocabulary, TOKENS)
         parts = list(constants.quantised_parts(weights))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from host.importers.decoders.module import ROUNDED
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import CHUNK, MODELS, TEXTS, Decoder, distance
@@ -91,6 +92,17 @@ def test_prefill_with_padding_is_the_steps_one_by_one(name: str, tmp_path: Path)
         logits = step.run([made.tokens[begin]], [begin])
         assert distance(logits[0], made.logits[begin]) < 1e-4
         begin += 1
+
+
+def test_a_prefill_that_rounds_is_for_keys_and_values_alone(tmp_path: Path) -> None:
+    kind, fields = MODELS["qwen3"]
+    made = Decoder(tmp_path, save(tmp_path, kind, **fields), rounding=ROUNDED)
+    state = empty_state(made.specs)
+    [attended] = Machine(made.prefill, state).run(made.tokens[:CHUNK], [0], [CHUNK - 1])
+    heads = made.description.heads * made.description.head_size
+    assert attended.shape == (heads,)
+    logits = Machine(made.step, state).run([made.tokens[CHUNK]], [CHUNK])
+    assert distance(logits[0], made.logits[CHUNK]) < 1e-4
 
 
 @pytest.mark.parametrize("name", ["gemma3", "gpt2"])

@@ -19,8 +19,10 @@ from host.importers.onnx.contributed import DOMAIN, expansions
 from host.lowering import lower
 from tests.unit.importers.harness import check, execute
 from tests.unit.importers.onnx.contributed_nodes import CASES, Case, floats, integers, signed, unsigned
+from tests.unit.importers.onnx.grouped_attention_nodes import GROUPED_ATTENTION, grouped_attention
 from tests.unit.lowering.harness import board, functions
 
+_ALL = (*CASES, *GROUPED_ATTENTION)
 _ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int32": 6}
 
 
@@ -37,10 +39,10 @@ def write(case: Case, path: Path) -> Path:
 
 
 def named(name: str) -> Case:
-    return next(case for case in CASES if case.name == name)
+    return next(case for case in _ALL if case.name == name)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", _ALL, ids=lambda case: case.name)
 def test_outputs_are_those_of_onnxruntime(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +71,7 @@ def test_outputs_are_those_of_onnxruntime(
 
 
 def test_every_expansion_has_a_case() -> None:
-    assert {case.operator for case in CASES} == set(expansions())
+    assert {case.operator for case in _ALL} == set(expansions())
 
 
 def test_layers_are_those_of_the_file(tmp_path: Path) -> None:
@@ -91,6 +93,10 @@ REFUSED = {
     "batch": ("product", {"transBatchA": 1}, "transBatchA has no conversion"),
     "bits": ("four_bits", {"bits": 3}, "weights of 3 bits in blocks of 32 have no conversion"),
     "block": ("four_bits", {"block_size": 24}, "weights of 4 bits in blocks of 24 have no conversion"),
+    "groups": ("prompt", {"kv_num_heads": 3}, "4 heads of queries and 3 of keys in 64 elements have no"),
+    "window": ("prompt", {"local_window_size": 0}, "local_window_size 0 with causal 1 has no conversion"),
+    "cache": ("prompt", {"kv_cache_bit_width": 8}, "kv_cache_bit_width has no conversion"),
+    "sliding": ("window_of_a_step", {"sliding_window_cache": 1}, "sliding_window_cache has no conversion"),
     "depth": ("four_bits", {"K": 1 << 40}, r"weights of shape \[6, 2, 16\] are none of 1099511627776 by 6"),
 }
 
@@ -130,13 +136,52 @@ def test_a_mask_of_many_places_is_not_written(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_is_not_known_is_named(tmp_path: Path) -> None:
-    case = replace(named("attention"), operator="GroupQueryAttention")
+    case = replace(named("attention"), operator="SparseAttention")
     model = case.model()
     model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
     (tmp_path / "one.onnx").write_bytes(model.SerializeToString())
     given = [list(case.inputs.values())]
     made = load(tmp_path / "one.onnx", samples=given, reference=lambda *_: [list(case.inputs.values())])
-    assert made.module is None and "com.microsoft.GroupQueryAttention has no conversion" in made.reason
+    assert made.module is None and "com.microsoft.SparseAttention has no conversion" in made.reason
+
+
+def test_a_cache_without_a_known_size_is_refused(tmp_path: Path) -> None:
+    case = named("prompt")
+    inputs = {**case.inputs, "tl": case.constants["tl"]}
+    reason = "a total_sequence_length that is no constant has no conversion"
+    check_refused(replace(case, inputs=inputs, constants={}), reason, tmp_path)
+
+
+def test_more_tokens_than_a_cache_has_room_for_are_refused(tmp_path: Path) -> None:
+    case = grouped_attention("rows", rows=2, length=3, room=6, total=9)
+    check_refused(case, "3 of 9 tokens in 2 rows with a cache of 6 have no conversion", tmp_path)
+
+
+def test_lengths_are_those_that_a_mask_of_tokens_has(tmp_path: Path) -> None:
+    """As exporters of language models write it: a sum and the shape of the mask."""
+    case = grouped_attention("step", length=1, room=6, total=7)
+    inputs = {**case.inputs, "attention_mask": np.ones((1, 7), np.int64)}
+    del inputs["sl"]
+    model = replace(case, inputs=inputs, constants={}).model()
+    made = [
+        helper.make_node("ReduceSum", ["attention_mask", "axis"], ["sum"], keepdims=0),
+        helper.make_node("Sub", ["sum", "axis"], ["last"]),
+        helper.make_node("Cast", ["last"], ["sl"], to=6),
+        helper.make_node("Shape", ["attention_mask"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "column"], ["width"]),
+        helper.make_node("Cast", ["width"], ["tl"], to=6),
+        *model.graph.node,
+    ]
+    del model.graph.node[:]
+    model.graph.node.extend(made)
+    for name, value in {"axis": np.array([1]), "column": np.array(1)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    shapes = ([1, 1, 64], [1, 2, 7, 16], [1, 2, 7, 16])
+    for output, shape in zip(model.graph.output, shapes, strict=True):
+        output.type.CopyFrom(helper.make_tensor_type_proto(1, shape))
+    (tmp_path / "one.onnx").write_bytes(model.SerializeToString())
+    # Inputs are drawn, as for a user's file.
+    check(load(tmp_path / "one.onnx"))
 
 
 def test_types_are_known_from_node_to_node(tmp_path: Path) -> None:

@@ -88,6 +88,10 @@ CASES = [
     Case(4, 4, 2, 32, 64, kept="float16"),
     Case(1, 4, 2, 32, 64, window=20, cap=0.5),
     Case(5, 6, 2, 20, 64, kept="float16", lanes=8, cap=0.75),
+    # So many rows that the cache is read in blocks, of 128 and of 48 positions.
+    Case(24, 4, 2, 40, 288, kept="float16"),
+    Case(36, 2, 2, 160, 144, window=50, lanes=8, cap=0.5),
+    Case(33, 3, 1, 24, 272, window=7, lanes=4),
 ]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from host.importers import load_here as load
 from host.schedules import space_for
 from host.schedules.analysis import analyse
+from research.models.export import export
 from research.pretraining.held_out import anchor_key, held_out_anchors, is_held_out
 from research.pretraining.list_held_out import NETWORKS, anchors_of
-from tests.models.export import export
 from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import spaces
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from host.errors import TlmError
-from host.execution import HostLost, LocalEngine
 from host.gensor import Gensor
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import WEIGHTS, Size
@@ -28,6 +27,7 @@ from research.pretraining.training import (
     split,
     trainer_for,
 )
+from tests.unit.tlm.hosts import EndingHosts
 
 VOCABULARY = Vocabulary()
 EXAMPLES = 24
@@ -138,47 +138,16 @@ def test_a_training_that_was_cut_off_ends_like_one_that_was_not(data: Path, tmp_
     assert (tmp_path / "cut" / WEIGHTS).read_bytes() == (tmp_path / "whole" / WEIGHTS).read_bytes()
 
 
-class _OfHosts(LocalEngine):
-    """An engine of hosts, on which the process that trains ends after each number of its calls."""
-
-    remote = True
-
-    def __init__(self, ends: list[int]) -> None:
-        self._ends = ends
-        self.begun: list[int] = []
-
-    def actor(self, make, *arguments, at="", trains=False):
-        assert make is Training and trains
-        self._make = lambda: make(*arguments)
-        self._object = self._make()
-        return self
-
-    def call(self, method, *arguments):
-        if self._ends and (left := self._ends[0] - 1) >= 0:
-            self._ends[0] = left
-        elif self._ends:
-            self._ends.pop(0)
-            self._object = self._make()
-            raise HostLost("a host of the cluster is gone")
-        found = getattr(self._object, method)(*arguments)
-        if method == "begin":
-            self.begun.append(found.step)
-        return found
-
-    def end(self) -> None:
-        pass
-
-
 def test_a_training_whose_host_ends_goes_on_from_its_last_state(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = pretrain(_options(tmp_path / "whole", data, 20), Gensor(), lambda progress: None)
-    monkeypatch.setattr("research.pretraining.training._ASK_S", 0.0)
+    monkeypatch.setattr("host.tlm.training.on_host._ASK_S", 0.0)
     # After the begin; after the begin and two states; between two calls of which none may come first.
-    engine = _OfHosts([1, 3, 0, 2])
+    engine = EndingHosts([1, 3, 0, 2])
     monkeypatch.setattr("research.pretraining.pretrain.open_engine", lambda name: engine)
     again = pretrain(_options(tmp_path / "hosts", data, 20), Gensor(), lambda progress: None)
-    assert engine.begun == [0, 0, 10, 15]
+    assert engine.begun == [0, 0, 10, 15] and engine.kinds == [Training]
     assert again.weights == whole.weights
 
 

@@ -210,6 +210,21 @@ def _dense_case(rows: int, columns: int, depth: int, lanes: int = 32, kept: int 
     return Case(dense(rows, columns, depth, lanes, kept), (a, w, bias), wanted.astype("float16"))
 
 
+def _rounded_case(size: int) -> Case:
+    """A square product with nothing behind it but the rounding to halves."""
+    function = product(
+        (size, size),
+        (size // 32, size, 32),
+        (size, size),
+        size,
+        (lambda i, j, k: (i, k), lambda i, j, k: (j // 32, k, j % 32)),
+        lambda result, i, j: result[i, j].astype("float16"),
+    )
+    a, w = drawn(size, size), drawn(size // 32, size, 32)
+    wanted = a.astype("float64") @ unpacked(w).astype("float64")
+    return Case(function, (a, w), wanted.astype("float16"))
+
+
 def _batched_case(
     heads: int, rows: int, columns: int, depth: int, transposed: bool = False, half: bool = True
 ) -> Case:
@@ -265,6 +280,7 @@ def mma_cases() -> dict[str, Case]:
     """Small products of every form."""
     return {
         "whole tiles": _dense_case(64, 64, 64),
+        "rounded": _rounded_case(64),
         "ragged": _dense_case(23, 48, 40, 16),
         "many steps": _dense_case(16, 32, 330),
         "columns left out": _dense_case(37, 64, 72, 32, 50),

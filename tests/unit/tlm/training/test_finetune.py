@@ -19,6 +19,7 @@ from host.tlm.training.finetune import (
     Example,
     FinetuneOptions,
     FinetuneResult,
+    Finetuning,
     Progress,
     finetune,
     main,
@@ -26,6 +27,7 @@ from host.tlm.training.finetune import (
     write_job,
 )
 from host.tlm.training.replay import REPLAY, read_replay, write_replay
+from tests.unit.tlm.hosts import EndingHosts
 from tests.unit.tlm.learning import VOCABULARY, example_of, measured
 
 
@@ -122,6 +124,25 @@ def test_an_interrupted_training_ends_like_one_that_was_not(base: Path, tmp_path
     (tmp_path / "cut" / STATE).write_bytes(b"nothing")
     with pytest.raises(TlmError, match="damaged"):
         finetune(replace(options, resume=True), measured(30), lambda progress: None)
+
+
+def test_a_training_whose_host_ends_goes_on_from_its_last_state(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = _run(_options(base, tmp_path / "whole"), measured(30))
+    monkeypatch.setattr("host.tlm.training.on_host._ASK_S", 0.0)
+    # After the begin; after the begin and two states; between two calls of which none may come first.
+    engine, told = EndingHosts([1, 3, 0, 2]), []
+    result = finetune(_options(base, tmp_path / "hosts"), measured(30), told.append, engine)
+    assert engine.begun == [0, 0, 20, 30] and engine.kinds == [Finetuning]
+    assert [one.done for one in told] == [10, 20, 30, 40]
+    assert (result.checkpoint / WEIGHTS).read_bytes() == (whole.checkpoint / WEIGHTS).read_bytes()
+    assert not (tmp_path / "hosts" / STATE).exists()
+
+
+def test_a_training_ends_when_its_time_is_over(base: Path, tmp_path: Path) -> None:
+    result, told = _run(_options(base, tmp_path / "short", seconds=1e-6), measured(30))
+    assert (result.steps, [one.done for one in told]) == (1, [1])
 
 
 def test_a_time_limit_ends_the_training(base: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from host.tlm.model import checkpoints
 from host.tlm.model.card import WEIGHTS
 from host.transport import connect
 from sdk.cli.main import main
+from tests.unit.tlm.hosts import EndingHosts
 from tests.unit.tlm.learning import CHOICES, prompt, record_of, seconds_of
 
 
@@ -75,3 +76,16 @@ def test_the_command_without_records_says_what_makes_some(
     _stored(replace(desk, threads=3), tmp_path)
     assert main(["tlm", "finetune", "--threads", "1"]) == 1
     assert "no programs were measured on local with 1 threads" in capsys.readouterr().err
+
+
+def test_the_command_trains_on_the_hosts_of_an_engine(
+    desk: DeviceProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stored(desk, tmp_path)
+    engine, asked = EndingHosts([2]), []
+    monkeypatch.setattr("host.execution.open_engine", lambda name: asked.append(name) or engine)
+    monkeypatch.setattr("host.tlm.training.on_host._ASK_S", 0.0)
+    command = ["tlm", "finetune", "--threads", "1", "--steps", "20", "--engine", "ray://10.0.0.1:6379"]
+    assert main(command) == 0
+    assert "training 20 of 20, loss" in capsys.readouterr().out
+    assert asked == ["ray://10.0.0.1:6379"] and engine.begun == [0, 0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.models import mobile_networks
-from tests.models.zoo_model import ZooModel, image_model, vision
+from research.models import mobile_networks
+from research.models.zoo_model import ZooModel, image_model, vision
 
 _ONNX = ("onnx",)
 

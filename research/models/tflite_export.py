@@ -17,6 +17,8 @@ def environment(name: str) -> Path:
         RuntimeError: it could not be made.
     """
     script = _ROOT / "scripts" / "make_environment.py"
+    if not script.is_file():
+        raise RuntimeError(f"environment {name} is made by scripts of the repository: use a checkout of it")
     result = subprocess.run([sys.executable, str(script), name], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"environment {name} could not be made: {result.stderr.strip()}")
@@ -36,7 +38,7 @@ def export_tflite(name: str, path: Path, seed: int) -> Path:
     command = [
         str(environment("tflite-export")),
         "-m",
-        "tests.models.tflite_export",
+        "research.models.tflite_export",
         name,
         str(partial.resolve()),
     ]
@@ -53,7 +55,7 @@ def export_tflite(name: str, path: Path, seed: int) -> Path:
 def _convert(name: str, path: str, seed: int) -> None:
     import litert_torch
 
-    from tests.models.zoo import make
+    from research.models.zoo import make
 
     module, inputs = make(name, seed)
     litert_torch.convert(module, inputs).export(path)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from tests.models.mobile_networks import convolution
+from research.models.mobile_networks import convolution
 
 
 class Attribute(nn.Module):

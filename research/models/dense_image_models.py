@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tests.models import dense_networks, normalised_networks
-from tests.models.zoo_model import ZooModel, image_model, vision
+from research.models import dense_networks, normalised_networks
+from research.models.zoo_model import ZooModel, image_model, vision
 
 _ONNX = ("onnx",)
 

@@ -1,6 +1,6 @@
 """A transformers folder as the folder of ONNX Runtime GenAI, and back: Llama and Qwen3.
 
-    python -m benchmarks.llm.onnx_file PYTHON
+    python -m benchmarks.llm.engines.onnx_file PYTHON
 
 Answers the commands `write` and `original` with the model builder of the package `onnxruntime_genai` in the
 environment of PYTHON. The builder needs PyTorch and transformers, which that environment has not and this one

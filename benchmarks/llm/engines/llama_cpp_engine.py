@@ -14,7 +14,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from benchmarks.llm.gguf_file import original_of, write_gguf
+from benchmarks.llm.engines.gguf_file import original_of, write_gguf
 from benchmarks.llm.worker import CachingEngine, commands_of, serve
 
 

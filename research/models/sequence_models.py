@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from tests.models import sequence_networks
-from tests.models.zoo_model import ZooModel, text, token_model
+from research.models import sequence_networks
+from research.models.zoo_model import ZooModel, text, token_model
 
 _ONNX = ("onnx",)
 

@@ -1,4 +1,4 @@
-"""The models that tests and benchmarks use: library configurations with seeded random weights.
+"""Models for benchmarks and tests: library configurations with seeded random weights.
 
 Nothing is downloaded. BatchNorm statistics are randomised, because the default ones (mean 0,
 variance 1, weight 1, bias 0) hide mistakes in folding.
@@ -11,11 +11,18 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from tests.models import networks
-from tests.models.dense_image_models import DENSE_IMAGE_MODELS
-from tests.models.image_models import IMAGE_MODELS
-from tests.models.sequence_models import SEQUENCE_MODELS
-from tests.models.zoo_model import SentencePairModel, TokenModel, ZooModel, image_input, image_model, vision
+from research.models import networks
+from research.models.dense_image_models import DENSE_IMAGE_MODELS
+from research.models.image_models import IMAGE_MODELS
+from research.models.sequence_models import SEQUENCE_MODELS
+from research.models.zoo_model import (
+    SentencePairModel,
+    TokenModel,
+    ZooModel,
+    image_input,
+    image_model,
+    vision,
+)
 
 
 def randomise_batch_norm(module: nn.Module) -> nn.Module:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from tests.models.mobile_networks import convolution, mobilenet_v3_stages
-from tests.models.zoo_model import ImageModel
+from research.models.mobile_networks import convolution, mobilenet_v3_stages
+from research.models.zoo_model import ImageModel
 
 
 class CrossStage(nn.Module):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.models.zoo import ZOO
+from research.models.zoo import ZOO
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -1,4 +1,4 @@
-"""Write models of the zoo to files: `python -m tests.models.export NAME... -o DIR [--format onnx,pt2]`."""
+"""Write models of the zoo to files: `python -m research.models.export NAME... -o DIR [--format onnx,pt2]`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx
 import torch
 from torch import nn
 
-from tests.models.zoo import ZOO, make
+from research.models.zoo import ZOO, make
 
 OPSET = 18
 
@@ -86,7 +86,7 @@ def export(name: str, directory: Path, format_name: str, seed: int = 0) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     partial = directory / f"{name}.partial.{format_name}"
     if format_name == "tflite":
-        from tests.models.tflite_export import export_tflite
+        from research.models.tflite_export import export_tflite
 
         return export_tflite(name, path, seed).rename(path)
     module, inputs = make(name, seed)
@@ -104,7 +104,7 @@ def export(name: str, directory: Path, format_name: str, seed: int = 0) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.models.export", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.models.export", description=__doc__)
     parser.add_argument("names", nargs="+", choices=[*ZOO, "all"], metavar="NAME", help=", ".join(ZOO))
     parser.add_argument("-o", "--output", type=Path, default=Path("models"), help="directory")
     parser.add_argument("--format", default="onnx", help="comma-separated: onnx, pt2, tflite")

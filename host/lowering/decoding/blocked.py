@@ -1,0 +1,213 @@
+"""Attention of many rows over a cache, block by block of its positions.
+
+The keys and values of a block are read, and made single precision, once for all rows that share them.
+Then every tile of rows computes its scores of the block and adds to its sums of values. The highest score of
+a row so far, and the sum of the powers below it, go from block to block; where a block has a higher one, what
+was summed up before is multiplied by the power of the difference ("online softmax", Milakov and Gimelshein
+2018, as in FlashAttention, Dao et al. 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from host.lowering.decoding.lines import LOWEST, POSITIONS, each, vectors
+
+if TYPE_CHECKING:
+    from host.lowering.decoding.function import CacheShape
+
+# Rows from which on reading a block once is worth its copy.
+_FEWEST_ROWS = 32
+# Elements of a block of keys, or of values: 32 KiB, and positions of it at most.
+_BLOCK_ELEMENTS, _MOST_POSITIONS = 8192, 128
+# Vectors of sums that a tile keeps in registers. AVX2, of 8 lanes, has 16 registers, others 32.
+_SUMS, _SUMS_OF_8_LANES = 16, 8
+_MOST_ROWS, _VECTORS = 8, 4
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Text of the part of the function behind the new keys and values.
+
+    Attributes:
+        buffers: of the block.
+        lines: that compute the result.
+    """
+
+    buffers: list[str]
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """How rows and positions are divided.
+
+    Attributes:
+        rows: of one head of keys, all heads of queries of it.
+        scored: rows whose scores are computed together.
+        mixed: rows whose values are summed together, a divisor of `scored`.
+        positions: of a block.
+    """
+
+    rows: int
+    scored: int
+    mixed: int
+    positions: int
+
+
+def blocked_tiles(shape: CacheShape, start: str) -> Blocked | None:
+    """The text; None where there are few rows.
+
+    Args:
+        shape: extents of the function.
+        start: text of the position of the first row.
+    """
+    rows = shape.rows * shape.group
+    if rows < _FEWEST_ROWS:
+        return None
+    sums = _SUMS_OF_8_LANES if shape.lanes == 8 else _SUMS
+    scored = _divisor(rows, min(_MOST_ROWS, max(1, sums * min(shape.lanes, POSITIONS) // POSITIONS)))
+    mixed = _divisor(scored, max(1, sums // _VECTORS))
+    fitting = _BLOCK_ELEMENTS // shape.size // POSITIONS * POSITIONS
+    positions = max(POSITIONS, min(_MOST_POSITIONS, fitting, shape.capacity))
+    tiles = _Tiles(rows, scored, mixed, positions)
+    return Blocked(_buffers(shape, tiles), _lines(shape, tiles, start))
+
+
+def _divisor(whole: int, most: int) -> int:
+    return max(n for n in range(1, most + 1) if whole % n == 0)
+
+
+def _buffers(shape: CacheShape, tiles: _Tiles) -> list[str]:
+    rows, scored, size, blocks = tiles.rows, tiles.scored, shape.size, tiles.positions // POSITIONS
+    extents = {
+        "queries": (rows, size),
+        "keys": (blocks, size, POSITIONS),
+        "values": (tiles.positions, size),
+        "scores": (scored, blocks, POSITIONS),
+        "highest": (rows,),
+        "totals": (rows, POSITIONS),
+        "mixed": (rows, size),
+    }
+    local = {
+        "sums": (scored, POSITIONS),
+        "largest": (scored, POSITIONS),
+        "grown": (scored,),
+        "part": (tiles.mixed, size),
+    }
+    return [
+        *(f'{name} = T.sblock_alloc_buffer({extent}, "float32")' for name, extent in extents.items()),
+        *(
+            f'{name} = T.sblock_alloc_buffer({extent}, "float32", scope="local")'
+            for name, extent in local.items()
+        ),
+    ]
+
+
+def _lines(shape: CacheShape, tiles: _Tiles, start: str) -> list[str]:
+    group, size, held = shape.group, shape.size, tiles.positions
+    # One more than the last position that the last row reads, and the first that the first row does.
+    last = f"({start} + {shape.rows})"
+    first = f"(T.max({start} + 1 - {shape.window}, 0) // {held})" if shape.window else "0"
+    place = f"vh * {group} + r % {group}"
+    return [
+        f"for r in range({tiles.rows}):",
+        f"    for d in T.vectorized({size}):",
+        f"        queries[r, d] = query[r // {group}, {place}, d]",
+        "        mixed[r, d] = T.float32(0)",
+        f"    for l in T.vectorized({POSITIONS}):",
+        "        totals[r, l] = T.float32(0)",
+        f"    highest[r] = {LOWEST}",
+        f"for p in range(({last} + {held - 1}) // {held} - {first}):",
+        *_indented(_copied(shape, tiles, f"({first} + p)", last), 4),
+        f"    for r in range({tiles.rows // tiles.scored}):",
+        *_indented(_tile(shape, tiles, f"({first} + p)", start), 8),
+        f"for r in range({tiles.rows}):",
+        f"    for l in T.unroll({POSITIONS - 1}):",
+        "        totals[r, 0] = totals[r, 0] + totals[r, l + 1]",
+        f"    for d in T.vectorized({size}):",
+        f"        output[r // {group}, {place}, d] = mixed[r, d] / totals[r, 0]",
+    ]
+
+
+def _copied(shape: CacheShape, tiles: _Tiles, block: str, last: str) -> list[str]:
+    """The keys and values of a block as far as any row reads them."""
+    held = tiles.positions
+    left = f"T.min({held}, {last} - {block} * {held})"
+    return [
+        f"for b in range(({left} + 15) // 16):",
+        f"    for d in range({shape.size}):",
+        "        for l in T.vectorized(16):",
+        f"            keys[b, d, l] = T.cast(key_cache[vh, {block} * {held // 16} + b, d, l], 'float32')",
+        f"for n in range({left}):",
+        f"    for d in T.vectorized({shape.size}):",
+        f"        values[n, d] = T.cast(value_cache[vh, {block} * {held} + n, d], 'float32')",
+    ]
+
+
+def _tile(shape: CacheShape, tiles: _Tiles, block: str, start: str) -> list[str]:
+    """A tile of rows over a block, from its first position to the last that its last row reads."""
+    scored, held, group = tiles.scored, tiles.positions, shape.group
+    row = f"(r * {scored} + i)"
+    end = f"({start} + {row} // {group} + 1)"
+    last = f"({start} + (r * {scored} + {scored - 1}) // {group} + 1)"
+    left = f"T.max(T.min({held}, {last} - {block} * {held}), 0)"
+    place = f"{block} * {held} + b * 16 + l"
+    inside = f"{place} < {end}"
+    if shape.window:
+        inside += f" and {place} >= {end} - {shape.window}"
+    score = f"sums[i, l] * T.float32({shape.scale!r})"
+    score = f"capped({score})" if shape.cap else score
+    before = f"highest[{row}]"
+    product = f"queries[{row}, d] * keys[b, d, l]"
+    return [
+        *each(scored, "largest[i, l] = " + LOWEST, 0),
+        f"for b in range(({left} + 15) // 16):",
+        *each(scored, "sums[i, l] = T.float32(0)"),
+        f"    for d in range({shape.size}):",
+        *each(scored, f"sums[i, l] = sums[i, l] + {product}", 8),
+        *each(scored, f"scores[i, b, l] = T.Select({inside}, {score}, {LOWEST})"),
+        *each(scored, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])"),
+        f"for i in T.unroll({scored}):",
+        *(
+            line
+            for half in (8, 4, 2, 1)
+            for line in (
+                f"    for l in T.vectorized({half}):",
+                f"        largest[i, l] = T.max(largest[i, l], largest[i, l + {half}])",
+            )
+        ),
+        f"    largest[i, 0] = T.max(largest[i, 0], {before})",
+        f"    grown[i] = power({before}, largest[i, 0])",
+        f"    {before} = largest[i, 0]",
+        *each(scored, f"sums[i, l] = totals[{row}, l] * grown[i]", 0),
+        f"for b in range(({left} + 15) // 16):",
+        *each(scored, f"scores[i, b, l] = power(scores[i, b, l], {before})"),
+        *each(scored, "sums[i, l] = sums[i, l] + scores[i, b, l]"),
+        *each(scored, f"totals[{row}, l] = sums[i, l]", 0),
+        *_mixed(shape, tiles, left),
+    ]
+
+
+def _mixed(shape: CacheShape, tiles: _Tiles, left: str) -> list[str]:
+    """The sums of values of a tile, some rows and some vectors of their elements at a time."""
+    scored, mixed, lanes, size = tiles.scored, tiles.mixed, shape.lanes, shape.size
+    width = _VECTORS * lanes
+    lines = [f"for m in T.unroll({scored // mixed}):"]
+    for begin in range(0, size, width):
+        end = min(begin + width, size)
+        parts = [(at, min(lanes, end - at)) for at in range(begin, end, lanes)]
+        place = f"mixed[r * {scored} + m * {mixed} + i, d]"
+        weight = f"scores[m * {mixed} + i, n // 16, n % 16]"
+        lines += [
+            *vectors(mixed, parts, f"part[i, d] = {place} * grown[m * {mixed} + i]", 4),
+            f"    for n in range({left}):",
+            *vectors(mixed, parts, f"part[i, d] = part[i, d] + {weight} * values[n, d]", 8),
+            *vectors(mixed, parts, f"{place} = part[i, d]", 4),
+        ]
+    return lines
+
+
+def _indented(lines: list[str], by: int) -> list[str]:
+    return [" " * by + line for line in lines]

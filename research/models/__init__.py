@@ -1,0 +1,1 @@
+"""Networks with seeded random weights, and their export to ONNX, `.pt2` and TFLite files."""
