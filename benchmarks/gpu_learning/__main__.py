@@ -107,42 +107,52 @@ def orders(
     }
 
 
+def figures_of(
+    observations: Sequence[Observation], kernels: Sequence[Kernel], records: int, seeds: int
+) -> dict[str, Any]:
+    """All figures, taught by so many records."""
+    logs: Logs = defaultdict(lambda: defaultdict(list))
+    for seed in range(seeds):
+        board_logs("gpu", observations, kernels, records, seed, logs)
+    rule_of = {f"gpu/{one.model}/{one.task}": one.rule for one in kernels}
+    return {
+        "pools": {pool: speeds(logs, rule_of, pool) for pool in ("all", "drawn")},
+        "rules": {rule: speeds(logs, rule_of, "all", rule) for rule in sorted(set(rule_of.values()))},
+        "order": orders(observations, kernels, records),
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Withholds each network and prints the figures of every arm."""
     parser = argparse.ArgumentParser(prog="benchmarks.gpu_learning", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--records", type=int, default=400, help="that teach")
+    parser.add_argument("--records", type=int, nargs="+", default=[400, 1200], help="that teach")
     parser.add_argument("--seeds", type=int, default=3, help="of the records and of the shuffles")
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.gpu_learning", SCHEMA, arguments)
     programs = current_programs(options.data)
     observations, kernels = observations_of(programs), kernels_of(programs)
-    logs: Logs = defaultdict(lambda: defaultdict(list))
-    for seed in range(options.seeds):
-        board_logs("gpu", observations, kernels, options.records, seed, logs)
-    rule_of = {f"gpu/{one.model}/{one.task}": one.rule for one in kernels}
-    figures = {
-        "records": options.records,
+    figures: dict[str, Any] = {
         "seeds": options.seeds,
         "networks": sorted({one.model for one in kernels}),
         "programs": len(programs),
         "tasks": len(kernels),
-        "pools": {pool: speeds(logs, rule_of, pool) for pool in ("all", "drawn")},
-        "rules": {rule: speeds(logs, rule_of, "all", rule) for rule in sorted(set(rule_of.values()))},
-        "order": orders(observations, kernels, options.records),
+        "by_records": {},
     }
-    write_result(options.json, about | figures)
-    for pool, arms in figures["pools"].items():
-        for arm, one in arms.items():
-            told = [
-                f"{kind} {found['value']:.3f} ({found['low']:.3f} to {found['high']:.3f}) "
-                f"median {found['median']:.3f}"
-                for kind, found in one.items()
-            ]
-            print(pool, arm, *told, f"n {one['speed']['n']}")
-    for rule, one in figures["order"].items():
-        print(f"order {rule} {one['t']['mean']:.3f} {one['t_hat']['mean']:.3f} n {one['tasks']}")
+    for records in options.records:
+        found = figures_of(observations, kernels, records, options.seeds)
+        figures["by_records"][str(records)] = found
+        write_result(options.json, about | figures)
+        for pool, arms in found["pools"].items():
+            for arm, one in arms.items():
+                told = [
+                    f"{kind} {one[kind]['value']:.3f} ({one[kind]['low']:.3f} to {one[kind]['high']:.3f})"
+                    for kind in ("speed", "regret")
+                ]
+                print(records, pool, arm, *told, f"n {one['speed']['n']}")
+        for rule, one in found["order"].items():
+            print(records, f"order {rule} {one['t']['mean']:.3f} {one['t_hat']['mean']:.3f} n {one['tasks']}")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ TABLES: dict[str, Table] = {
     "residual_trees": Table(("residual_trees",), models.residual_trees),
     "measured_search": Table(("measured_search",), models.measured_search),
     "written_programs": Table(("written_programs",), modelled.first_programs),
+    "written_programs_modelled": Table(("written_programs_modelled",), modelled.first_programs),
     "modelled_boards": Table(("modelled_boards",), modelled.first_programs),
     "modelled_boards_shares": Table(("modelled_boards",), modelled.shares),
     "modelled_boards_withheld": Table(("modelled_boards_withheld",), modelled.withheld),

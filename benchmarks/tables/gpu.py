@@ -66,33 +66,41 @@ _CHOICES = {
 
 
 def learning(result: Result) -> list[str]:
-    """Speed of each choice beside the least estimate on networks that taught nothing, and its regret."""
-    pools = result.figures["pools"]
-    rows = [
-        (
-            title,
-            *(_valued(pools[pool][arm][kind]) for pool in ("all", "drawn") for kind in ("speed", "regret")),
-        )
-        for arm, title in _CHOICES.items()
-    ]
-    before = [_valued(pools[pool]["t"][kind]) for pool in ("all", "drawn") for kind in ("speed", "regret")]
-    header = ("choice", "speed", "time / fastest", "speed, drawn programs", "time / fastest, drawn")
-    return markdown(header, [("T, the estimate", *before), *rows])
+    """Speed of each choice beside the least estimate by number of records, and its regret with the most."""
+    counts = result.figures["by_records"]
+    *_, (_, most) = counts.items()
+    rows = []
+    for arm, title in {"t": "T, the estimate", **_CHOICES}.items():
+        speeds = [_valued(found["pools"]["all"][arm]["speed"]) for found in counts.values()]
+        drawn = _valued(most["pools"]["drawn"][arm]["speed"])
+        rows.append((title, *speeds, drawn, _valued(most["pools"]["all"][arm]["regret"])))
+    heads = [f"{count} records" for count in counts]
+    return markdown(("choice", *heads, f"{heads[-1]}, drawn programs alone", "time / fastest"), rows)
 
 
 def learning_rules(result: Result) -> list[str]:
-    """The same by rule, with the correlation of estimates and times within a task."""
+    """The same by rule with the most records, and the correlation of estimates and times within a task."""
+    *_, (_, found) = result.figures["by_records"].items()
     rows = []
-    for rule, arms in result.figures["rules"].items():
-        order = result.figures["order"].get(rule)
+    for rule, arms in found["rules"].items():
+        order = found["order"].get(rule)
         if arms:
-            speeds = [
-                _valued(arms[arm]["speed"]) for arm in ("process", "process_shuffled", "chance", "fastest")
-            ]
+            shown = ("process", "process_mean", "process_shuffled", "chance", "fastest")
+            speeds = [_valued(arms[arm]["speed"]) for arm in shown]
             orders = [f"{order[side]['mean']:.2f}" for side in ("t", "t_hat")] if order else ["", ""]
             rows.append((rule, str(arms["t"]["speed"]["n"]), *speeds, *orders))
-    header = ("rule", "tasks", "T_hat", "shuffled", "at random", "fastest", "order by T", "by T_hat")
-    return markdown(header, rows)
+    head = (
+        "rule",
+        "tasks",
+        "T_hat",
+        "its mean",
+        "shuffled",
+        "at random",
+        "fastest",
+        "order by T",
+        "by T_hat",
+    )
+    return markdown(head, rows)
 
 
 def _valued(figure: Mapping[str, Any]) -> str:

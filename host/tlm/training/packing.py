@@ -18,6 +18,8 @@ from host.tlm.training.example import Example
 
 # How much less a program counts that takes twice as long: 2^-4.
 _EMPHASIS = 4
+# Lengths of batches are multiples of this.
+_LENGTHS = 64
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,10 @@ class Rows:
         return len(self._lengths)
 
     def take(self, numbers: Sequence[int]) -> Packed:
-        """The rows of these numbers, as long as the longest of them."""
+        """The rows of these numbers, hardly longer than the longest of them."""
         longest = max(self._lengths[number] for number in numbers)
+        # A GPU compiles and plans for each length that it meets first, so that there should be few.
+        longest = min(self._tokens.shape[1], -(-longest // _LENGTHS) * _LENGTHS)
         chosen = torch.tensor(numbers, device=self._device)
         tokens = self._tokens[chosen, :longest].long()
         segments = self._segments[chosen, :longest].long()

@@ -52,10 +52,11 @@ def test_what_the_estimate_leaves_out_is_learned_from_other_networks(tmp_path: P
     kit, measured = _measured(tmp_path)
     data, result = tmp_path / "data.jsonl", tmp_path / "result.json"
     collect([str(kit), str(measured), str(data)])
-    main(["--data", str(data), "--json", str(result), "--seeds", "2"])
+    main(["--data", str(data), "--json", str(result), "--seeds", "2", "--records", "400"])
     found = json.loads(result.read_text())
     assert found["tasks"] == 3 * TASKS
     assert found["programs"] == 3 * TASKS * (PROGRAMS - 1)
+    found = found["by_records"]["400"]
     arms = found["pools"]["all"]
     assert arms["process_mean"]["speed"]["low"] > 1.5
     assert arms["process_mean"]["regret"]["value"] < 1.1 < arms["t"]["regret"]["value"]
