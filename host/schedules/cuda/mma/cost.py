@@ -23,8 +23,8 @@ from targets import GpuModel
 _LOAD_INSTRUCTIONS, _COPY_INSTRUCTIONS, _ELEMENT_INSTRUCTIONS, _STEP_INSTRUCTIONS = 1.0, 2.0, 4.0, 55.0
 _RESULT_INSTRUCTIONS, _DIVISION_INSTRUCTIONS = 14.0, 6.0
 # Cycles until matrices that are loaded can be multiplied, until a product can be added to, of a barrier
-# (mma.sync m16n8k16 on Ampere: about 33 cycles, arXiv 2206.02874, table 5; the others as `cuda.tiled`), and of
-# an instruction in a chain of those that depend on each other, some of them side by side.
+# (mma.sync m16n8k16 on Ampere: about 33 cycles, arXiv 2206.02874, table 5; the others as `cuda.tiled`), and
+# of an instruction in a chain of those that depend on each other, some of them side by side.
 _LOAD_LATENCY, _MMA_LATENCY, _BARRIER_CYCLES, _DEPENDENT_CYCLES = 30.0, 33.0, 24.0, 2.0
 # Share of the smaller terms that does not hide behind the largest.
 _EXPOSED = 0.23
