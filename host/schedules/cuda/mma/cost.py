@@ -3,7 +3,7 @@
 As in `cuda.tiled.cost`, each level of memory has its traffic (Roller, OSDI'22) and blocks run in waves. A
 step of the loop over the depth is bound by the tensor cores, by shared memory, or by the issue of
 instructions; a block that is alone on its multiprocessor also waits for copies that its stages do not cover.
-The terms for waiting are ours. Instructions, shares and the bytes that arrive are from 1,334 programs that
+The terms for waiting are ours. Instructions, shares and the bytes that arrive are from 1,480 programs that
 were measured on an H200 (docs/cuda.md).
 """
 
@@ -12,19 +12,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from host.schedules.cuda.mma.product import STORED, Product
+from host.schedules.cuda.mma.product import STORED, Operand, Product
 from host.schedules.cuda.mma.tiles import MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
 from host.schedules.cuda.multiprocessor import Occupancy, Work, bandwidth, occupancy, waves
 from host.schedules.cuda.sources import CHUNK_BYTES
 from targets import GpuModel
 
 # Instructions of a warp around a load of matrices, a copy, an element that is copied alone, a tile of the
-# depth, and four results: addresses and conditions among them.
-_LOAD_INSTRUCTIONS, _COPY_INSTRUCTIONS, _ELEMENT_INSTRUCTIONS, _STEP_INSTRUCTIONS = 1.0, 2.0, 4.0, 60.0
-_RESULT_INSTRUCTIONS = 14.0
-# Cycles until matrices that are loaded can be multiplied, until a product can be added to, and of a barrier
-# (mma.sync m16n8k16 on Ampere: about 33 cycles, arXiv 2206.02874, table 5; the others as `cuda.tiled`).
-_LOAD_LATENCY, _MMA_LATENCY, _BARRIER_CYCLES = 30.0, 33.0, 24.0
+# depth, four results, and of an index that is divided by an extent: addresses and conditions among them.
+_LOAD_INSTRUCTIONS, _COPY_INSTRUCTIONS, _ELEMENT_INSTRUCTIONS, _STEP_INSTRUCTIONS = 1.0, 2.0, 4.0, 55.0
+_RESULT_INSTRUCTIONS, _DIVISION_INSTRUCTIONS = 14.0, 6.0
+# Cycles until matrices that are loaded can be multiplied, until a product can be added to, of a barrier
+# (mma.sync m16n8k16 on Ampere: about 33 cycles, arXiv 2206.02874, table 5; the others as `cuda.tiled`), and of
+# an instruction in a chain of those that depend on each other, some of them side by side.
+_LOAD_LATENCY, _MMA_LATENCY, _BARRIER_CYCLES, _DEPENDENT_CYCLES = 30.0, 33.0, 24.0, 2.0
 # Share of the smaller terms that does not hide behind the largest.
 _EXPOSED = 0.23
 # Bytes of copies that arrive at one multiprocessor in a cycle, and the share of the tensor cores' rate that
@@ -87,9 +88,9 @@ def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
     busy = bound + _EXPOSED * (step.arithmetic + step.shared + step.issue - bound)
     # Warps of a block that are fewer than the schedulers leave some of those, and their tensor cores, idle.
     per_scheduler = -(-tiling.warps // gpu.partitions) * gpu.partitions / tiling.warps
-    chain = (
-        tiling.depth // (product.mma_depth * tiling.slices) * _MMA_LATENCY + _LOAD_LATENCY + _BARRIER_CYCLES
-    )
+    chain = tiling.turns * _MMA_LATENCY + _LOAD_LATENCY + _BARRIER_CYCLES
+    # What one warp issues between its products depends on what it issued before.
+    chain += _DEPENDENT_CYCLES * (_STEP_INSTRUCTIONS + _copying(product, tiling))
     working = max(busy * per_scheduler, chain)
     latency = gpu.level("DRAM").latency_s * gpu.frequency_hz
     arriving = tiling.stage_bytes / _ARRIVING_BYTES
@@ -107,8 +108,8 @@ def _step(product: Product, tiling: Tiling, gpu: GpuModel) -> _Step:
     tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
     products = turns * tall * wide
     loads = turns * (tall + wide / 2)
-    copying = sum(_copy_instructions(tiling, tile) for tile in (tiling.left, tiling.right))
-    issued = products + loads * _LOAD_INSTRUCTIONS + tiling.warps * (copying + _STEP_INSTRUCTIONS)
+    own = _copying(product, tiling) + _STEP_INSTRUCTIONS
+    issued = products + loads * _LOAD_INSTRUCTIONS + tiling.warps * own
     moved = loads * WARP * CHUNK_BYTES + tiling.stage_bytes
     rate = gpu.matrix_int8_per_cycle if product.bytes else gpu.matrix_fp16_per_cycle
     return _Step(
@@ -118,10 +119,17 @@ def _step(product: Product, tiling: Tiling, gpu: GpuModel) -> _Step:
     )
 
 
-def _copy_instructions(tiling: Tiling, tile: SharedTile) -> float:
-    """Instructions of a warp for the copy of a tile."""
+def _copying(product: Product, tiling: Tiling) -> float:
+    """Instructions of a warp for the copies of a tile of the depth."""
+    operands = ((tiling.left, product.left), (tiling.right, product.right))
+    return sum(_copy_instructions(product, tiling, tile, operand) for tile, operand in operands)
+
+
+def _copy_instructions(product: Product, tiling: Tiling, tile: SharedTile, operand: Operand) -> float:
+    """Instructions of a warp for the copy of a tile; axes that are numbered together take divisions."""
     gathering = tile.loads * _ELEMENT_INSTRUCTIONS if tile.loads > 1 else 0.0
-    return tiling.rounds(tile) * (gathering + _COPY_INSTRUCTIONS)
+    divisions = max(0, len(operand.outer) - 1) + len(product.depth) - 1
+    return tiling.rounds(tile) * (gathering + _COPY_INSTRUCTIONS + divisions * _DIVISION_INSTRUCTIONS)
 
 
 def _epilogue_cycles(tiling: Tiling, gpu: GpuModel) -> float:
