@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,7 +53,18 @@ def summary(kit: Kit, results: Path) -> dict[str, Any]:
             for stage, items in stages.items()
             for name, entry in items.items()
             if "error" in entry
-        },
+        }
+        | _wrong_programs(kit, stages["programs"]),
+    }
+
+
+def _wrong_programs(kit: Kit, items: Mapping[str, Item]) -> dict[str, str]:
+    """Programs that compute something else than the first one of their task, by what they decide."""
+    return {
+        f"programs: {name}: {program['rule']} {json.dumps(program['decisions'])}": found["error"]
+        for name, entry in items.items()
+        for found, program in zip(entry.get("programs", ()), kit.tasks[name]["programs"], strict=False)
+        if "error" in found
     }
 
 

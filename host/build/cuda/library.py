@@ -18,6 +18,7 @@ import tvm
 import tvm_ffi
 
 from host.build.cache import KernelCache
+from host.build.cuda.barriers import with_barriers
 from host.build.cuda.nvrtc import Cubin, Nvrtc, Resources
 from host.build.cuda.runtime import load_cuda_runtime
 from host.build.kernel import first_line
@@ -190,7 +191,9 @@ def _lower(
     """The host's and the device's functions, ready for code generation."""
     transform = tvm.tirx.transform
     lower, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("default")
-    module = transform.BindTarget(target)(tvm.IRModule({name: function.with_attr("global_symbol", name)}))
+    module = transform.BindTarget(target)(
+        tvm.IRModule({name: with_barriers(function).with_attr("global_symbol", name)})
+    )
     module = lower(module)
     host: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}
     device: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}

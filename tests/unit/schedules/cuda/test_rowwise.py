@@ -1,0 +1,45 @@
+"""Rows that several threads reduce together, some rows in a block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import te, tirx, topi
+
+from host.schedules import scheduled_function, space_for
+from targets.nvidia import ORIN_NANO
+from tests.cuda_emulator.run import emulate
+from tests.unit.schedules import functions as fn
+from tests.unit.schedules.cuda.cuda_cases import gpu_board, gpu_target
+
+_ROWS, _COLUMNS = 8, 128
+
+
+def _softmax() -> tirx.PrimFunc:
+    source = te.placeholder((_ROWS, _COLUMNS), "float32", "A")
+    return te.create_prim_func([source, topi.nn.softmax(source, -1)])
+
+
+@pytest.mark.parametrize(
+    ("threads", "rows", "inline"), [(64, 4, 0), (128, 2, 1), (16, 8, 0), (32, 2, 1), (64, 1, 1)]
+)
+def test_what_a_row_has_found_is_seen_by_all_its_threads(
+    threads: int, rows: int, inline: int, tmp_path: Path
+) -> None:
+    """A GPU computed others: TVM leaves the barrier out where a block has several rows."""
+    space = space_for(fn.task(_softmax()), gpu_board(ORIN_NANO).hardware)
+    assert space.rule.name == "cuda_rowwise"
+    values = {"threads": threads, "rows": rows, "inline": inline}
+    program = scheduled_function(space.apply(space.candidate(values, "test")))
+    source = np.random.default_rng(0).standard_normal((_ROWS, _COLUMNS)).astype("float32")
+    output = np.full((_ROWS, _COLUMNS), np.nan, "float32")
+    done = emulate(program, [source, output], gpu_target(), tmp_path)
+    powers = np.exp(source - source.max(-1, keepdims=True))
+    np.testing.assert_allclose(output, powers / powers.sum(-1, keepdims=True), rtol=1e-5)
+    # Within a warp the emulation runs lane by lane, so only the text shows the barrier.
+    text = done.kernel.module.inspect_source("cuda")
+    results = [part for part in text.split("_shared_ptr[((int)threadIdx.y)] = ")[1:] if rows > 1]
+    assert all("__syncthreads();" in part for part in results)
+    assert rows == 1 or len(results) == 2
