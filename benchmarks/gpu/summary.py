@@ -1,9 +1,14 @@
-"""The ratios that count, out of the figures of all stages."""
+"""The ratios that count, out of the figures of all stages.
+
+`python -m benchmarks.gpu.summary KIT RESULTS --json F` writes them as the result of a benchmark.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,3 +128,27 @@ def text_of(found: Mapping[str, Any]) -> str:
 def _ways(ways: Mapping[str, float]) -> str:
     named: Sequence[str] = [f"{ratio:.2f} of torch's {way}" for way, ratio in ways.items()]
     return ", ".join(named) or "no peer"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    # Not where the GPU is: what a heading needs is not there.
+    from benchmarks.result_file import add_json_option, heading, write_result
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.summary", description=__doc__)
+    parser.add_argument("kit", type=Path, help="folder that benchmarks.gpu.prepare wrote")
+    parser.add_argument("results", type=Path, help="folder that `python3 -m benchmarks.gpu` wrote")
+    add_json_option(parser)
+    options = parser.parse_args(arguments)
+    found = summary(Kit(options.kit), options.results)
+    sys.stdout.write(text_of(found))
+    gpu = found["machine"].get("gpu", {}).get("name", "an unknown GPU")
+    about = heading("benchmarks.gpu.summary", SCHEMA, arguments)
+    # `machine` of a heading is the one that writes it.
+    kept = {("gpu" if key == "machine" else key): value for key, value in found.items() if key != "schema"}
+    write_result(options.json, {**about, "remark": f"Measured on an {gpu}.", **kept})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,6 +29,8 @@ TABLES: dict[str, Table] = {
         ),
         gpu.kernels,
     ),
+    "gpu_layers": Table(("gpu_h200_first", "gpu_h200"), gpu.layers),
+    "gpu_models": Table(("gpu_h200_first", "gpu_h200"), gpu.whole_models),
     "gpu_learning": Table(("gpu_learning",), gpu.learning),
     "gpu_learning_rules": Table(("gpu_learning",), gpu.learning_rules),
     "operators": Table(("operators",), operators.times),

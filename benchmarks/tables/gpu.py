@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,79 @@ def kernels(*results: Result) -> list[str]:
 def _share(found: float | None) -> str:
     """A share in percent; older results do not have all of them."""
     return "not counted" if found is None else f"{found:.1%}"
+
+
+# Rows of a product of several images or texts, in the names of layers.
+_BATCH = 8
+
+
+def layers(before: Result, after: Result) -> list[str]:
+    """The speed of layers beside cuBLAS and cuDNN by kind, in two runs: geometric mean and least."""
+    single, every = _single(after.figures), set(after.figures["products"]["ratios"])
+    convolutions = set(after.figures["convolutions"]["ratios"])
+    rows = []
+    for title, kind, names in (
+        ("products, batch 1", "products", single),
+        ("products, batch 8", "products", every - single),
+        ("products, all", "products", every),
+        ("convolutions, batch 1", "convolutions", convolutions),
+    ):
+        shown = []
+        for result in (before, after):
+            ratios = [ratio for name, ratio in result.figures[kind]["ratios"].items() if name in names]
+            shown.append(f"{statistics.geometric_mean(ratios):.2f} ({min(ratios):.2f})")
+        rows.append((title, len(names), *shown))
+    return markdown(("layers", "number", "first run", "last run"), rows)
+
+
+def _single(figures: Mapping[str, Any]) -> set[str]:
+    """Products whose rows are an eighth of those of another one with the same columns and depth."""
+    sizes = {name: name.rsplit(" ", 1)[1].split("x") for name in figures["products"]["ratios"]}
+    all_sizes = {(name.split(" ")[0], *found) for name, found in sizes.items()}
+    return {
+        name
+        for name, (rows, *others) in sizes.items()
+        if (name.split(" ")[0], str(_BATCH * int(rows)), *others) in all_sizes
+    }
+
+
+def whole_models(before: Result, after: Result) -> list[str]:
+    """Latency of models and the ratio to torch, in two runs."""
+    rows = []
+    for name, entry in after.figures["models"].items():
+        earlier = before.figures["models"].get(name)
+        rows.append(
+            (
+                name,
+                *(_latency(one) for one in (earlier, entry)),
+                *(_ratio(one, way) for way in ("graph", "reduce-overhead") for one in (earlier, entry)),
+                f"{entry['load_s']:.2f}" if entry else "",
+                f"{entry['first_run_s'] * 1e3:.1f}" if entry else "",
+            )
+        )
+    head = (
+        "model",
+        "ms, first run",
+        "ms, last run",
+        "torch in a graph over ours, first",
+        "last",
+        "torch.compile over ours, first",
+        "last",
+        "loading, s",
+        "first inference, ms",
+    )
+    return markdown(head, rows)
+
+
+def _latency(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
+        return "not run"
+    return f"{entry['latency_s'] * 1e3:.3f}" if entry else "not valid"
+
+
+def _ratio(entry: Mapping[str, Any] | None, way: str) -> str:
+    found = entry.get("torch_over_ours", {}).get(way) if entry else None
+    return "" if found is None else f"{found:.2f}"
 
 
 _CHOICES = {

@@ -1,8 +1,8 @@
 """Barriers behind sums and maxima that the threads of a row have found together.
 
-TVM puts the result of a reduction across `threadIdx.x` into shared memory by one thread, and leaves the barrier
-out where its place there is that of a `threadIdx.y`: it takes all threads of a row for the one that wrote. Others
-then read what was there before, or, within a warp, what the compiler has read before.
+TVM puts the result of a reduction across `threadIdx.x` into shared memory by one thread, and leaves the
+barrier out where its place there is that of a `threadIdx.y`: it takes all threads of a row for the one that
+wrote. Others then read what was there before, or, within a warp, what the compiler has read before.
 """
 
 from __future__ import annotations
