@@ -168,7 +168,7 @@ class KitWriter:
         with tempfile.TemporaryDirectory(prefix="edgetlm-kit-") as folder:
             builder = BundleBuilder(ModelCompiler(options, self._profile, Path(folder), clock))
             builder.compile(read_model(options, clock))
-            with tarfile.open(self._folder / f"{name}{MODEL_SUFFIX}", "w:xz", preset=2) as archive:
+            with tarfile.open(self._folder / f"{name}{MODEL_SUFFIX}", "w:xz") as archive:
                 for file in sorted(builder.directory("tvm").iterdir()):
                     archive.add(file, file.name)
         self._models.append(name)
@@ -252,21 +252,34 @@ class KitWriter:
 def coarse(path: Path) -> None:
     """Round the weights of an ONNX file to three values for each tensor and repeat rows, in place.
 
-    Small tensors stay.
+    Vectors are rounded to powers of two: a scale of a norm that is multiplied into a weight later leaves few
+    values then. Small tensors of more dimensions stay.
     """
     model = onnx.load(path)
     for one in model.graph.initializer:
-        if one.data_type != onnx.TensorProto.FLOAT or len(one.dims) < 2:
+        if one.data_type != onnx.TensorProto.FLOAT or not one.dims:
             continue
         values = numpy_helper.to_array(one)
-        if values.size < _FEW:
+        if len(one.dims) == 1:
+            rounded = _powers(values)
+        elif values.size >= _FEW:
+            rounded = _three_values(values)
+        else:
             continue
-        deviation = float(values.std())
-        values = np.resize(values[:_DIFFERENT_ROWS], values.shape)
-        kept = np.where(np.abs(values) > _ZERO_SHARE * deviation, np.sign(values), 0.0)
-        scaled = (kept * np.float16(1.2 * deviation)).astype("float32")
-        one.CopyFrom(numpy_helper.from_array(scaled, one.name))
+        one.CopyFrom(numpy_helper.from_array(rounded.astype("float32"), one.name))
     onnx.save(model, path)
+
+
+def _three_values(values: np.ndarray) -> np.ndarray:
+    deviation = float(values.std())
+    values = np.resize(values[:_DIFFERENT_ROWS], values.shape)
+    kept = np.where(np.abs(values) > _ZERO_SHARE * deviation, np.sign(values), 0.0)
+    return kept * np.float16(1.2 * deviation)
+
+
+def _powers(values: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.where(values == 0, 0.0, np.sign(values) * 2.0 ** np.round(np.log2(np.abs(values))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
