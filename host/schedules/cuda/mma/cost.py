@@ -63,7 +63,7 @@ def _joining_s(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
     """Seconds of the kernel that adds up the parts of splits, which are written and read once."""
     if tiling.splits == 1:
         return 0.0
-    size = 4.0 * tiling.splits * product.batches * product.rows * product.columns
+    size = 4.0 * tiling.splits * product.results
     level = gpu.level("L2" if size <= _L2_SHARE * gpu.level("L2").size_bytes else "DRAM")
     return gpu.launch_s + 2.0 * size / level.bandwidth_bytes_per_s + level.latency_s
 

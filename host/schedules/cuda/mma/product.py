@@ -125,6 +125,11 @@ class Product:
         return math.prod(self.extents(self.right.outer))
 
     @property
+    def results(self) -> int:
+        """Results of all products."""
+        return self.batches * self.rows * self.columns
+
+    @property
     def steps(self) -> int:
         """Products that are added up for one result, K."""
         return math.prod(self.extents(self.depth))

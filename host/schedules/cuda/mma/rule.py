@@ -29,8 +29,8 @@ _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Bounds on a block's tile, and on the copies that are written out one after the other.
 _MOST_ROWS, _MOST_COLUMNS, _MOST_CHUNKS, _MOST_COPIES = 128, 256, 16, 64
 _MOST_WARPS = 16
-# Chunks of the depth that each of several splits has at least.
-_LEAST_SPLIT = 8
+# Chunks of the depth that each of several splits has at least, and bytes of all their sums.
+_LEAST_SPLIT, _MOST_PARTS_BYTES = 8, 32 << 20
 
 
 class CudaMma(Rule):
@@ -86,6 +86,8 @@ class CudaMma(Rule):
         if tiling.block_rows > _MOST_ROWS or tiling.block_columns > _MOST_COLUMNS:
             return False
         if -(-product.steps // tiling.depth) % tiling.splits:
+            return False
+        if tiling.splits > 1 and 4 * tiling.splits * product.results > _MOST_PARTS_BYTES:
             return False
         if tiling.row_warps > 1 and tiling.block_rows >= 2 * product.rows:
             return False

@@ -98,6 +98,12 @@ def test_blocks_share_a_reduction(tmp_path: Path) -> None:
     np.testing.assert_allclose(output, case.output, rtol=1e-3, atol=1e-3)
 
 
+def test_sums_of_splits_take_little_memory() -> None:
+    values = {**VALUES, "rows": 64, "splits": 4}
+    assert _space(mma.dense(1024, 2048, 512), H100).legal(values)
+    assert not _space(mma.dense(1024, 4096, 512), H100).legal(values)
+
+
 def test_more_shared_memory_than_a_block_may_declare_is_asked_for(tmp_path: Path) -> None:
     case = CASES["rounded"]
     space = _space(case.function)
