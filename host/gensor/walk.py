@@ -104,6 +104,10 @@ class Pool:
         return [(dict(key), cost) for key, cost in ordered]
 
 
+# Register tiles from whose best program two decisions at once are changed.
+_EXCHANGED = 2
+
+
 @dataclass(frozen=True)
 class _Edges:
     """What leads out of a state: moves with their benefits T(s) / T(s'), and the advance."""
@@ -179,7 +183,10 @@ def construct(
         _descend(space, cost, values, pool, number, recorder)
         number += 1
     if options.exchange and space.rule.coupled:
-        _descend(space, cost, pool.ranked()[0][0], pool, number, recorder, exchange=True)
+        ranked = [values for values, _ in pool.ranked()]
+        for values in _one_of_each_tile(space, ranked)[:_EXCHANGED]:
+            _descend(space, cost, values, pool, number, recorder, exchange=True)
+            number += 1
     return pool.ranked()[:k]
 
 
@@ -194,12 +201,17 @@ def _best_draws(
         except ScheduleError:
             break  # hardly any values fit together: the walks have met what there is
         drawn.setdefault(state.key(), state)
-    tiles: dict[tuple[int, ...], State] = {}
-    for state in sorted(drawn.values(), key=lambda state: (cost(state), state.key())):
-        values = state.decisions
+    ordered = sorted(drawn.values(), key=lambda state: (cost(state), state.key()))
+    return _one_of_each_tile(space, [state.decisions for state in ordered])[: options.descents]
+
+
+def _one_of_each_tile(space: DesignSpace, programs: list[dict[str, int]]) -> list[dict[str, int]]:
+    """The first program of each register tile."""
+    tiles: dict[tuple[int, ...], dict[str, int]] = {}
+    for values in programs:
         tile = (values[d.name] for d in space.decisions if d.kind.level is Level.REGISTER)
-        tiles.setdefault(tuple(tile), state)
-    return [state.decisions for state in list(tiles.values())[: options.descents]]
+        tiles.setdefault(tuple(tile), values)
+    return list(tiles.values())
 
 
 def _descend(

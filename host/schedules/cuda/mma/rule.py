@@ -41,6 +41,8 @@ class CudaMma(Rule):
     version = 2
     priority = 8
     traced = False
+    # Tiles of warps, warps, slices and splits divide one product; stages share the memory that tiles leave.
+    coupled = True
     decisions = (
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
         DecisionKind("cols", Level.REGISTER, WordClass.TILE),
