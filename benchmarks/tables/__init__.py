@@ -26,6 +26,8 @@ TABLES: dict[str, Table] = {
             "gpu_kernels_mobilenetv2_int8",
             "gpu_kernels_resnet50",
             "gpu_kernels_vit_tiny",
+            "gpu_kernels_yolo_nano",
+            "gpu_kernels_bert_base",
         ),
         gpu.kernels,
     ),
