@@ -12,7 +12,7 @@ from host.gensor import Gensor
 from host.gensor.walk import WalkOptions
 from host.model import Candidate, DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
-from host.schedules.cuda.multiprocessor import Work, occupancy, waves
+from host.schedules.cuda.multiprocessor import Work, occupancy, start_cycles, waves
 from host.schedules.cuda.tiled.banks import apart, bank_passes
 from host.schedules.cuda.tiled.cost import transaction_bytes
 from targets.nvidia import AGX_ORIN, ORIN_NANO
@@ -106,12 +106,19 @@ def test_residence_is_bound_by_the_scarcest() -> None:
 
 
 def test_waves() -> None:
-    placed = occupancy(ORIN_NANO, 16, 256, 128, 0)
-    one = waves(ORIN_NANO, placed, Work(100.0, 150.0))
+    gpu = replace(ORIN_NANO, block_cycles=0.0, warp_cycles=0.0)
+    placed = occupancy(gpu, 16, 256, 128, 0)
+    one = waves(gpu, placed, Work(100.0, 150.0))
     assert one == 200.0, "two blocks on each of eight multiprocessors"
-    assert waves(ORIN_NANO, replace(placed, grid=17), Work(100.0, 150.0)) == 350.0, (
-        "one more waits for itself"
-    )
+    assert waves(gpu, replace(placed, grid=17), Work(100.0, 150.0)) == 350.0, "one more waits for itself"
+
+
+def test_blocks_start_one_after_the_other() -> None:
+    gpu = replace(ORIN_NANO, block_cycles=120.0, warp_cycles=10.0)
+    placed = occupancy(gpu, 16, 256, 128, 0)
+    assert waves(gpu, placed, Work(100.0, 150.0)) == 240.0, "two starts are more than the work"
+    assert waves(gpu, placed, Work(100.0, 300.0)) == 380.0, "eight warps start before the work"
+    assert start_cycles(gpu, 17, 64) == (360.0, 20.0)
 
 
 def test_banks() -> None:
