@@ -85,7 +85,8 @@ def emulate(
     for buffer in function.body.block.alloc_buffers:
         if buffer.scope() == "global":
             # What one kernel leaves for another.
-            given[str(buffer.name)] = np.full([int(n) for n in buffer.shape], np.nan, str(buffer.dtype))
+            poison = np.nan if np.issubdtype(np.dtype(str(buffer.dtype)), np.floating) else -1
+            given[str(buffer.name)] = np.full([int(n) for n in buffer.shape], poison, str(buffer.dtype))
     launches = []
     for number, sizes in enumerate(_launches(function)):
         name = f"kernel_kernel_{number}" if number else "kernel_kernel"

@@ -50,9 +50,10 @@ def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
         function = scheduled_function(space.apply(space.candidate(values, "random")))
         done = emulate(function, given, gpu_target(), tmp_path)
         np.testing.assert_array_equal(given[-1], expected(task, given), err_msg=str(values))
-        (resources,) = done.kernel.resources
-        assert not resources.spills, values
-        assert resources.shared_bytes == tiling_of(product, values).shared_bytes
+        assert not any(resources.spills for resources in done.kernel.resources), values
+        shared = max(resources.shared_bytes for resources in done.kernel.resources)
+        wanted = tiling_of(product, values).shared_bytes
+        assert shared == (wanted if wanted <= ORIN_NANO.shared_per_block else 0)
         assert done.counters.products
         assert done.counters.load_conflicts == done.counters.copy_conflicts == 0, values
 
@@ -91,7 +92,8 @@ def test_no_access_to_shared_memory_meets_another_in_a_bank(name: str) -> None:
 def test_bytes_are_estimated_faster_than_halves() -> None:
     """Tensor cores take bytes at twice the rate, and copies move half as much."""
     values = {
-        "rows": 64, "cols": 64, "row_warps": 2, "column_warps": 1, "slices": 1, "depth": 64, "stages": 2,
+        "rows": 64, "cols": 32, "row_warps": 2, "column_warps": 2, "slices": 1, "depth": 64, "stages": 2,
+        "splits": 1,
     }  # fmt: skip
     of_bytes = space_for(dense_task(512, 512, 1024, 32, "int8", 16), gpu_board().hardware)
     of_halves = space_for(fn.task(mma.dense(512, 512, 1024)), gpu_board().hardware)

@@ -72,13 +72,18 @@ def test_the_next_job_of_a_board_is_prepared_while_it_measures(tmp_path: Path) -
 
 def test_a_board_that_is_lost_gives_both_of_its_jobs_back(tmp_path: Path) -> None:
     lost = []
+    gone = threading.Event()
 
     def behave(board: FakeBoard, library: Path) -> None:
-        if board.name == "left" and not lost:
+        if board.name == "right":
+            # Else it may measure everything before the other board has a job.
+            assert gone.wait(20.0)
+        elif not lost:
             lost.append(library)
+            gone.set()
             board.lose()
 
-    boards = [FakeBoard("left", behave), FakeBoard("right")]
+    boards = [FakeBoard("left", behave), FakeBoard("right", behave)]
     method = Preparing()
     wanted = made_programs(tmp_path, 12)
     outcomes = run(pool(boards, tmp_path, method=method, ahead=True), wanted)
