@@ -93,8 +93,12 @@ def test_blocks_share_a_reduction(tmp_path: Path) -> None:
     space = _space(case.function)
     values = {**VALUES, "rows": 16, "row_warps": 1, "column_warps": 1, "depth": 16, "splits": 3}
     assert space.legal(values) and not space.legal({**values, "splits": 4})
+    (whole,) = launches_of(_program(space, {**values, "splits": 1}))
+    program = _program(space, values)
+    shared, _ = launches_of(program)
+    assert shared.count == 3 * whole.count, "a second kernel adds up what three blocks have of each tile"
     output = np.full(case.output.shape, np.nan, case.output.dtype)
-    emulate(_program(space, values), [*case.inputs, output], gpu_target(), tmp_path)
+    emulate(program, [*case.inputs, output], gpu_target(), tmp_path)
     np.testing.assert_allclose(output, case.output, rtol=1e-3, atol=1e-3)
 
 
