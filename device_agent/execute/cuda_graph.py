@@ -1,8 +1,8 @@
 """CUDA graphs of compiled models: one launch starts all kernels of an inference.
 
-Each launch of a kernel costs the processor some microseconds, and the virtual machine as much again, so that small
-models are limited by the processor. A graph has the kernels, their order and their arguments, addresses included.
-Therefore the tensors of an inference stay allocated as long as the graph.
+Each launch of a kernel costs the processor some microseconds, and the virtual machine as much again, so that
+small models are limited by the processor. A graph has the kernels, their order and their arguments, addresses
+included. Therefore the tensors of an inference stay allocated as long as the graph.
 
 Source of the functions: CUDA Runtime API (stream and graph management).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, List, Optional
 
 from device_agent.contract.text import printable
@@ -18,15 +19,35 @@ from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.kernel_times import BUILTIN
 
-# Those of the machine's own calls that handle memory and shapes, and never read or write the elements of a tensor of the GPU.
+# Those of the machine's own calls that handle memory and shapes, and never read or write the elements of a
+# tensor of the GPU.
 _WITHOUT_DATA = frozenset(
     BUILTIN + name
     for name in (
-        "alloc_shape_heap alloc_storage alloc_tensor check_func_info check_prim_value_info check_shape_info"
-        " check_string_info check_tensor_info check_tuple_info copy ensure_zero_offset invoke_closure"
-        " make_closure make_prim_value make_shape make_tuple match_prim_value match_shape null_value reshape"
-        " shape_of tuple_getitem tuple_reset_item"
-    ).split()
+        "alloc_shape_heap",
+        "alloc_storage",
+        "alloc_tensor",
+        "check_func_info",
+        "check_prim_value_info",
+        "check_shape_info",
+        "check_string_info",
+        "check_tensor_info",
+        "check_tuple_info",
+        "copy",
+        "ensure_zero_offset",
+        "invoke_closure",
+        "make_closure",
+        "make_prim_value",
+        "make_shape",
+        "make_tuple",
+        "match_prim_value",
+        "match_shape",
+        "null_value",
+        "reshape",
+        "shape_of",
+        "tuple_getitem",
+        "tuple_reset_item",
+    )
 )
 # Functions on the host that compute sizes from sizes; the compiler names them.
 _SIZES = "shape_func"
@@ -83,8 +104,8 @@ class GraphedCall:
     """A function of a model on a GPU that is called with the same tensors again and again.
 
     The first call starts its kernels one by one: it loads the kernels and allocates memory. The second call
-    records them as a graph, and from then on each call starts the graph. The outputs are the same tensors each
-    time. Where a graph cannot repeat the function, it goes on kernel by kernel, and `reason` says why.
+    records them as a graph, and from then on each call starts the graph. The outputs are the same tensors in
+    every call. Where a graph cannot repeat the function, it goes on kernel by kernel, and `reason` says why.
 
     Args:
         device: the GPU, as a device of TVM.
@@ -100,6 +121,10 @@ class GraphedCall:
     ) -> None:
         self._device, self._plain, self._instrumented = device, plain, instrumented
         self._calls = 0
+        # TVM gives each thread scratch memory of its own, and frees it when the thread ends or asks for more. So a
+        # thread that does nothing else makes the first two calls: the first takes as much as is ever needed, and
+        # the graph keeps the addresses as long as the thread lives.
+        self._thread: Optional[ThreadPoolExecutor] = ThreadPoolExecutor(1, "edgetlm-graph")
         self.reason = ""
         self._graph: Optional[ctypes.c_void_p] = None
         self._runtime: Optional[_Runtime] = None
@@ -115,11 +140,12 @@ class GraphedCall:
 
     def __call__(self) -> Any:
         """Runs the function once; returns when the GPU has finished."""
-        if self._calls == 1:
-            self._record()
+        if self._calls == 1 and self._thread is not None:
+            self._thread.submit(self._record).result()
         self._calls = min(2, self._calls + 1)
         if self._graph is None or self._runtime is None:
-            result = self._plain()
+            first = self._calls == 1 and self._thread is not None
+            result = self._thread.submit(self._plain).result() if first else self._plain()
         else:
             # The default stream: after copies of inputs and before those of outputs.
             self._runtime.call("cudaGraphLaunch", self._graph, None)
@@ -131,8 +157,8 @@ class GraphedCall:
         recording = _Recording()
         try:
             self._graph = self._instantiated(_Runtime(), self._instrumented(recording))
-        except Exception as error:  # tvm_ffi raises any class, by name
-            self.reason, self._result = printable(str(error)), None
+        except Exception as error:  # noqa: BLE001  # tvm_ffi raises any class, by name
+            self.reason, self._result, self._thread = printable(str(error)), None, None
             return
         self._kept = recording.kept
 

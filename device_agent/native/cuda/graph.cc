@@ -50,7 +50,7 @@ void check_repeatable(std::string_view name, ffi::PackedArgs arguments) {
 // A stream that records what this thread starts on its device, until it is finished or left.
 class Capture {
  public:
-  explicit Capture(DLDevice device) : device_(device), api_(tvm::runtime::DeviceAPI::Get(device)) {
+  Capture(DLDevice device, GraphMemory* memory) : device_(device), api_(tvm::runtime::DeviceAPI::Get(device)) {
     stream_ = api_->CreateStream(device_);
     before_ = api_->GetCurrentStream(device_);
     const int code = CudaDriver::get().cuStreamBeginCapture_v2(stream_, kRelaxed);
@@ -59,6 +59,7 @@ class Capture {
       cuda_check(code, "a graph is begun");
     }
     api_->SetStream(device_, stream_);
+    GraphMemory::current() = memory;
   }
   Capture(const Capture&) = delete;
   ~Capture() {
@@ -76,6 +77,7 @@ class Capture {
 
  private:
   int end(CudaHandle* graph) {
+    GraphMemory::current() = nullptr;
     api_->SetStream(device_, before_);
     return CudaDriver::get().cuStreamEndCapture(stream_, graph);
   }
@@ -89,16 +91,49 @@ class Capture {
 
 }  // namespace
 
-// A graph that can be started, with the tensors that it works on.
+GraphMemory::~GraphMemory() {
+  for (const Block& block : blocks_) tvm::runtime::DeviceAPI::Get(device_)->FreeDataSpace(device_, block.address);
+}
+
+GraphMemory*& GraphMemory::current() {
+  static thread_local GraphMemory* recorded = nullptr;
+  return recorded;
+}
+
+void* GraphMemory::take(size_t size) {
+  Block* best = nullptr;
+  for (Block& block : blocks_) {
+    if (!block.taken && block.size >= size && (best == nullptr || block.size < best->size)) best = &block;
+  }
+  if (best == nullptr) {
+    const DLDataType bytes{kDLUInt, 8, 1};
+    void* address =
+        tvm::runtime::DeviceAPI::Get(device_)->AllocDataSpace(device_, size, tvm::runtime::kTempAllocaAlignment, bytes);
+    blocks_.push_back(Block{address, size, false});
+    best = &blocks_.back();
+  }
+  best->taken = true;
+  return best->address;
+}
+
+void GraphMemory::leave(void* address) {
+  for (Block& block : blocks_) {
+    if (block.address == address) block.taken = false;
+  }
+}
+
+// A graph that can be started, with the memory that it works on.
 struct GraphedCall::Graph {
+  explicit Graph(DLDevice device) : scratch(device) {}
   ~Graph() {
     // Called from destructors: a context that is gone has freed it already.
     if (started != nullptr) CudaDriver::get().cuGraphExecDestroy(started);
   }
 
+  GraphMemory scratch;
   CudaHandle started = nullptr;
   ffi::Any result;
-  std::vector<ffi::Any> memory;
+  std::vector<ffi::Any> storage;
 };
 
 GraphedCall::GraphedCall(DLDevice device, ffi::Function plain, Instrumented instrumented)
@@ -122,20 +157,20 @@ std::string GraphedCall::launch() const {
 }
 
 void GraphedCall::record() {
-  auto made = std::make_unique<Graph>();
+  auto made = std::make_unique<Graph>(device_);
   const auto instrument = [&made](ffi::PackedArgs arguments, ffi::Any*) {
     const std::string name = arguments[1].cast<std::string>();
     if (arguments[2].cast<bool>()) {
       check_repeatable(name, arguments.Slice(kInstrumentFields));
     } else if (name == "vm.builtin.alloc_storage") {
-      made->memory.push_back(ffi::Any(arguments[3]));
+      made->storage.push_back(ffi::Any(arguments[3]));
     }
   };
   try {
     const ffi::Function call = instrumented_(ffi::Function::FromPacked(instrument));
     CudaHandle recorded = nullptr;
     {
-      Capture capture(device_);
+      Capture capture(device_, &made->scratch);
       made->result = call();
       recorded = capture.finish();
     }

@@ -6,8 +6,36 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace edgetlm {
+
+// Scratch memory of the kernels that a graph starts, which has their addresses. What the device's pool gives may be freed
+// when another kernel asks for more.
+class GraphMemory {
+ public:
+  explicit GraphMemory(DLDevice device) : device_(device) {}
+  GraphMemory(const GraphMemory&) = delete;
+  ~GraphMemory();
+
+  // That of the graph that this thread records, null where it records none.
+  static GraphMemory*& current();
+
+  // The smallest block that is free and large enough, or a new one.
+  void* take(size_t size);
+  // Leaves a block to kernels that are recorded later, which run later too.
+  void leave(void* address);
+
+ private:
+  struct Block {
+    void* address;
+    size_t size;
+    bool taken;
+  };
+
+  DLDevice device_;
+  std::vector<Block> blocks_;
+};
 
 // A function of a model on a GPU that is called with the same tensors again and again.
 //

@@ -16,7 +16,7 @@
 
 #define MARK 0x0100000000000000ull
 enum {
-  INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, LAUNCH_FAILED = 719,
+  INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
   CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_IMPLICIT = 906
 };
 typedef uint64_t Address;
@@ -43,7 +43,7 @@ static int outside_of_capture(const void* stream) {
 }
 
 static char* host(Address address) { return (char*)(address - MARK); }
-static int marked(Address address) { return (address & MARK) != 0; }
+static int marked(Address address) { return (address & 0xff00000000000000ull) == MARK; }
 
 int cuInit(unsigned flags) { return flags; }
 int cuDeviceGetCount(int* count) { *count = 1; return 0; }
@@ -67,16 +67,44 @@ int cuDevicePrimaryCtxRetain(void** context, int device) { *context = (void*)(in
 static __thread void* current;
 int cuCtxSetCurrent(void* context) { current = context; return 0; }
 int cuCtxGetCurrent(void** context) { *context = current; return 0; }
+// Memory that is allocated, for graphs: they keep addresses.
+typedef struct Block { char* begin; size_t size; struct Block* next; } Block;
+static Block* blocks;
+static void remember(char* begin, size_t size) {
+  Block* block = malloc(sizeof(Block));
+  *block = (Block){begin, size, blocks};
+  blocks = block;
+}
+static void forget(const char* begin) {
+  for (Block** place = &blocks; *place != NULL; place = &(*place)->next) {
+    if ((*place)->begin != begin) continue;
+    Block* block = *place;
+    *place = block->next;
+    free(block);
+    return;
+  }
+}
+static int allocated(const char* address) {
+  for (const Block* block = blocks; block != NULL; block = block->next) {
+    if (address >= block->begin && address < block->begin + block->size) return 1;
+  }
+  return 0;
+}
 int cuMemAlloc_v2(Address* address, size_t size) {
   if (current == NULL) return 201;
   if (size > 1ull << 30) return OUT_OF_MEMORY;
   void* memory = NULL;
   if (posix_memalign(&memory, 256, size ? size : 1) != 0) return OUT_OF_MEMORY;
   memset(memory, 0xff, size);  // not a number: what is not written shows
+  remember(memory, size ? size : 1);
   *address = (Address)memory + MARK;
   return 0;
 }
-int cuMemFree_v2(Address address) { free(host(address)); return marked(address) ? 0 : INVALID_VALUE; }
+int cuMemFree_v2(Address address) {
+  forget(host(address));
+  free(host(address));
+  return marked(address) ? 0 : INVALID_VALUE;
+}
 int cuMemHostAlloc(void** memory, size_t size, unsigned flags) { *memory = malloc(size); return flags; }
 int cuMemFreeHost(void* memory) { free(memory); return 0; }
 int cuMemGetInfo_v2(size_t* available, size_t* total) { *available = *total = 1ull << 30; return 0; }
@@ -204,7 +232,10 @@ int cuGraphLaunch(void* replay, void* stream) {
   for (int i = 0; i < graph->count; ++i) {
     Node* node = &graph->nodes[i];
     void* arguments[MOST_ARGUMENTS];
-    for (int k = 0; k < node->function->arguments; ++k) arguments[k] = &node->values[k];
+    for (int k = 0; k < node->function->arguments; ++k) {
+      arguments[k] = &node->values[k];
+      if (marked(node->values[k]) && !allocated(host(node->values[k]))) return ILLEGAL_ADDRESS;
+    }
     const int *g = node->grid, *b = node->block;
     const int code = cuLaunchKernel(node->function, g[0], g[1], g[2], b[0], b[1], b[2], 0, stream, arguments, NULL);
     if (code != 0) return code;
