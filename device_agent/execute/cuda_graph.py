@@ -121,9 +121,9 @@ class GraphedCall:
     ) -> None:
         self._device, self._plain, self._instrumented = device, plain, instrumented
         self._calls = 0
-        # TVM gives each thread scratch memory of its own, and frees it when the thread ends or asks for more. So a
-        # thread that does nothing else makes the first two calls: the first takes as much as is ever needed, and
-        # the graph keeps the addresses as long as the thread lives.
+        # TVM gives each thread scratch memory of its own, and frees it when the thread ends or asks for more.
+        # So a thread that does nothing else makes the first two calls: the first takes as much as is ever
+        # needed, and the graph may keep the addresses as long as the thread lives.
         self._thread: Optional[ThreadPoolExecutor] = ThreadPoolExecutor(1, "edgetlm-graph")
         self.reason = ""
         self._graph: Optional[ctypes.c_void_p] = None
