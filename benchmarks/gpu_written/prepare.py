@@ -2,9 +2,7 @@
 
     python -m benchmarks.gpu_written.prepare KIT --files ONNX_FOLDER [--model FOLDER] [--tasks 40]
 
-The tasks are of networks that are held out of the language model's training, on a PC with a GPU: mostly in half
-precision, and some products in single precision, whose spaces are the largest. Each arm orders its programs without measuring (`benchmarks.learning.arms`); the kit has its first ten:
-
+The tasks are of networks that are held out of the language model's training, on a PC with XX
     gensor_t         Gensor's, by the estimate T
     random           uniformly random ones, as they are drawn; the first one alone
     random32_t       the best by T of 32 uniformly random ones
@@ -15,6 +13,7 @@ precision, and some products in single precision, whose spaces are the largest. 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -43,7 +42,7 @@ _RANDOM = "random"
 def arms_by_seed(
     space: DesignSpace, profile: DeviceProfile, model: Proposer, seeds: int
 ) -> Mapping[str, Sequence[Sequence[Candidate]]]:
-    """The first programs of each arm, by seed; what a seed does not change is there once for each.
+    """The first programs of each arm, by seed: ten for the first seed, one for the others.
 
     Raises:
         ScheduleError: the space has no legal program.
@@ -51,7 +50,7 @@ def arms_by_seed(
     found: dict[str, list[list[Candidate]]] = {}
     for seed in range(seeds):
         for arm, programs in programs_of_arms(space, profile, None, model, seed).items():
-            first = programs[: 1 if arm == _RANDOM else MEASURED]
+            first = programs[: 1 if seed or arm == _RANDOM else MEASURED]
             found.setdefault(arm, []).append([_candidate(space, arm, values) for values in first])
     return found
 
@@ -83,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), help="names of the zoo")
     parser.add_argument("--model", type=Path, default=SHIPPED, help="folder of the language model")
     parser.add_argument("--tasks", type=int, default=40)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="leave out the tasks after that")
     options = parser.parse_args(arguments)
     about = heading("benchmarks.gpu_written.prepare", SCHEMA, arguments)
     profile = gpu_profile_of()
@@ -97,9 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UserError("the networks have no withheld task with a choice: name others with --networks")
     writer = KitWriter(options.kit, profile, 0)
     # Without an estimate the likeliest program comes first.
-    model, whole = Tlm(options.model), 0
+    model, whole, started = Tlm(options.model), 0, time.monotonic()
     for number, task in enumerate(tasks, start=1):
         begin = time.monotonic()
+        if begin - started > options.seconds:
+            sys.stdout.write(f"the time is over: {len(tasks) - number + 1} tasks are left out\n")
+            break
         try:
             count = add(writer, task, profile, model, options.seeds)
         except EdgeError as error:
