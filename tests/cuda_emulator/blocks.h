@@ -1,6 +1,6 @@
 // Runs the blocks of a kernel one after the other. A warp runs as far as it can before another one starts, from
-// the first in even blocks and from the last in odd ones: where a barrier is missing, some warp is too early or
-// too late. `kernel` calls the entry function with `arguments`.
+// the first in even blocks and from the last in odd ones, and so do the lanes of a warp: where a barrier is
+// missing, some thread is too early or too late. `kernel` calls the entry function with `arguments`.
 static void** arguments;
 static void (*kernel)();
 static void enter() {
@@ -28,10 +28,11 @@ static bool carry_out(int first, int end) {
   return true;
 }
 // Until all of its threads wait for the block or have ended.
-static void run_warp(int first, int end) {
+static void run_warp(int first, int end, bool backwards) {
   for (;;) {
     bool wait = false;
-    for (current_thread = first; current_thread < end; ++current_thread) {
+    for (int n = 0; n < end - first; ++n) {
+      current_thread = backwards ? end - 1 - n : first + n;
       Thread& thread = threads_of_block[current_thread];
       if (thread.state == READY) swapcontext(&scheduler_context, &thread.context);
       wait |= thread.state == WARP;
@@ -62,7 +63,7 @@ static int run_block(bool backwards) {
   for (;;) {
     for (int n = 0; n < warps; ++n) {
       const int first = (backwards ? warps - 1 - n : n) * LANES;
-      run_warp(first, first + LANES < count_of_threads ? first + LANES : count_of_threads);
+      run_warp(first, first + LANES < count_of_threads ? first + LANES : count_of_threads, backwards);
       if (failure != FINE) return failure;
     }
     int ended = 0;

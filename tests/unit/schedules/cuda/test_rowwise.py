@@ -22,6 +22,37 @@ def _softmax() -> tirx.PrimFunc:
     return te.create_prim_func([source, topi.nn.softmax(source, -1)])
 
 
+def _layer_norm() -> tirx.PrimFunc:
+    """What it does with a row once stands alone between the sums and the elements."""
+    source = te.placeholder((_ROWS, _COLUMNS), "float32", "A")
+    k, n = te.reduce_axis((0, _COLUMNS), "k"), te.reduce_axis((0, _COLUMNS), "n")
+    total = te.compute((_ROWS,), lambda i: te.sum(source[i, k], k), "total")
+
+    def centred(i: tirx.Var, j: tirx.Var) -> tirx.PrimExpr:
+        return source[i, j] - total[i] / _COLUMNS
+
+    squares = te.compute((_ROWS,), lambda i: te.sum(centred(i, n) * centred(i, n), n), "squares")
+    scale = te.compute((_ROWS,), lambda i: 1.0 / te.sqrt(squares[i] / _COLUMNS + 1e-5), "scale")
+    normed = te.compute((_ROWS, _COLUMNS), lambda i, j: centred(i, j) * scale[i], "normed")
+    return te.create_prim_func([source, normed])
+
+
+@pytest.mark.parametrize(("threads", "rows"), [(64, 4), (128, 2), (32, 2), (16, 8), (64, 1)])
+def test_what_is_computed_once_for_a_row_is_seen_by_all_its_threads(
+    threads: int, rows: int, tmp_path: Path
+) -> None:
+    """A GPU computed others: one thread scales, and nothing kept the others of the row from being earlier."""
+    space = space_for(fn.task(_layer_norm()), gpu_board(ORIN_NANO).hardware)
+    assert space.rule.name == "cuda_rowwise"
+    values = {"threads": threads, "rows": rows, "inline": 0}
+    program = scheduled_function(space.apply(space.candidate(values, "test")))
+    source = np.random.default_rng(0).standard_normal((_ROWS, _COLUMNS)).astype("float32")
+    output = np.full((_ROWS, _COLUMNS), np.nan, "float32")
+    emulate(program, [source, output], gpu_target(), tmp_path)
+    wanted = (source - source.mean(-1, keepdims=True)) / np.sqrt(source.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("threads", "rows", "inline"), [(64, 4, 0), (128, 2, 1), (16, 8, 0), (32, 2, 1), (64, 1, 1)]
 )
