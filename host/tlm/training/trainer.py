@@ -17,6 +17,8 @@ from host.tlm.model.gpt2 import LanguageModel
 from host.tlm.training.packing import Packed, Rows, Sample, pack
 
 _LARGEST_GRADIENT = 1.0
+# Batches in a row whose gradient is no number, after which training is given up.
+_MOST_SKIPPED = 20
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Trainer:
         self.step = 0
         self.recent_loss = math.nan
         self.withheld_loss = math.nan
+        self._skipped = 0
         self._seen = torch.zeros(len(vocabulary), dtype=torch.bool, device=self._device)
 
     @property
@@ -108,19 +111,38 @@ class Trainer:
         self.train_on(pack(samples, self._padding, self._device), self._weights(samples))
 
     def train_on(self, packed: Packed, weights: torch.Tensor) -> None:
-        """Take one step on a batch that is packed; `weights` are those of all samples that were packed."""
+        """Take one step on a batch that is packed; `weights` are those of all samples that were packed.
+
+        A batch whose gradient is no number changes nothing.
+
+        Raises:
+            TlmError: many of them in a row.
+        """
         for group in self._optimiser.param_groups:
             group["lr"] = self._schedule.rate(self.step)
         self.model.train()
         loss = self._loss(packed, weights)
         self._optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
+        self.step += 1
+        if not math.isfinite(float(norm)):
+            self._skip()
+            return
+        self._skipped = 0
         self._optimiser.step()
         value = float(loss.detach())
         self.recent_loss = value if math.isnan(self.recent_loss) else 0.98 * self.recent_loss + 0.02 * value
         self._seen[packed.tokens] = True
-        self.step += 1
+
+    def _skip(self) -> None:
+        """Leave a batch out whose gradient overflows: one such step would make every weight NaN."""
+        self._skipped += 1
+        if self._skipped >= _MOST_SKIPPED:
+            raise TlmError(
+                f"training diverges: the gradients of {self._skipped} batches in a row are no numbers"
+                f" (until step {self.step}); train again with a smaller learning rate"
+            )
 
     def loss(self, samples: Sequence[Sample]) -> torch.Tensor:
         """Mean over the tokens of the decisions by their samples' weights; what is known is not learned."""
