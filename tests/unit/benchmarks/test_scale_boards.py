@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.scale import __main__ as command
-from benchmarks.scale.boards import PARTS, Trial, lost_and_surplus, rate, recovery_s
+from benchmarks.scale.boards import PARTS, Trial, lost_and_surplus, overhead, rate, recovery_s
 
 
 def _entry(board: str, begin: float, end: float) -> dict[str, Any]:
@@ -27,6 +27,15 @@ JOURNAL = [
 def test_boards_that_are_never_idle_are_as_fast_as_one_each(boards: int) -> None:
     journal = [_entry(f"{board}", 3.0 * k, 3.0 * k + 3.0) for board in range(boards) for k in range(5)]
     assert rate(journal) == pytest.approx(boards / 3.0)
+
+
+def test_overhead_is_what_a_call_takes_beyond_its_measurement() -> None:
+    journal = [_entry("a", 10.0, 12.0), _entry("b", 10.0, 13.0), _entry("c", 10.0, 14.0)]
+    # Of the third, nobody heard.
+    calls = {"a10.0": (9.75, 12.5), "b10.0": (9.5, 13.25)}
+    found = overhead(calls, journal)
+    assert found == {"overhead_ms": 750.0, "to_board_ms": 375.0, "back_ms": 375.0}
+    assert set(overhead({}, journal).values()) == {None}
 
 
 def test_recovery_ends_with_the_slowest_boards_first_measurement() -> None:
