@@ -38,8 +38,8 @@ from targets import board_for, declared
 
 TUNING = "scale"
 _TASKS = 8
-# What measurements take of the mean, one after the other; each board begins elsewhere. Boards that began together
-# then do not end together, as those whose programs differ do not, and all have the same rate.
+# What measurements take of the mean, one after the other; each board begins elsewhere. Boards that began
+# together then do not end together, as those whose programs differ do not, and all have the same rate.
 _PARTS = (0.92, 1.2, 0.84, 1.04, 1.16, 0.8, 1.08, 0.96, 1.12, 0.88)
 
 

@@ -45,8 +45,8 @@ _UP = (
     "kill -0 $! 2>/dev/null || break; sleep 0.1; i=$((i+1)); done; "
     "kill $! 2>/dev/null; wait $!; tail -n 3 {name}.log >&2; {why} after >&2; exit 1"
 )
-# Why a host cannot start, in place of minutes in which Ray tries, and of its words, which do not say it. An address
-# that is not the host's may still be one that leads to it: it counts where the start has failed.
+# Why a host cannot start, in place of minutes in which Ray tries, and of its words, which do not say it. An
+# address that is not the host's may still be one that leads to it: it counts where the start has failed.
 _WHY = """
 import os, socket, sys
 address, port, when = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -148,8 +148,8 @@ def kept_token() -> str:
         return token
     except (OSError, ValueError) as error:
         raise EdgeError(
-            f"the cluster's token cannot be kept in {path} ({printable(error, 200)}); make room for it, or remove "
-            "a file that is damaged"
+            f"the cluster's token cannot be kept in {path} ({printable(error, 200)}); make room for it, or "
+            "remove a file that is damaged"
         ) from error
 
 

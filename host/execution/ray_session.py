@@ -190,8 +190,8 @@ def _token() -> str:
         return read_token(config_root() / TOKEN_FILE)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"the cluster's token cannot be read ({printable(error, 200)}): sdk cluster up makes it, or copy it to "
-            f"{config_root() / TOKEN_FILE} from the machine that did"
+            f"the cluster's token cannot be read ({printable(error, 200)}): sdk cluster up makes it, or copy "
+            f"it to {config_root() / TOKEN_FILE} from the machine that did"
         ) from error
 
 
