@@ -11,8 +11,12 @@ from host.errors import DeviceError, EdgeError
 # Below the user's configuration: the secret of a cluster.
 TOKEN_FILE = "cluster-token"
 
-# A variable of Ray: what every process that does work imports before the work.
-PRELOAD = {"RAY_preload_python_modules": "host.execution.without_torch"}
+# Variables of Ray: what every process that does work imports before the work, and that nobody reads what each
+# task did when, which processes would send to the head and the head would keep.
+PROCESSES = {
+    "RAY_preload_python_modules": "host.execution.without_torch",
+    "RAY_task_events_report_interval_ms": "0",
+}
 
 # Characters of a secret: one of fewer could be guessed, and one of more is another file.
 _LEAST_TOKEN, _LONGEST_TOKEN = 16, 1024

@@ -19,7 +19,7 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.execution.cores import BOARD_CORES, divided
-from host.execution.engine import PRELOAD, TOKEN_FILE, read_token
+from host.execution.engine import PROCESSES, TOKEN_FILE, read_token
 from host.options.engine import BOARD
 from host.places import config_root
 
@@ -40,7 +40,7 @@ _SAID = (
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
     "RAY_NUM_REDIS_GET_RETRIES",
     "RAY_USAGE_STATS_ENABLED",
-    *PRELOAD,
+    *PROCESSES,
 )
 
 
@@ -177,7 +177,7 @@ def _prepare(token: str) -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", _ASKS)
-    os.environ.update(PRELOAD)
+    os.environ.update(PROCESSES)
     if token:
         os.environ["RAY_AUTH_TOKEN"] = token
 
