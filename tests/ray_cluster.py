@@ -54,8 +54,8 @@ class RayCluster:
         own = {"PYTHONPATH": str(ROOT)}
         self.environment = {**os.environ, **start_environment(secrets.token_hex(32)), **own}
         try:
-            for number in range(len(boards)):
-                self.start(number)
+            self.start(0)
+            self.start(*range(1, len(boards)))
         except BaseException:
             self.close()
             raise

@@ -6,6 +6,8 @@ The same tuning runs on one board and on all of them; what is killed is killed i
     speedup         measurements a second of all boards over those of one
     idle_share      of the boards' time between the first and the last begin of a measurement
     overhead_ms     of a measurement by a board's actor: median from call to answer, without itself
+    to_board_ms     its first part: median from call to the measurement's begin
+    back_ms         its second part: median from the measurement's end to the answer
     lost            records of before the kill that are not there at the end, and missing measurements; what
                     is both counts once
     surplus         programs on record beyond those that were asked for
@@ -92,7 +94,7 @@ class Trial:
                 "alone_per_s": alone,
                 "speedup": every.rate() / alone,
                 "idle_share": every.idle_share(),
-                "overhead_ms": every.overhead_ms(),
+                **every.overhead(),
                 "lost": every.lost,
                 "surplus": every.surplus,
                 "duplicated": every.duplicated,
@@ -261,14 +263,9 @@ class Run:
         busy = sum(min(float(one["end"]), last) - min(float(one["begin"]), last) for one in entries)
         return 1.0 - busy / (len(self._names) * (last - first))
 
-    def overhead_ms(self) -> float | None:
-        """Of a measurement, from call to answer without itself: the median; None where none was heard of."""
-        took = self.said["took_s"]
-        journal = self.journal()
-        spent = [
-            took[one["library"]] - (one["end"] - one["begin"]) for one in journal if one["library"] in took
-        ]
-        return 1e3 * statistics.median(spent) if spent else None
+    def overhead(self) -> dict[str, float | None]:
+        """`overhead_ms`, `to_board_ms` and `back_ms`: see the docstring of the module."""
+        return overhead(self.said["calls"], self.journal())
 
     def _programs(self) -> dict[str, str]:
         """The program of each record, by the record's key."""
@@ -285,6 +282,24 @@ def rate(journal: Sequence[Mapping[str, Any]]) -> float:
     """
     begin, end = min(float(one["begin"]) for one in journal), max(float(one["end"]) for one in journal)
     return len(journal) / (end - begin)
+
+
+def overhead(
+    calls: Mapping[str, Sequence[float]], journal: Sequence[Mapping[str, Any]]
+) -> dict[str, float | None]:
+    """Medians of what measurements took beyond themselves, in ms; None where no answer was heard of.
+
+    Args:
+        calls: when each was called and its answer was here, by its library.
+        journal: what the boards have measured: `library`, `begin` and `end`, in seconds of the same clock.
+    """
+    heard = [(*calls[one["library"]], one["begin"], one["end"]) for one in journal if one["library"] in calls]
+    parts = {
+        "overhead_ms": [(answer - call) - (end - begin) for call, answer, begin, end in heard],
+        "to_board_ms": [begin - call for call, _, begin, _ in heard],
+        "back_ms": [answer - end for _, answer, _, end in heard],
+    }
+    return {name: 1e3 * statistics.median(some) if some else None for name, some in parts.items()}
 
 
 def recovery_s(journal: Sequence[Mapping[str, Any]], names: Sequence[str], killed: float) -> float | None:

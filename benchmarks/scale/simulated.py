@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -37,20 +38,26 @@ from targets import board_for, declared
 
 TUNING = "scale"
 _TASKS = 8
+# What measurements take of the mean, one after the other; each board begins elsewhere. Boards that began
+# together then do not end together, as those whose programs differ do not, and all have the same rate.
+_PARTS = (0.92, 1.2, 0.84, 1.04, 1.16, 0.8, 1.08, 0.96, 1.12, 0.88)
 
 
 class SimulatedBoard:
-    """The actor's object of a board that takes `seconds` for a measurement and no processor.
+    """The actor's object of a board that takes its time for a measurement, and no processor.
 
     Args:
         name: of the board.
-        seconds: that a measurement takes.
+        number: of the board.
+        seconds: that a measurement takes in the mean; one takes up to a fifth more or less.
         journal: folder where the board writes down what it measures.
     """
 
-    def __init__(self, name: str, seconds: float, journal: Path) -> None:
+    def __init__(self, name: str, number: int, seconds: float, journal: Path) -> None:
         self.name = name
-        self._seconds = seconds
+        self._seconds = itertools.cycle(
+            [seconds * _PARTS[(number + k) % len(_PARTS)] for k in range(len(_PARTS))]
+        )
         self._journal = journal / f"{name}.jsonl"
 
     def connect(self) -> None:
@@ -63,7 +70,7 @@ class SimulatedBoard:
         """Take the time of a measurement, and give one that follows from the library."""
         digest = hashlib.sha256(library).hexdigest()
         begin = time.time()
-        time.sleep(self._seconds)
+        time.sleep(next(self._seconds))
         with self._journal.open("a") as file:
             file.write(json.dumps({"library": digest, "begin": begin, "end": time.time()}) + "\n")
         seconds = 1e-4 * (1.0 + int(digest[:8], 16) / 2**32)
@@ -102,26 +109,28 @@ def _product(name: str, rows: int, depth: int, columns: int) -> Any:
 
 
 class Timed(HostedConnection):
-    """Takes down how long each measurement took from here.
+    """Takes down when each measurement was called, and when its answer was here.
 
     Attributes:
-        took_s: seconds of each, by the digest of its library.
+        calls: both times, by the clock of the boards, and by the digest of the program's library.
     """
 
-    took_s: dict[str, float]
+    calls: dict[str, tuple[float, float]]
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
         content = library.read_bytes()
-        begin = time.perf_counter()
+        begin = time.time()
         found = super().measure(task, library)
-        self.took_s[hashlib.sha256(content).hexdigest()] = time.perf_counter() - begin
+        self.calls[hashlib.sha256(content).hexdigest()] = (begin, time.time())
         return found
 
 
-def connection(engine: Engine, name: str, seconds: float, journal: Path, device: DeviceProfile) -> Timed:
+def connection(
+    engine: Engine, name: str, number: int, seconds: float, journal: Path, device: DeviceProfile
+) -> Timed:
     """To a simulated board, whose actor the engine makes where that board is."""
-    actor = engine.actor(SimulatedBoard, name, seconds, journal, at=name)
+    actor = engine.actor(SimulatedBoard, name, number, seconds, journal, at=name)
 
     def connect() -> Any:
         actor.call("connect")
@@ -129,17 +138,20 @@ def connection(engine: Engine, name: str, seconds: float, journal: Path, device:
         return SimpleNamespace(agent=agent, close=lambda: None, replace=lambda lost: None)
 
     made = Timed(BoardAccess(name, device, connect), actor)
-    made.took_s = {}
+    made.calls = {}
     return made
 
 
 def run(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Any]:
-    """Tune, and say how long measurements took."""
+    """Tune, and say when measurements were called and answered."""
     device = profile()
     names = options.boards.split(",")
     engine = open_engine(options.engine)
     try:
-        boards = [connection(engine, name, options.seconds, options.journal, device) for name in names]
+        boards = [
+            connection(engine, name, number, options.seconds, options.journal, device)
+            for number, name in enumerate(names)
+        ]
         listener = SimpleNamespace(progress=lambda progress: None, note=note)
         with TemporaryDirectory(prefix="edgetlm-") as folder, RecordStore(options.records) as store:
             runner = DeviceRunner(boards, device, Path(folder), note, (), ReconnectPolicy(), engine=engine)
@@ -162,7 +174,7 @@ def run(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, A
                 )
         return {
             "trials": found.trials,
-            "took_s": {digest: took for board in boards for digest, took in board.took_s.items()},
+            "calls": {digest: times for board in boards for digest, times in board.calls.items()},
         }
     finally:
         engine.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,12 +90,12 @@ def _cluster(table: Any) -> ClusterDescription:
         raise ValueError(f"hosts: give 1 to {_MOST_HOSTS} tables [cluster.hosts.NAME]")
     found = {name: _host(name, one) for name, one in hosts.items()}
     first = table.get("head", next(iter(found)))
-    if first not in found:
+    if not isinstance(first, str) or first not in found:
         raise ValueError(f"head: {printable(first, 80)} is no host: name one of {', '.join(found)}")
-    boards = [board for one in found.values() for board in one.boards]
-    for board in boards:
-        if boards.count(board) > 1:
-            raise ValueError(f"boards: {printable(board, 80)} belongs to two hosts: leave it to one")
+    boards = Counter(board for one in found.values() for board in one.boards)
+    for board, count in boards.items():
+        if count > 1:
+            raise ValueError(f"boards: {printable(board, 80)} is given {count} times: leave it to one host")
     rest = (one for name, one in found.items() if name != first)
     port = _whole(table.get("port", _PORT), 1, LARGEST_PORT, "port")
     return ClusterDescription((found[first], *rest), port)

@@ -6,6 +6,7 @@ what it says, so that exactly this one is ended: Ray's own `stop` would end ever
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shlex
@@ -19,7 +20,7 @@ from device_agent.contract.text import printable
 from host.cluster.description import ClusterDescription, ClusterHost
 from host.cluster.node import start_command, start_environment
 from host.errors import EdgeError
-from host.execution import TOKEN_FILE
+from host.execution import TOKEN_FILE, read_token
 from host.places import config_root
 
 _START_S, _END_S, _LOOK_S = 180.0, 60.0, 30.0
@@ -30,13 +31,36 @@ _FOLDER = (
 # The process of a host, and whether it is still that one: numbers are given again.
 _RUNS = 'p=$(cat {name}.pid 2>/dev/null) && tr "\\0" " " < /proc/$p/cmdline 2>/dev/null | grep -q ray.scripts'
 _UP = (
-    "{folder} || exit 1; umask 077; if {runs}; then echo runs; exit 0; fi; cat > token; "
+    "{folder} || exit 1; umask 077; "
+    # Two commands at once would start two processes, of which one would never be ended.
+    "exec 9> {name}.lock; if command -v flock > /dev/null; then flock 9; fi; "
+    'if {runs}; then [ "$(cat {name}.described 2>/dev/null)" = {described} ] && echo runs && exit 0; '
+    "echo 'it runs as it was described before: end it with sdk cluster down' >&2; exit 1; fi; "
+    "{why} before >&2 || exit 1; "
+    "cat > token; echo {described} > {name}.described; "
     "env -u RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH=$PWD/token {environment} setsid nohup {command} "
-    "> {name}.log 2>&1 < /dev/null & echo $! > {name}.pid; "
+    "> {name}.log 2>&1 < /dev/null 9>&- & echo $! > {name}.pid; "
     "i=0; while [ $i -lt {tenths} ]; do "
     'grep -q "Ray runtime started" {name}.log 2>/dev/null && echo started && exit 0; '
-    "kill -0 $! 2>/dev/null || break; sleep 0.1; i=$((i+1)); done; tail -n 3 {name}.log >&2; exit 1"
+    "kill -0 $! 2>/dev/null || break; sleep 0.1; i=$((i+1)); done; "
+    "kill $! 2>/dev/null; wait $!; tail -n 3 {name}.log >&2; {why} after >&2; exit 1"
 )
+# Why a host cannot start, in place of minutes in which Ray tries, and of its words, which do not say it. An
+# address that is not the host's may still be one that leads to it: it counts where the start has failed.
+_WHY = """
+import os, socket, sys
+address, port, when = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+try:
+    family = socket.getaddrinfo(address, port)[0][0]
+    socket.create_server((address, port), family=family).close()
+except socket.gaierror:
+    sys.exit(f"no host is called {address}")
+except OSError as error:
+    if error.errno == 98:
+        sys.exit(f"something else listens at {address}:{port}: end it, or take another port")
+    if when == "after":
+        sys.exit(f"{address}: {os.strerror(error.errno)}: give an address of this host, or ssh to another")
+"""
 _DOWN = (
     "{folder} || exit 1; if {runs}; then kill $p; i=0; "
     "while kill -0 $p 2>/dev/null && [ $i -lt {tenths} ]; do sleep 0.1; i=$((i+1)); done; "
@@ -78,8 +102,13 @@ def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
             k: v for k, v in start_environment("", host.board_cores).items() if k != "RAY_AUTH_TOKEN"
         }
         words = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-        script = _script(_UP, host, _START_S).replace("{environment}", words)
-        return _run_script(host, script.replace("{command}", shlex.join(command)), token, _START_S)
+        described = hashlib.sha256(f"{words} {shlex.join(command)}".encode()).hexdigest()
+        why = [python, "-c", _WHY, host.address, "0" if head else str(cluster.port)]
+        script = (
+            _script(_UP, host, _START_S).replace("{described}", described).replace("{environment}", words)
+        )
+        script = script.replace("{command}", shlex.join(command)).replace("{why}", shlex.join(why))
+        return _run_script(host, script, token, _START_S)
 
     first = start(cluster.hosts[0])
     if first.state == "failed":
@@ -104,7 +133,7 @@ def kept_token() -> str:
     """The secret of this user's cluster, which is made when it is first needed.
 
     Raises:
-        EdgeError: its file cannot be read or written.
+        EdgeError: its file cannot be read or written, or holds no secret.
     """
     path = config_root() / TOKEN_FILE
     try:
@@ -112,14 +141,15 @@ def kept_token() -> str:
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            return path.read_text().strip()
+            return read_token(path)
         token = secrets.token_hex(32)
         with os.fdopen(file, "w") as opened:
             opened.write(token + "\n")
         return token
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise EdgeError(
-            f"the cluster's token cannot be kept in {path} ({error}); make room for it"
+            f"the cluster's token cannot be kept in {path} ({printable(error, 200)}); make room for it, or "
+            "remove a file that is damaged"
         ) from error
 
 

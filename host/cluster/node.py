@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from host.execution.cores import BOARD_CORES
-from host.execution.engine import PRELOAD
+from host.execution.engine import PROCESSES
 from host.options.engine import BOARD
 
 
@@ -56,6 +56,6 @@ def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
         # A machine that does much other work takes minutes, also for what a host itself waits for.
         "RAY_raylet_start_wait_time_s": "240",
         "RAY_agent_register_timeout_ms": "240000",
-        **PRELOAD,
+        **PROCESSES,
         BOARD_CORES: str(board_cores),
     }

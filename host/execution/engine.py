@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from host.errors import DeviceError, EdgeError
@@ -10,8 +11,15 @@ from host.errors import DeviceError, EdgeError
 # Below the user's configuration: the secret of a cluster.
 TOKEN_FILE = "cluster-token"
 
-# A variable of Ray: what every process that does work imports before the work.
-PRELOAD = {"RAY_preload_python_modules": "host.execution.without_torch"}
+# Variables of Ray: what every process that does work imports before the work, and that nobody reads what each
+# task did when, which processes would send to the head and the head would keep.
+PROCESSES = {
+    "RAY_preload_python_modules": "host.execution.without_torch",
+    "RAY_task_events_report_interval_ms": "0",
+}
+
+# Characters of a secret: one of fewer could be guessed, and one of more is another file.
+_LEAST_TOKEN, _LONGEST_TOKEN = 16, 1024
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -97,3 +105,17 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End every job and every actor of this process; a second call does nothing."""
+
+
+def read_token(path: Path) -> str:
+    """The secret of a cluster in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds none.
+    """
+    with path.open("rb") as file:
+        text = file.read(_LONGEST_TOKEN + 1).decode("ascii", "replace").strip()
+    if not _LEAST_TOKEN <= len(text) <= _LONGEST_TOKEN or not all("!" <= one <= "~" for one in text):
+        raise ValueError(f"it holds no word of {_LEAST_TOKEN} to {_LONGEST_TOKEN} ASCII characters")
+    return text

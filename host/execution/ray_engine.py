@@ -38,9 +38,9 @@ _BACK_S = 300.0
 _CALL_WAITS_S, _ASK_S = 15.0, 0.5
 # Calls of one actor at once: a measurement, streams of its sessions, and what cuts them off.
 _CALLS = 64
-# How long a thread that computes keeps the interpreter from one that got an answer. Python's own 5 ms are
-# waited for at each call while programs are proposed, and are longer than the call itself.
-_SWITCH_S = 0.0005
+# How long a thread that computes keeps the interpreter from one that got an answer, which waits for it four
+# times in a call while programs are proposed. Python's own 5 ms are longer than the call itself.
+_SWITCH_S = 0.0001
 # How often a job is tried whose process ends: by a host that goes, or by what the job does.
 _TRIES = 4
 

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from device_agent.contract.text import printable
 from host.errors import UserError
 from host.execution.cores import BOARD_CORES, divided
-from host.execution.engine import PRELOAD, TOKEN_FILE
+from host.execution.engine import PROCESSES, TOKEN_FILE, read_token
 from host.options.engine import BOARD
 from host.places import config_root
 
@@ -39,7 +40,7 @@ _SAID = (
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
     "RAY_NUM_REDIS_GET_RETRIES",
     "RAY_USAGE_STATS_ENABLED",
-    *PRELOAD,
+    *PROCESSES,
 )
 
 
@@ -176,7 +177,7 @@ def _prepare(token: str) -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", _ASKS)
-    os.environ.update(PRELOAD)
+    os.environ.update(PROCESSES)
     if token:
         os.environ["RAY_AUTH_TOKEN"] = token
 
@@ -186,11 +187,11 @@ def _token() -> str:
     if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
         return ""
     try:
-        return (config_root() / TOKEN_FILE).read_text().strip()
-    except OSError as error:
+        return read_token(config_root() / TOKEN_FILE)
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"the cluster's token cannot be read ({error}): sdk cluster up makes it, or copy it to "
-            f"{config_root() / TOKEN_FILE} from the machine that did"
+            f"the cluster's token cannot be read ({printable(error, 200)}): sdk cluster up makes it, or copy "
+            f"it to {config_root() / TOKEN_FILE} from the machine that did"
         ) from error
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.scale import __main__ as command
-from benchmarks.scale.boards import PARTS, Trial, lost_and_surplus, rate, recovery_s
+from benchmarks.scale.boards import PARTS, Trial, lost_and_surplus, overhead, rate, recovery_s
+from benchmarks.scale.simulated import SimulatedBoard
 
 
 def _entry(board: str, begin: float, end: float) -> dict[str, Any]:
@@ -27,6 +28,33 @@ JOURNAL = [
 def test_boards_that_are_never_idle_are_as_fast_as_one_each(boards: int) -> None:
     journal = [_entry(f"{board}", 3.0 * k, 3.0 * k + 3.0) for board in range(boards) for k in range(5)]
     assert rate(journal) == pytest.approx(boards / 3.0)
+
+
+def test_overhead_is_what_a_call_takes_beyond_its_measurement() -> None:
+    journal = [_entry("a", 10.0, 12.0), _entry("b", 10.0, 13.0), _entry("c", 10.0, 14.0)]
+    # Of the third, nobody heard.
+    calls = {"a10.0": (9.75, 12.5), "b10.0": (9.5, 13.25)}
+    found = overhead(calls, journal)
+    assert found == {"overhead_ms": 750.0, "to_board_ms": 375.0, "back_ms": 375.0}
+    assert set(overhead({}, journal).values()) == {None}
+
+
+def test_simulated_boards_measure_as_fast_as_each_other_and_do_not_end_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    ends = []
+    for number in range(8):
+        board = SimulatedBoard(f"sim-{number}", number, 2.0, tmp_path)
+        slept.clear()
+        for k in range(10):
+            board.measure_kernel(1, "product", (), bytes([number, k]))
+        assert sum(slept) == pytest.approx(20.0)
+        assert min(slept) >= 1.6 and max(slept) <= 2.4
+        assert len((tmp_path / f"sim-{number}.jsonl").read_text().splitlines()) == 10
+        ends.append(slept[0])
+    assert len(set(ends)) == 8
 
 
 def test_recovery_ends_with_the_slowest_boards_first_measurement() -> None:

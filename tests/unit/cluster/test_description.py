@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from host.cluster.description import ClusterHost, read_cluster
-from host.cluster.hosts import kept_token
+from host.cluster.description import ClusterDescription, ClusterHost, read_cluster
+from host.cluster.hosts import kept_token, up
 from host.cluster.node import start_command, start_environment
-from host.errors import UserError
+from host.errors import EdgeError, UserError
 from sdk.cli.project import find_project
 
 WHOLE = """
@@ -65,8 +69,10 @@ def test_a_cluster_has_its_head_first(tmp_path: Path, monkeypatch: pytest.Monkey
         ("[cluster]\nport = 0\n[cluster.hosts.a]\naddress = 'x'", "port: give a whole number of 1 to 65535"),
         (
             "[cluster.hosts]\na = {address = 'x', boards = ['p']}\nb = {address = 'y', boards = ['p']}",
-            "boards: p belongs to two hosts",
+            "boards: p is given 2 times: leave it to one host",
         ),
+        ("[cluster.hosts.a]\naddress = 'x'\nboards = ['p', 'p']", "boards: p is given 2 times"),
+        ("[cluster]\nhead = ['a']\n[cluster.hosts.a]\naddress = 'x'", r"head: \['a'\] is no host: name one"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_key(tmp_path: Path, text: str, said: str) -> None:
@@ -83,3 +89,50 @@ def test_the_secret_is_made_once_and_is_nobody_elses(tmp_path: Path, monkeypatch
     # Whoever lists the processes of a host sees none of it.
     assert token not in " ".join(start_command("python3", ("pi5",), head="10.0.0.1:1"))
     assert start_environment(token)["RAY_AUTH_MODE"] == "token"
+
+
+@pytest.mark.parametrize("text", ["", "short", "two words that are long enough", "\u00e9" * 20, "x" * 1025])
+def test_a_file_without_a_secret_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    kept_token()
+    [path] = [one for one in tmp_path.rglob("*") if one.is_file()]
+    path.write_text(text)
+    with pytest.raises(EdgeError, match="it holds no word of 16 to 1024 ASCII characters"):
+        kept_token()
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterDescription]:
+    """A cluster of this machine, whose port is in use."""
+    for name in ("CONFIG", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    with socket.create_server(("127.0.0.2", 0)) as used:
+        yield ClusterDescription((ClusterHost("a", "127.0.0.2"),), used.getsockname()[1])
+
+
+def test_a_port_in_use_is_named_before_ray_tries(alone: ClusterDescription) -> None:
+    (state,) = up(alone)
+    assert (state.state, state.reason) == (
+        "failed",
+        f"something else listens at {alone.head}: end it, or take another port",
+    )
+
+
+def test_a_host_that_runs_as_another_description_says_is_no_success(
+    tmp_path: Path, alone: ClusterDescription
+) -> None:
+    folder = tmp_path / "state" / "edgetlm" / "cluster"
+    folder.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "ray.scripts"]) as other:
+        try:
+            (folder / "a.pid").write_text(str(other.pid))
+            (folder / "a.described").write_text("of other boards")
+            (state,) = up(alone)
+        finally:
+            other.kill()
+    assert (state.state, state.reason) == (
+        "failed",
+        "it runs as it was described before: end it with sdk cluster down",
+    )
