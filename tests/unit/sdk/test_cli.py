@@ -112,6 +112,15 @@ def test_a_light_answer_imports_no_heavy_package(
     assert _heavy_modules(line, heavy, tmp_path) == f"[] {code}"
 
 
+def test_a_file_that_is_named_like_an_option_is_told_as_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-net.onnx").touch()
+    assert main(["deploy", "-net.onnx"]) == 2
+    assert capsys.readouterr().err.rstrip().endswith("(for the file of this name write ./-net.onnx)")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
