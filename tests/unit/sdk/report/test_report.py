@@ -19,7 +19,6 @@ from host.model.text_quality import TextQuality
 from sdk.cli.printing import print_deployment
 from sdk.model import Deployment
 from sdk.report.charts import kernel_chart
-from sdk.report.compared import headline
 from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
 from sdk.text import without_host_paths
@@ -393,19 +392,3 @@ def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
     # Nothing is claimed for a simulated board.
     for timing in (SIMULATION, EMULATOR):
         assert 'class="headline"' not in render(replace(one, timing=timing))
-
-
-def test_the_page_begins_with_what_was_measured_where_nothing_was_gained() -> None:
-    one = result()
-    assert headline(replace(one, ratios={})) == "2.000 ms a run by tvm on local, verified"
-    library = replace(one, choice=replace(one.choice, backend="onnxruntime"))
-    assert headline(library) == "3.000 ms a run by onnxruntime on local, verified"
-    assert headline(replace(one, ratios={}, context=64)) == "500 tokens/s on local, verified"
-    large = replace(one, ratios={"torch": (531.79, 75.881, 3727.2)})
-    assert headline(large).startswith("532 (75.88 to 3,727) times as fast as torch")
-
-
-def test_names_of_kernels_fold_at_their_words_and_are_text() -> None:
-    one = result()
-    named = replace(one, tasks=(replace(one.tasks[0], name="fused_packed_<b>"), *one.tasks[1:]))
-    assert "<code>fused_<wbr>packed_<wbr>&lt;b&gt;</code>" in render(named)
