@@ -49,6 +49,11 @@ def data_root() -> Path:
     return _root("XDG_DATA_HOME", ".local/share")
 
 
+def records_file() -> Path:
+    """The user's records: `$XDG_DATA_HOME/edgetlm/records.sqlite`, else below `~/.local/share/edgetlm`."""
+    return data_root() / "records.sqlite"
+
+
 def config_root() -> Path:
     """The folder of the user's settings: `$XDG_CONFIG_HOME/edgetlm`, else `~/.config/edgetlm`."""
     return _root("XDG_CONFIG_HOME", ".config")

@@ -125,7 +125,8 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         state.words = tuple(words)
         code = build_app()(words, prog_name=_NAME, standalone_mode=False, obj=state)
     except TyperException as error:
-        return _fail(error.format_message(), error.exit_code, state, hint=_where_help_is(error))
+        hint = _named_like_an_option(words) or _where_help_is(error)
+        return _fail(error.format_message(), error.exit_code, state, hint=hint)
     except EdgeError as error:
         if _while_interrupted(error):
             return _fail("interrupted", _INTERRUPTED, state)
@@ -149,6 +150,12 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
         return _fail(text, 1, state)
     return code if isinstance(code, int) else 0
+
+
+def _named_like_an_option(words: Sequence[str]) -> str:
+    """What to type for a file whose name is read as an option; "" if no word is the name of one."""
+    found = next((word for word in words if word.startswith("-") and Path(word).is_file()), "")
+    return f" (for the file of this name write ./{found})" if found else ""
 
 
 def _where_help_is(error: TyperException) -> str:

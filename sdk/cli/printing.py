@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_error, print_line
-from sdk.report.compared import compared_text
+from sdk.report.compared import compared_text, tokens_text
 from sdk.report.quantisation.language_model import text_lines
 from sdk.report.quantisation.text import quantisation_lines
 
@@ -95,7 +95,7 @@ def _print_summary(result: DeployResult) -> None:
     """Four lines for who reads no table: faster than what, by how much, at how many watts, and what next."""
     print_line("")
     if result.context and result.timing.decides:
-        print_line(f"Decodes   {1.0 / result.measurement.median_s:.3g} tokens/s, {result.context} at most")
+        print_line(f"Decodes   {tokens_text(result)}, {result.context} at most")
     print_line(f"Compared  {compared_text(result)}")
     print_line(f"Power     {energy_text(result.measurement.energy)}")
     state = "installed and active" if result.installed else "not installed"

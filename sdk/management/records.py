@@ -116,10 +116,10 @@ def upgrade_store(records: str) -> str:
     Raises:
         EdgeError: it cannot be opened, or is not this user's to change.
     """
-    from host.compile.tuning.kernel_tuning import default_store
+    from host.places import records_file
     from host.records.database import Database
 
-    database = Database(records or default_store(), upgrading=True)
+    database = Database(records or records_file(), upgrading=True)
     database.engine.dispose()
     return database.name
 
@@ -135,17 +135,16 @@ def open_store(records: str, must_exist: bool = False) -> RecordStore:
         UserError: there is no such file.
         EdgeError: the database cannot be opened or is of another version.
     """
-    from host.compile.tuning.kernel_tuning import default_store
-    from host.records import RecordStore
+    from host.places import records_file
 
-    if "://" in records:
-        return RecordStore(records)
-    path = Path(records) if records else default_store()
-    if must_exist and not path.is_file():
+    path = Path(records) if records else records_file()
+    if must_exist and "://" not in records and not path.is_file():
         raise UserError(
             f"{path}: no records there yet; sdk deploy --trials N makes some, or name a store with --records"
         )
-    return RecordStore(path)
+    from host.records import RecordStore
+
+    return RecordStore(records if "://" in records else path)
 
 
 def device_data(device: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from host.errors import EdgeError
 if TYPE_CHECKING:
     from host.deploy import DeployResult
 
+# Figures from here on are whole numbers.
+_WHOLE = 100
 _BEFORE, _AFTER = "the deployment before", "this one"
 
 
@@ -22,14 +24,32 @@ def compared_text(result: DeployResult) -> str:
     if not result.ratios:
         return "with nothing: no other engine was measured"
     name, (value, low, high) = min(result.ratios.items(), key=lambda one: one[1][0])
-    return f"{value:.2f} ({low:.2f} to {high:.2f}) times as fast as {name}, the best of the peers"
+    figures = f"{_times(value)} ({_times(low)} to {_times(high)})"
+    return f"{figures} times as fast as {name}, the best of the peers"
+
+
+def tokens_text(result: DeployResult) -> str:
+    """How many tokens a language model decodes in a second."""
+    rate = 1.0 / result.measurement.median_s
+    return f"{rate:,.0f} tokens/s" if rate >= _WHOLE else f"{rate:.3g} tokens/s"
 
 
 def headline(result: DeployResult) -> str:
-    """The first sentence of the page; "" where there is no such figure."""
-    if not result.timing.compares or result.choice.backend != "tvm" or not result.ratios:
+    """The first sentence of the page: what was gained, else what was measured; "" of a simulated board."""
+    if not (result.timing.compares and result.timing.decides):
         return ""
-    return f"{compared_text(result)}, on {result.device}, verified"
+    place = f"on {result.device}, verified"
+    if result.choice.backend == "tvm" and result.ratios:
+        return f"{compared_text(result)}, {place}"
+    if result.context:
+        return f"{tokens_text(result)} {place}"
+    length = f" at length {result.lengths[-1].length}" if result.lengths else ""
+    return f"{result.measurement.median_s * 1e3:.3f} ms a run{length} by {result.choice.backend} {place}"
+
+
+def _times(ratio: float) -> str:
+    """A ratio with the digits that a person reads."""
+    return f"{ratio:,.0f}" if ratio >= _WHOLE else f"{ratio:.2f}"
 
 
 def since_last(result: DeployResult, figures: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -93,7 +93,11 @@ def render_page(
     known = {name: chart for name, chart in charts.items() if chart is not None}
     kept = None if figures is None else _script_json(data_without_host_paths(figures))
     return environment.get_template(template).render(
-        charts=known, chart=lambda name: _drawn(name, known.get(name)), figures=kept, **values
+        charts=known,
+        chart=lambda name: _drawn(name, known.get(name)),
+        figures=kept,
+        foldable=_foldable,
+        **values,
     )
 
 
@@ -114,6 +118,14 @@ def _drawn(name: str, chart: Chart | None) -> Any:
     if chart is None:
         return markupsafe.Markup("")
     return markupsafe.Markup(f'<figure class="chart" id="chart-{name}">{inline(chart)}</figure>')
+
+
+def _foldable(name: str) -> Any:
+    """The name of a kernel, whose lines end behind its words where it is longer than its column."""
+    import markupsafe
+
+    shown = visible_lines(without_host_paths(name))
+    return markupsafe.Markup("_<wbr>").join(shown.split("_"))
 
 
 def _shown(value: Any) -> Any:

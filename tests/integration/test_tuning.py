@@ -13,8 +13,8 @@ import pytest
 from onnx import helper
 
 from host.commands.tune import tune_model
-from host.compile.tuning.kernel_tuning import default_store
 from host.deploy import DeployOptions
+from host.places import records_file
 from host.progress import Silence
 from host.records import MODEL, Record, RecordStore
 from host.records.record import fastest_program
@@ -38,7 +38,7 @@ def perceptron(path: Path) -> Path:
 
 
 def records() -> list[Record]:
-    with RecordStore(default_store()) as store:
+    with RecordStore(records_file()) as store:
         return list(store)
 
 
@@ -154,7 +154,7 @@ def test_a_tuning_needs_an_end_and_a_time_that_is_one(
     assert "give --trials N or --budget 3m" in capsys.readouterr().err
     assert main(["tune", str(model), "--budget", "3"]) == 2
     assert "write a time as 90s, 3m or 1h" in capsys.readouterr().err
-    assert not default_store().exists()
+    assert not records_file().exists()
 
 
 class Saboteur(Silence):

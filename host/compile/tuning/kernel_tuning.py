@@ -17,7 +17,7 @@ from host.errors import UserError
 from host.execution.cores import usable_cores
 from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
 from host.options import CompileOptions
-from host.places import data_root
+from host.places import records_file
 from host.progress import StageClock
 from host.records import MODEL, RecordOrigin, RecordStore
 from host.records.store import profile_data
@@ -42,14 +42,9 @@ _CONSTRUCTED, _RANDOM, _RANKED = 12, 24, 8
 _WRITTEN, _WRITTEN_AFTER = 16, 4
 
 
-def default_store() -> Path:
-    """The user's records: `$XDG_DATA_HOME/edgetlm/records.sqlite`, else below `~/.local/share`."""
-    return data_root() / "records.sqlite"
-
-
 def records_of(options: CompileOptions) -> str | Path:
     """The store of the records: that of the options, else the user's."""
-    return options.records if "://" in options.records else Path(options.records or default_store())
+    return options.records if "://" in options.records else Path(options.records or records_file())
 
 
 def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:

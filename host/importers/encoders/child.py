@@ -22,11 +22,14 @@ from host.importers.torch.importer import export_module
 from host.language_file import CONFIG, folder_config
 
 # Sizes of what the configuration leaves open, and --shape does not give.
-_BATCH, _TOKENS, _SIDE, _CHANNELS, _SAMPLES = 1, 128, 224, 3, 16000
+_BATCH, _TOKENS, _SIDE, _CHANNELS, _SAMPLES, _FRAMES = 1, 128, 224, 3, 16000, 128
+# Fields of configurations with the values of a frame, where frames come first.
+_VALUES_OF_FRAME = ("feature_projection_input_dim", "input_feat_per_channel")
 _BATCH_NAME, _TOKENS_NAME = "batch", "sequence"
 _TOKENS_DTYPE, _VALUES_DTYPE = "int64", "float32"
 
-Declare = Callable[[Any, Any], tuple[list[DeclaredInput], dict[str, int]]]
+Declared = tuple[list[DeclaredInput], dict[str, int]]
+Declare = Callable[[Any, Any], Declared | None]
 
 
 def export(folder: str, target: str, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -51,16 +54,18 @@ def export(folder: str, target: str, shapes: Mapping[str, Sequence[int]]) -> dic
     main = str(model.main_input_name)
     if getattr(model.config, "is_encoder_decoder", False):
         model, part = model.get_encoder(), "encoder"
-    if main not in _INPUTS:
+    found = _INPUTS[main](model.config, model) if main in _INPUTS else None
+    if found is None:
         raise ImportFailed(
-            f"{path.name}: a model whose main input is {printable(main, 60)!r} is not supported: export it "
-            "to ONNX and give that file",
+            f"{path.name}: a model of kind {printable(model.config.model_type, 60)!r} whose main input is "
+            f"{printable(main, 60)!r} is not supported: export it to ONNX and give that file",
             main,
         )
-    declared, standard = _INPUTS[main](model.config, model)
+    declared, standard = found
     sizes = pin_with_defaults(path.name, declared, standard, shapes)
     tensors = [torch.ones(sizes[one.name], dtype=getattr(torch, one.dtype)) for one in declared]
-    export_module(_with_plain_outputs(model, [one.name for one in declared]), tensors, Path(target))
+    plain = _with_plain_outputs(model, [one.name for one in declared])
+    export_module(plain, tensors, Path(target), path.name)
     return {"inputs": {name: list(shape) for name, shape in sizes.items()}, "part": part}
 
 
@@ -137,8 +142,10 @@ def _loaded(path: Path) -> Any:
     return model.eval()
 
 
-def _text(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
-    """Numbers of tokens, and the mask of those that count."""
+def _text(config: Any, model: Any) -> Declared:
+    """Numbers of tokens and the mask of those that count; with images if the model takes both, as CLIP."""
+    images = getattr(config, "vision_config", None)
+    config = getattr(config, "text_config", config)
     taken = inspect.signature(model.forward).parameters
     names = ["input_ids", *(name for name in ("attention_mask",) if name in taken)]
     if "token_type_ids" in taken and int(getattr(config, "type_vocab_size", 0) or 0) > 1:
@@ -149,10 +156,14 @@ def _text(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]
         positions -= int(config.pad_token_id or 0) + 1
     dimensions = (_BATCH_NAME, _TOKENS_NAME)
     sizes = {_BATCH_NAME: _BATCH, _TOKENS_NAME: max(1, min(_TOKENS, positions))}
-    return [DeclaredInput(name, dimensions, _TOKENS_DTYPE) for name in names], sizes
+    declared = [DeclaredInput(name, dimensions, _TOKENS_DTYPE) for name in names]
+    if images is None or "pixel_values" not in taken:
+        return declared, sizes
+    pictures, of_pictures = _image(images, model)
+    return [*declared, *pictures], {**sizes, **of_pictures}
 
 
-def _image(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
+def _image(config: Any, model: Any) -> Declared:
     """The inputs of a vision model, [batch, channels, height, width], and the sizes of their dimensions."""
     channels = int(getattr(config, "num_channels", _CHANNELS) or _CHANNELS)
     size = getattr(config, "image_size", None) or _SIDE
@@ -162,17 +173,32 @@ def _image(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]
     return [DeclaredInput("pixel_values", dimensions, _VALUES_DTYPE)], sizes
 
 
-def _spectrum(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
-    """A spectrogram: the first convolutions of Whisper halve its frames."""
-    dimensions = (_BATCH_NAME, int(config.num_mel_bins), "frames")
-    sizes = {_BATCH_NAME: _BATCH, "frames": 2 * int(config.max_source_positions)}
-    return [DeclaredInput("input_features", dimensions, _VALUES_DTYPE)], sizes
+def _spectrum(config: Any, model: Any) -> Declared | None:
+    """A spectrogram: [batch, bands, frames] of Whisper, [batch, frames, values of a frame] of others.
+
+    None if the configuration says neither.
+    """
+    if config.model_type == "whisper":
+        dimensions = (_BATCH_NAME, int(config.num_mel_bins), "frames")
+        # The first convolutions of Whisper halve its frames.
+        sizes = {_BATCH_NAME: _BATCH, "frames": 2 * int(config.max_source_positions)}
+        return [DeclaredInput("input_features", dimensions, _VALUES_DTYPE)], sizes
+    values = next((getattr(config, name) for name in _VALUES_OF_FRAME if hasattr(config, name)), None)
+    return None if values is None else _frames("input_features", int(values), _FRAMES)
 
 
-def _speech(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
-    """The inputs of a speech model, [batch, samples], and the sizes of their dimensions."""
+def _speech(config: Any, model: Any) -> Declared:
+    """The inputs of a speech model, [batch, samples], or [batch, frames, bands] of a spectrogram."""
+    if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
+        # Of the Audio Spectrogram Transformer, whose positions are for this number of frames.
+        return _frames("input_values", int(config.num_mel_bins), int(config.max_length))
     sizes = {_BATCH_NAME: _BATCH, "samples": _SAMPLES}
     return [DeclaredInput("input_values", (_BATCH_NAME, "samples"), _VALUES_DTYPE)], sizes
+
+
+def _frames(name: str, values: int, frames: int) -> Declared:
+    dimensions = (_BATCH_NAME, "frames", values)
+    return [DeclaredInput(name, dimensions, _VALUES_DTYPE)], {_BATCH_NAME: _BATCH, "frames": frames}
 
 
 _INPUTS: dict[str, Declare] = {

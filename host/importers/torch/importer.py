@@ -66,8 +66,16 @@ def keep_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor],
     return kept
 
 
-def export_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], path: Path) -> None:
+def export_module(
+    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], path: Path, title: str = ""
+) -> None:
     """Write a torch module as a `torch.export` archive.
+
+    Args:
+        module: to be captured.
+        example_inputs: that it is captured with.
+        path: of the archive.
+        title: of the model, for the message; the stem of the archive's name if "".
 
     Raises:
         ImportFailed: `torch.export` cannot capture the module.
@@ -77,9 +85,9 @@ def export_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor
             warnings.simplefilter("ignore")  # of torch's own code
             torch.export.save(torch.export.export(module, tuple(example_inputs)), path)
     except Exception as error:  # torch.export raises a wide tree of its own
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        name, reason = title or path.stem, next(iter(str(error).splitlines()), type(error).__name__)
         raise ImportFailed(
-            f"{path.stem}: torch.export cannot capture the module: {reason.rstrip('.')}: see that it runs on "
+            f"{name}: torch.export cannot capture the module: {reason.rstrip('.')}: see that it runs on "
             "the example inputs, then what torch.export says of it; torch.onnx.export may make an ONNX file"
         ) from error
 

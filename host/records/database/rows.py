@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sql
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from device_agent.contract.limits import LIMITS
 from host.records.record import Record
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 # Rows in memory at a time.
 BATCH = 500
@@ -44,6 +47,9 @@ def row_of(record: Record, content: str) -> dict[str, Any]:
 def inserting(connection: sql.Connection, table: sql.Table) -> postgresql.Insert | sqlite.Insert:
     """An insertion with a clause for a row whose key is there already."""
     if connection.dialect.name == "postgresql":
+        # It imports the drivers of a database that few have, and asyncio.
+        from sqlalchemy.dialects import postgresql
+
         return postgresql.insert(table)
     return sqlite.insert(table)
 

@@ -40,7 +40,7 @@ def emulate(
         else:
             entry = emulation.emulate(request, progress)
     if not vm:
-        print_line(f"{entry.name} is a {entry.board}; next: sdk deploy MODEL --device {entry.name}")
+        print_line(f"{entry.name} is an emulated {entry.board}; next: sdk deploy MODEL --device {entry.name}")
         return
     given = request.machine_name
     if bare:

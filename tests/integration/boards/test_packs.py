@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from host.compile.tuning.kernel_tuning import default_store
 from host.keys import host_key
+from host.places import records_file
 from host.records import RecordStore
 from host.records.record import fastest_program
 from sdk.cli.main import main
@@ -44,7 +44,7 @@ def test_a_second_board_of_the_kind_starts_from_the_pack(
     first = _host(tmp_path / "first", monkeypatch)
     key = host_key().public
     sdk(capsys, f"tune {model} --device {first} --threads 1 --trials 8 --no-train")
-    with RecordStore(default_store()) as store:
+    with RecordStore(records_file()) as store:
         kept = list(store)
     said = sdk(capsys, f"records publish {first} {pack}")
     assert f"8 records of {kept[0].profile['board']} and no calibration" in said

@@ -340,13 +340,13 @@ def test_verification_of_the_same_session_is_repeatable(tmp_path: Path) -> None:
 
 
 def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -> None:
-    from host.compile.tuning.kernel_tuning import default_store
+    from host.places import records_file
     from host.records import RecordStore
 
     model = small_models.convnet(tmp_path / "net.onnx")
     tuned = deployed(model, tmp_path / "a", backend="tvm", trials=8, install=False)
     assert tuned.verification.passed
-    with RecordStore(default_store()) as store:
+    with RecordStore(records_file()) as store:
         records = list(store)
     assert 4 <= len(records) <= 8
     assert all(record.measurement.median_s > 0 for record in records)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from host.commands.tune import tune_model
-from host.compile.tuning.kernel_tuning import default_store
 from host.deploy import DeployOptions
 from host.errors import UserError
+from host.places import records_file
 from host.progress import Silence
 from host.records import Record, RecordStore
 from sdk.cli.main import main
@@ -19,7 +19,7 @@ from tests.integration.test_tuning import perceptron, trials_of
 
 
 def records() -> list[Record]:
-    with RecordStore(default_store()) as store:
+    with RecordStore(records_file()) as store:
         return list(store)
 
 

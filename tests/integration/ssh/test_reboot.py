@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from host.commands.tune import tune_model
-from host.compile.tuning.kernel_tuning import default_store
 from host.deploy import DeployOptions
 from host.devices import DeviceEntry, Registry
+from host.places import records_file
 from host.progress import Silence
 from host.records import Record, RecordStore
 from host.transport import connect
@@ -41,7 +41,7 @@ def agents(board: Sshd) -> list[psutil.Process]:
 
 
 def records() -> list[Record]:
-    with RecordStore(default_store()) as store:
+    with RecordStore(records_file()) as store:
         return list(store)
 
 

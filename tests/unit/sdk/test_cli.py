@@ -86,7 +86,11 @@ _ANSWERS_WITHOUT_COMPILER = (
     ("run absent", 2),
     ("report compare absent.json absent.json", 2),
     ("compile net.onnx -o out --target absent", 2),
+    ("records list", 2),
 )
+# Its packages are those of a database, and neither its drivers for servers nor NumPy.
+_ANSWERS_OF_RECORDS = (("records list --records records.sqlite", 0),)
+_HEAVY_WITHOUT_RECORDS = (*(name for name in _HEAVY_WITHOUT_DEVICE if name != "sqlalchemy"), "psycopg")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,7 @@ _ANSWERS_WITHOUT_COMPILER = (
         *((*answer, _HEAVY_WITHOUT_DEVICE) for answer in _ANSWERS_WITHOUT_DEVICE),
         *((*answer, (*_HEAVY, "numpy", *_OF_TERMINALS)) for answer in _LISTS_OF_DEVICES),
         *((*answer, _HEAVY) for answer in _ANSWERS_WITHOUT_COMPILER),
+        *((*answer, _HEAVY_WITHOUT_RECORDS) for answer in _ANSWERS_OF_RECORDS),
     ],
 )
 def test_a_light_answer_imports_no_heavy_package(
@@ -103,7 +108,17 @@ def test_a_light_answer_imports_no_heavy_package(
 ) -> None:
     (tmp_path / "net.onnx").write_bytes(b"\x08")
     (tmp_path / "text.txt").write_text("text")
+    (tmp_path / "records.sqlite").touch()
     assert _heavy_modules(line, heavy, tmp_path) == f"[] {code}"
+
+
+def test_a_file_that_is_named_like_an_option_is_told_as_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-net.onnx").touch()
+    assert main(["deploy", "-net.onnx"]) == 2
+    assert capsys.readouterr().err.rstrip().endswith("(for the file of this name write ./-net.onnx)")
 
 
 @pytest.mark.parametrize(
