@@ -242,16 +242,17 @@ def uses_of_weights(anchor: Stage, roles: Roles) -> int:
 
 
 def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access | None:
-    """Weights packed by vectors that all rows read and no core's own cache holds; None without such.
+    """Weights packed by vectors that all rows read and the first cache level does not hold, or None.
 
-    In a running model they come from memory: all others have been read since.
+    In a running model they come from afar, also where the second level would hold them: all other weights
+    have been read since.
     """
     depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
     for access in anchor.reads:
         lanes, step = access.groups[roles.vector]
         packed = lanes == roles.lanes and step == lanes * depth
         shared = not any(access.strides[axis] for axis in (*roles.rows, *roles.outer))
-        cold = access.elements * access.element_bytes > hardware.levels[1].size_bytes
+        cold = access.elements * access.element_bytes > hardware.levels[0].size_bytes
         if packed and shared and cold and access.argument and access.element_bytes == 4:
             return access
     return None
