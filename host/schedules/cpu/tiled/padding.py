@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from host.lowering.types import numeric_type
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
@@ -15,6 +17,10 @@ _PEELED = EstimateConstant("tiled.peeled", 0.04)
 # Cycles in which a vector of a block's copy is read, and written or filled up.
 _COPY_CYCLES = EstimateConstant("tiled.block_copy", 3.0)
 
+# Taps of a window that is little code to peel: copies gain nothing there, and a walk that has found one does
+# not come to the peeled programs any more (3x3 with stride 2 on a Cortex-A72: 10% by the estimate).
+_PEELED_TAPS = 9
+
 PADDING_CONSTANTS = (_PEELED, _COPY_CYCLES)
 
 
@@ -24,7 +30,9 @@ def pad_choices(workload: Workload, roles: Roles) -> tuple[int, ...]:
     # What is expensive is computed once for each element, and not for each tap that reads it.
     if not padding or any(stage.expensive for stage in padding):
         return (PAD_COPY,)
-    if roles.ragged_vectors or not block_copies(workload, roles, PAD_BLOCK):
+    anchor = workload.anchor_stage
+    small = math.prod(anchor.axes[axis].extent for axis in roles.reduction) <= _PEELED_TAPS
+    if small or roles.ragged_vectors or not block_copies(workload, roles, PAD_BLOCK):
         return (PAD_COPY, PAD_PEEL)
     return (PAD_COPY, PAD_PEEL, PAD_BLOCK)
 
