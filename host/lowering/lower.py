@@ -13,6 +13,7 @@ from host.lowering.ops import known_operators
 from host.lowering.passes.convolutions.apply_before_joining import apply_before_joining
 from host.lowering.passes.convolutions.decompose_transposed import decompose_transposed
 from host.lowering.passes.convolutions.join_columns import join_columns
+from host.lowering.passes.convolutions.join_slices import join_slices
 from host.lowering.passes.fold_affine import fold_affine
 from host.lowering.passes.pack_weights import pack_weights
 from host.lowering.passes.padding.drop_taps import drop_taps
@@ -191,6 +192,8 @@ def optimise(
     graph = decompose_transposed(graph)
     if not any_length:
         graph = split_by_region(graph)
+    if approximate and not any_length:
+        graph = join_slices(graph, hardware)
     if loops and not half:
         graph = join_columns(graph, hardware.lanes)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from research.models import dense_networks, normalised_networks
+from research.models import dense_networks, normalised_networks, volume_networks
 from research.models.zoo_model import ZooModel, image_model, vision
 
 _ONNX = ("onnx",)
@@ -70,6 +70,13 @@ DENSE_IMAGE_MODELS: dict[str, ZooModel] = {
     "style-transfer": image_model(normalised_networks.StyleTransfer, 128, "image", _ONNX),
     "pointnet": ZooModel(
         normalised_networks.PointNet, lambda: (torch.randn(1, 3, 1024),), ("cloud",), ("scores",), _ONNX
+    ),
+    "video-classifier": ZooModel(
+        volume_networks.video_classifier,
+        lambda: (torch.randn(1, 3, 16, 112, 112),),
+        ("frames",),
+        ("scores",),
+        _ONNX,
     ),
     "resnet-cbam": image_model(normalised_networks.GatedResNet, 160, "scores", _ONNX),
 }

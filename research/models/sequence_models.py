@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from research.models import sequence_networks
+from research.models import sequence_networks, volume_networks
 from research.models.zoo_model import ZooModel, text, token_model
 
 _ONNX = ("onnx",)
@@ -41,6 +41,9 @@ SEQUENCE_MODELS: dict[str, ZooModel] = {
         ("frames",),
         ("mask",),
         _ONNX,
+    ),
+    "conformer-small": ZooModel(
+        volume_networks.Conformer, lambda: (torch.randn(1, 320, 80),), ("frames",), ("hidden",), _ONNX
     ),
     "crnn-ocr": ZooModel(
         sequence_networks.text_line_reader,

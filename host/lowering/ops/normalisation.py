@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from host.lowering.builder import Builder
@@ -15,7 +17,7 @@ from host.lowering.graph import Node, Value, normalise_axis
 from host.lowering.ops.forms import reduced_dims
 from host.lowering.ops.norm_of_groups import behind_norm, over_rows_of_channels, sink_transpose_of_norm
 from host.lowering.reader.call import OperatorCall
-from host.lowering.spec import Kind, OpSpec
+from host.lowering.spec import Fold, Kind, OpSpec
 
 
 def _read_layer_norm(builder: Builder, call: OperatorCall) -> Value | None:
@@ -239,14 +241,28 @@ def _same_mean(left: Value, right: Value) -> bool:
     )
 
 
+def _fold(centred: bool) -> Fold:
+    """The norm of constants, in double precision; around the mean of each row if `centred`."""
+
+    def fold(inputs: Any, attrs: Any, shape: Any, dtype: str) -> Any:
+        axes = tuple(range(-attrs["dims"], 0))
+        rows = inputs[0].astype("float64")
+        if centred:
+            rows = rows - rows.mean(axes, keepdims=True)
+        return rows / np.sqrt((rows * rows).mean(axes, keepdims=True) + attrs["epsilon"])
+
+    return fold
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "layer_norm",
         Kind.ROW_WISE,
         {"nn.layer_norm": _read_layer_norm},
         _layer_norm,
+        _fold(centred=True),
         recognise=(_norm, _norm_as_scale_and_shift, behind_norm),
         sink_transpose=sink_transpose_of_norm,
     ),
-    OpSpec("rms_norm", Kind.ROW_WISE, {"nn.rms_norm": _read_rms_norm}, _rms_norm),
+    OpSpec("rms_norm", Kind.ROW_WISE, {"nn.rms_norm": _read_rms_norm}, _rms_norm, _fold(centred=False)),
 )

@@ -122,18 +122,19 @@ def convolution_numpy(a: np.ndarray, w: np.ndarray, bias: np.ndarray, stride: in
     return result
 
 
-def depthwise(size: int, channels: int, stride: int) -> tirx.PrimFunc:
-    """3x3 depthwise convolution with padding, then ReLU6."""
+def depthwise(size: int, channels: int, stride: int, kernel: int = 3) -> tirx.PrimFunc:
+    """Depthwise convolution of a square window, padded to keep the size, then ReLU6."""
+    pad = kernel // 2
     a = te.placeholder((1, size, size, channels), name="A")
-    w = te.placeholder((3, 3, channels), name="W")
+    w = te.placeholder((kernel, kernel, channels), name="W")
     padded = te.compute(
-        (1, size + 2, size + 2, channels),
+        (1, size + 2 * pad, size + 2 * pad, channels),
         lambda n, h, x, c: tirx.if_then_else(
-            tirx.all(h >= 1, h < size + 1, x >= 1, x < size + 1), a[n, h - 1, x - 1, c], ZERO
+            tirx.all(h >= pad, h < size + pad, x >= pad, x < size + pad), a[n, h - pad, x - pad, c], ZERO
         ),
         name="pad_temp",
     )
-    kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")
+    kh, kw = te.reduce_axis((0, kernel), name="kh"), te.reduce_axis((0, kernel), name="kw")
     out = (size - 1) // stride + 1
     c = te.compute(
         (1, out, out, channels),
@@ -149,12 +150,14 @@ def depthwise(size: int, channels: int, stride: int) -> tirx.PrimFunc:
 
 def depthwise_numpy(a: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
     """What `depthwise` computes."""
-    padded = np.pad(a, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    kernel = w.shape[0]
+    pad = kernel // 2
+    padded = np.pad(a, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     out = (a.shape[1] - 1) // stride + 1
     total = sum(
         padded[:, i : i + stride * out : stride, j : j + stride * out : stride] * w[i, j]
-        for i in range(3)
-        for j in range(3)
+        for i in range(kernel)
+        for j in range(kernel)
     )
     return np.clip(total, 0, 6)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te
 
 from host.lowering.builder import Builder
@@ -16,6 +18,9 @@ from host.lowering.passes.sink_reshapes import ReshapeWalk
 from host.lowering.passes.sink_transposes import keep_last_dimensions
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
+
+# Multiply-adds above which a product of constants is left to the device: it would take seconds here.
+_MOST_FOLDED = 1 << 31
 
 
 def _read(builder: Builder, call: OperatorCall) -> Value | None:
@@ -76,14 +81,27 @@ def _broadcast(value: Value, batch: Indices) -> list[Any]:
     return [0 if size == 1 else index for size, index in zip(own, indices, strict=True)]
 
 
+def _fold(
+    inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: tuple[int, ...], dtype: str
+) -> np.ndarray | None:
+    """The product of constants, as of a table of positions and the weights that project it."""
+    left, right = inputs
+    if not dtype.startswith("float") or left.size * right.shape[-1] > _MOST_FOLDED:
+        return None
+    # In double precision, so that the order of the sums is not seen in the result.
+    exact: np.ndarray = np.matmul(left.astype("float64"), right.astype("float64"))
+    return exact.reshape(shape)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "dense",
+        fold=_fold,
         fusion=Fusion(anchor=True),
         sink_transpose=keep_last_dimensions,
         sink_reshape=_matrix,
         sink_permutation=reordered,
     ),
     OpSpec("packed_dense", write=_packed_dense, fusion=Fusion(anchor=True)),
-    OpSpec("matmul", read={"matmul": _read}, write=_matmul, fusion=Fusion(anchor=True)),
+    OpSpec("matmul", read={"matmul": _read}, write=_matmul, fold=_fold, fusion=Fusion(anchor=True)),
 )

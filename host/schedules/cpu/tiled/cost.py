@@ -12,12 +12,11 @@ import math
 
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
+from host.schedules.cpu.tiled.padding import PADDING_CONSTANTS, padding_seconds
 from host.schedules.cpu.tiled.roles import (
-    PAD_COPY,
     Counts,
     Roles,
     cold_weights,
-    copied_stages,
     counts_of,
     lost_by_panels,
     outer_iterations,
@@ -29,7 +28,7 @@ from host.schedules.cpu.tiled.roles import (
     unrolled_window,
     uses_of_weights,
 )
-from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, traffic_bytes
+from host.schedules.cpu.traffic import Loop, footprints, traffic_bytes
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
@@ -85,8 +84,6 @@ _EXPOSED = (
 # in tiles of 14 x 2 vectors, all unrolled: 560 us, 161 us with a loop. Most such programs lose nothing.
 _LONG_CODE = 256
 _STRAIGHT_LINE = EstimateConstant("tiled.straight_line", 1.1, neutral=1.0)
-# What the border of a padded input costs where it is code of its own, as a share of the arithmetic.
-_PEELED = EstimateConstant("tiled.peeled", 0.04)
 
 CONSTANTS = (
     _TILE_OVERHEAD_CYCLES,
@@ -105,7 +102,7 @@ CONSTANTS = (
     _CROWDED,
     _STRAIGHT_LINE,
     *_EXPOSED,
-    _PEELED,
+    *PADDING_CONSTANTS,
 )
 
 
@@ -118,7 +115,7 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
     memory = _memory_seconds(anchor, roles, hardware, values)
     exposed = sum(share.on(hardware) * moved for share, moved in zip(_EXPOSED, memory, strict=False))
     seconds = max(compute + exposed, *memory)
-    seconds += _padding_seconds(workload, roles, hardware, values, compute)
+    seconds += padding_seconds(workload, roles, hardware, values, compute)
     if threads <= 1:
         return seconds
     counts = counts_of(roles, values)
@@ -144,7 +141,7 @@ def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) 
     memory = _memory_seconds(anchor, roles, hardware, values)
     sources = [level.name for level in hardware.levels[1:]]
     moved = dict(zip(sources, memory, strict=True))
-    padding = _padding_seconds(workload, roles, hardware, values, compute)
+    padding = padding_seconds(workload, roles, hardware, values, compute)
     return {"compute": compute, **moved, "padding": padding}
 
 
@@ -382,18 +379,3 @@ def _runs(
         else float("inf")
         for access in accesses
     )
-
-
-def _padding_seconds(
-    workload: Workload, roles: Roles, hardware: HardwareModel, values: Decisions, compute_s: float
-) -> float:
-    """What it costs to copy in advance, or to read the borders of a padded input by code of their own."""
-    padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
-    total = _PEELED.on(hardware) * compute_s if padded and values["pad"] != PAD_COPY else 0.0
-    for stage in copied_stages(workload, roles, values["pad"]):
-        size = stage.write.elements * stage.write.element_bytes
-        level = hardware.level_of(size)
-        whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
-        moved = 2.0 * footprint_bytes(stage.write, whole) + size
-        total += moved / level.bandwidth_bytes_per_s
-    return total

@@ -93,6 +93,7 @@ class Nest:
         if vectorised:
             schedule.vectorize(v_lane)
         self.attach = v_panel
+        self._around_block = [*self._outer, *self._free, *self._kept][-1]
         self._panels = v_outer
         self._parallel: tuple[Any, int] = (None, 0)
         self._tile_loops = [*inner, v_panel]
@@ -134,6 +135,19 @@ class Nest:
             for position, loop in zip(self._roles.reduction, reduction, strict=True):
                 if position != self._roles.reduction[-1] or anchor.axes[position].extent <= 16:
                     self._schedule.unroll(loop)
+
+    def copy_in_block(self, name: str, lanes: int) -> None:
+        """Makes what one block reads of a stage before each block; before `parallelise`.
+
+        Args:
+            name: of the stage, whose innermost axis is that of the vectors.
+            lanes: elements of one vector.
+        """
+        schedule = self._schedule
+        block = schedule.get_sblock(name)
+        schedule.compute_at(block, self._around_block)
+        _, inner = schedule.split(schedule.get_loops(block)[-1], [None, lanes])
+        schedule.vectorize(inner)
 
     def parallelise(self, threads: int) -> None:
         """Runs the outermost loops in parallel; before `finish`, which makes them unfit for it."""

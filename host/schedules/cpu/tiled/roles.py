@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from host.lowering.types import numeric_type
 from host.schedules.api import Decisions
 from host.schedules.cpu.common import contiguous, vector_lanes
-from host.schedules.workload import Access, Stage, Workload
+from host.schedules.workload import Access, Stage
 from targets import HardwareModel
 
-# How a padded input is read: from a padded copy, or from the input itself, with the borders peeled off.
-PAD_COPY, PAD_PEEL = 0, 1
+# How a padded input is read: from a padded copy, from the input itself, with the borders peeled off, or from
+# a padded copy of what one block reads.
+PAD_COPY, PAD_PEEL, PAD_BLOCK = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -242,45 +242,17 @@ def uses_of_weights(anchor: Stage, roles: Roles) -> int:
 
 
 def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access | None:
-    """Weights packed by vectors that all rows read and no core's own cache holds; None without such.
+    """Weights packed by vectors that all rows read and the first cache level does not hold, or None.
 
-    In a running model they come from memory: all others have been read since.
+    In a running model they come from afar, also where the second level would hold them: all other weights
+    have been read since.
     """
     depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
     for access in anchor.reads:
         lanes, step = access.groups[roles.vector]
         packed = lanes == roles.lanes and step == lanes * depth
         shared = not any(access.strides[axis] for axis in (*roles.rows, *roles.outer))
-        cold = access.elements * access.element_bytes > hardware.levels[1].size_bytes
+        cold = access.elements * access.element_bytes > hardware.levels[0].size_bytes
         if packed and shared and cold and access.argument and access.element_bytes == 4:
             return access
     return None
-
-
-def copied_stages(workload: Workload, roles: Roles, pad: int) -> list[Stage]:
-    """The stages before the anchor that are made as a whole before the nest starts, in order.
-
-    Padded inputs with `PAD_COPY`, and halves that no axis of vectors runs along: in the nest each of them
-    would be loaded, widened and spread to a vector by operations of its own, again for every panel.
-
-    Args:
-        workload: whose anchor the roles are of.
-        roles: of the axes of the anchor.
-        pad: value of that decision.
-    """
-    before = workload.stages[: workload.anchor]
-    found = [stage for stage in before if stage.kind == "padding" and pad == PAD_COPY]
-    writers = {stage.write.buffer: stage for stage in before}
-    for access in workload.anchor_stage.reads:
-        stage = None if access.uses(roles.vector) else writers.get(access.buffer)
-        while stage is not None and stage.kind == "padding" and stage not in found:
-            stage = writers.get(stage.reads[0].buffer)
-        if stage is not None and stage not in found and _widens_halves(stage):
-            found.append(stage)
-    return found
-
-
-def _widens_halves(stage: Stage) -> bool:
-    if stage.kind != "injective" or len(stage.reads) != 1:
-        return False
-    return stage.reads[0].type.name in numeric_type(stage.write.type.name).halves

@@ -27,14 +27,13 @@ from host.schedules.cpu.common import (
 from host.schedules.cpu.tiled.cost import CONSTANTS, tiled_parts, tiled_seconds
 from host.schedules.cpu.tiled.lengths import TiledLengths
 from host.schedules.cpu.tiled.nest import Nest
+from host.schedules.cpu.tiled.padding import block_copies, copied_stages, copies_stay_near, pad_choices
 from host.schedules.cpu.tiled.roles import (
-    PAD_COPY,
-    PAD_PEEL,
+    PAD_BLOCK,
     Counts,
     Roles,
     blocks_divide,
     cold_weights,
-    copied_stages,
     counts_of,
     registers,
     roles_of,
@@ -95,9 +94,6 @@ class Tiled(Rule):
         anchor = workload.anchor_stage
         roles = _roles(anchor, hardware)
         depth = anchor.axes[roles.reduction[-1]].extent
-        padding = [stage for stage in workload.stages[: workload.anchor] if stage.kind == "padding"]
-        # What is expensive is computed once for each element, and not for each tap that reads it.
-        peeled = padding and not any(stage.expensive for stage in padding)
         vectors = step_sizes(roles.groups, 8, range(1, 9))
         rows = step_sizes(roles.row_total, 16, _ROWS)
         rows2 = tuple(s for s in (1, 2, 4) if roles.second_total % s == 0)
@@ -110,7 +106,7 @@ class Tiled(Rule):
             "block2": _block_sizes(roles.second_total, rows2),
             "unroll": tuple(s for s in (1, 2, 4, 8) if depth % s == 0),
             "window": (0, 1) if 1 < unrolled_window(anchor, roles) <= 64 else (0,),
-            "pad": (PAD_COPY, PAD_PEEL) if peeled else (PAD_COPY,),
+            "pad": pad_choices(workload, roles),
             "fetch": (0, 1) if cold_weights(anchor, roles, hardware) is not None else (0,),
         }
 
@@ -125,8 +121,11 @@ class Tiled(Rule):
         return (
             # What is fetched ahead are the weights of the next panel: there has to be one.
             (not values["fetch"] or counts.panel_blocks > 1)
+            # A copy for each block has the size of a whole block.
+            and not (values["pad"] == PAD_BLOCK and counts.ragged_rows)
             and registers(anchor, roles, hardware, values) <= hardware.vector_registers
             and _code_in_bounds(anchor, roles, counts, values)
+            and copies_stay_near(workload, roles, hardware, values)
         )
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
@@ -142,7 +141,9 @@ class Tiled(Rule):
         else:
             copy = schedule.cache_write(block, 0, "local")
             tails = [schedule.get(copy).name_hint]
-        copied = [stage.name for stage in copied_stages(workload, roles, sampler.value("pad"))]
+        pad = sampler.value("pad")
+        copied = [stage.name for stage in copied_stages(workload, roles, pad)]
+        in_block = [stage.name for stage, _ in block_copies(workload, roles, pad)]
         left = _prologue(schedule, workload, copied)
         nest = Nest(sampler, anchor, roles, block, threads)
         for name in tails:
@@ -151,6 +152,8 @@ class Tiled(Rule):
         for name in left:
             if name in copied:
                 schedule_copy(schedule, name, hardware.lanes, threads)
+            elif name in in_block:
+                nest.copy_in_block(name, roles.lanes)
             else:
                 schedule.compute_inline(schedule.get_sblock(name))
         for name in apart:

@@ -1,0 +1,134 @@
+"""How the tiles of a register-blocked program read an input with borders: the copies, and what they cost."""
+
+from __future__ import annotations
+
+import math
+
+from host.lowering.types import numeric_type
+from host.schedules.api import Decisions
+from host.schedules.constants import EstimateConstant
+from host.schedules.cpu.tiled.roles import PAD_BLOCK, PAD_COPY, PAD_PEEL, Roles, counts_of, outer_iterations
+from host.schedules.cpu.traffic import footprint_bytes
+from host.schedules.workload import Access, Stage, Workload
+from targets import HardwareModel
+
+# What the border of a padded input costs where it is code of its own, as a share of the arithmetic.
+_PEELED = EstimateConstant("tiled.peeled", 0.04)
+# Cycles in which a vector of a block's copy is read, and written or filled up.
+_COPY_CYCLES = EstimateConstant("tiled.block_copy", 3.0)
+
+# Taps of a window that is little code to peel: copies gain nothing there, and a walk that has found one does
+# not come to the peeled programs any more (3x3 with stride 2 on a Cortex-A72: 10% by the estimate).
+_PEELED_TAPS = 9
+
+PADDING_CONSTANTS = (_PEELED, _COPY_CYCLES)
+
+
+def pad_choices(workload: Workload, roles: Roles) -> tuple[int, ...]:
+    """The ways in which a program may read its padded input; one where it has none."""
+    padding = [stage for stage in workload.stages[: workload.anchor] if stage.kind == "padding"]
+    # What is expensive is computed once for each element, and not for each tap that reads it.
+    if not padding or any(stage.expensive for stage in padding):
+        return (PAD_COPY,)
+    anchor = workload.anchor_stage
+    small = math.prod(anchor.axes[axis].extent for axis in roles.reduction) <= _PEELED_TAPS
+    if small or roles.ragged_vectors or not block_copies(workload, roles, PAD_BLOCK):
+        return (PAD_COPY, PAD_PEEL)
+    return (PAD_COPY, PAD_PEEL, PAD_BLOCK)
+
+
+def block_copies(workload: Workload, roles: Roles, pad: int) -> list[tuple[Stage, Access]]:
+    """Padded inputs that each block copies for itself with `PAD_BLOCK`, and how the anchor reads them.
+
+    Those whose channels the vectors run along, as in depthwise convolutions and pooling: blocks of other
+    channels then read nothing of what one has copied.
+    """
+    if pad != PAD_BLOCK:
+        return []
+    padded = {
+        stage.write.buffer: stage for stage in workload.stages[: workload.anchor] if stage.kind == "padding"
+    }
+    reads = [access for access in workload.anchor_stage.reads if access.is_linear(roles.vector)]
+    return [(padded[access.buffer], access) for access in reads if access.buffer in padded]
+
+
+def copied_stages(workload: Workload, roles: Roles, pad: int) -> list[Stage]:
+    """The stages before the anchor that are made as a whole before the nest starts, in order.
+
+    Padded inputs with `PAD_COPY`, and halves that no axis of vectors runs along: in the nest each of them
+    would be loaded, widened and spread to a vector by operations of its own, again for every panel.
+
+    Args:
+        workload: whose anchor the roles are of.
+        roles: of the axes of the anchor.
+        pad: value of that decision.
+    """
+    before = workload.stages[: workload.anchor]
+    found = [stage for stage in before if stage.kind == "padding" and pad == PAD_COPY]
+    writers = {stage.write.buffer: stage for stage in before}
+    for access in workload.anchor_stage.reads:
+        stage = None if access.uses(roles.vector) else writers.get(access.buffer)
+        while stage is not None and stage.kind == "padding" and stage not in found:
+            stage = writers.get(stage.reads[0].buffer)
+        if stage is not None and stage not in found and _widens_halves(stage):
+            found.append(stage)
+    return found
+
+
+def _widens_halves(stage: Stage) -> bool:
+    if stage.kind != "injective" or len(stage.reads) != 1:
+        return False
+    return stage.reads[0].type.name in numeric_type(stage.write.type.name).halves
+
+
+def padding_seconds(
+    workload: Workload, roles: Roles, hardware: HardwareModel, values: Decisions, compute_s: float
+) -> float:
+    """What it costs to copy in advance or block by block, or to read borders by code of their own."""
+    padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
+    total = _PEELED.on(hardware) * compute_s if padded and values["pad"] == PAD_PEEL else 0.0
+    for stage in copied_stages(workload, roles, values["pad"]):
+        size = stage.write.elements * stage.write.element_bytes
+        level = hardware.level_of(size)
+        whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
+        moved = 2.0 * footprint_bytes(stage.write, whole) + size
+        total += moved / level.bandwidth_bytes_per_s
+    for _, access in block_copies(workload, roles, values["pad"]):
+        total += _block_copy_seconds(workload.anchor_stage, access, roles, hardware, values)
+    return total
+
+
+def copies_stay_near(workload: Workload, roles: Roles, hardware: HardwareModel, values: Decisions) -> bool:
+    """Whether the copies of a block stay in the first cache level, beside what is copied and the results.
+
+    Farther away they gain nothing over peeled borders. Depthwise 5x5 of 7x7x1152 with copies of 8, 31 and
+    93 KB: 20, 25 and 36 us; 3x3 of 112x112x32 with 7 and 30 KB: 119 and 172 us, and 104 with peeled borders.
+    """
+    first = 0.75 * hardware.levels[0].size_bytes
+    copies = block_copies(workload, roles, values["pad"])
+    return all(3.0 * _copy_bytes(workload.anchor_stage, one, roles, values) <= first for _, one in copies)
+
+
+def _copy_bytes(anchor: Stage, access: Access, roles: Roles, values: Decisions) -> float:
+    """Bytes of what one block reads of an input."""
+    tile = {axis: anchor.axes[axis].extent for axis in roles.reduction}
+    tile[roles.vector] = values["panel"] * values["vectors"] * roles.lanes
+    if roles.rows:
+        tile[roles.rows[0]] = values["block"] * values["rows"]
+    if roles.second is not None:
+        tile[roles.second] = values["block2"] * values["rows2"]
+    return footprint_bytes(access, tile)
+
+
+def _block_copy_seconds(
+    anchor: Stage, access: Access, roles: Roles, hardware: HardwareModel, values: Decisions
+) -> float:
+    """Seconds of all copies of one input: those of neighbouring blocks have the halo in common.
+
+    What a copy reads first is traffic of the nest, which counts the padded elements in its place.
+    """
+    size = _copy_bytes(anchor, access, roles, values)
+    counts = counts_of(roles, values)
+    blocks = counts.panel_blocks * counts.tile_blocks * counts.second_blocks * outer_iterations(anchor, roles)
+    cycles = _COPY_CYCLES.on(hardware) * size / (roles.lanes * access.element_bytes)
+    return blocks * cycles / hardware.frequency_hz
