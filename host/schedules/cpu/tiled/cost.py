@@ -29,11 +29,12 @@ from host.schedules.cpu.tiled.roles import (
     unrolled_window,
     uses_of_weights,
 )
-from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, traffic_bytes
+from host.schedules.cpu.traffic import Loop, copy_seconds, footprints, traffic_bytes
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
-# Cycles around one register tile: address arithmetic, filling and draining the pipeline.
+# Cycles around one register tile: address arithmetic, filling and draining the pipeline. Short tiles that a core
+# works on at once share them.
 _TILE_OVERHEAD_CYCLES = EstimateConstant("tiled.tile_overhead", 16.0)
 _LINE_ELEMENTS = 16
 _LINE_BYTES = 64
@@ -160,7 +161,8 @@ def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values
         for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
             if count_v and count_r:
                 step = _step_cycles(anchor, roles, hardware, values, v, r, depth)
-                tile = step * depth + overhead + 2.0 * v * r * values["rows2"]
+                sums = v * r * values["rows2"]
+                tile = step * depth + overhead / _overlapping(roles, hardware, sums, depth) + 2.0 * sums
                 total += count_v * count_r * tile * (ragged if v < vectors or r < rows else 1.0)
         if count_v:
             total += _waiting_cycles(anchor, roles, hardware, values, v, count_v)
@@ -258,13 +260,19 @@ def _step_cycles(
     load_cycles += broadcasts / hardware.loads_per_cycle
     instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
     supply = instructions / hardware.issue_width
-    # Tiles shorter than what the core looks ahead overlap with the next ones.
-    overlapping = max(1.0, hardware.look_ahead / (tile * depth))
-    latency = hardware.fma_latency_cycles / overlapping
+    latency = hardware.fma_latency_cycles / _overlapping(
+        roles, hardware, vectors * rows * values["rows2"], depth
+    )
     conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
     power = max(1.0, _SHARED_PORTS.on(hardware))
     ports: float = (arithmetic**power + load_cycles**power) ** (1.0 / power)
     return max(ports, supply, latency) * conflict
+
+
+def _overlapping(roles: Roles, hardware: HardwareModel, sums: int, depth: int) -> float:
+    """How many tiles of so many vectors of sums a core works on at once: as many as it looks ahead."""
+    operations = sums * max(1.0, roles.lanes / hardware.lanes) * depth
+    return max(1.0, hardware.look_ahead / operations)
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:
@@ -390,10 +398,7 @@ def _padding_seconds(
     """What it costs to copy in advance, or to read the borders of a padded input by code of their own."""
     padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
     total = _PEELED.on(hardware) * compute_s if padded and values["pad"] != PAD_COPY else 0.0
-    for stage in copied_stages(workload, roles, values["pad"]):
-        size = stage.write.elements * stage.write.element_bytes
-        level = hardware.level_of(size)
-        whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
-        moved = 2.0 * footprint_bytes(stage.write, whole) + size
-        total += moved / level.bandwidth_bytes_per_s
-    return total
+    return total + sum(
+        copy_seconds(stage.write.elements * stage.write.element_bytes, hardware)
+        for stage in copied_stages(workload, roles, values["pad"])
+    )
