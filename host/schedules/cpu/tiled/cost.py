@@ -33,8 +33,8 @@ from host.schedules.cpu.traffic import Loop, copy_seconds, footprints, traffic_b
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
-# Cycles around one register tile: address arithmetic, filling and draining the pipeline. Short tiles that a core
-# works on at once share them.
+# Cycles around one register tile: address arithmetic, filling and draining the pipeline. Short tiles that a
+# core works on at once share them.
 _TILE_OVERHEAD_CYCLES = EstimateConstant("tiled.tile_overhead", 16.0)
 _LINE_ELEMENTS = 16
 _LINE_BYTES = 64

@@ -56,7 +56,7 @@ def test_a_workload_of_two_networks_is_taken_once() -> None:
 
 
 def _measured(folder: Path) -> tuple[Path, Path]:
-    """Two tasks: the model's first program is twice as fast as that of chance, and chance finds it among ten."""
+    """Two tasks: the model's first program is twice as fast as that of chance, which finds it among ten."""
     kit, results = folder / "kit", folder / "results"
     kit.mkdir()
     results.mkdir()
@@ -79,7 +79,9 @@ def _measured(folder: Path) -> tuple[Path, Path]:
         }
         items[name] = {
             "programs": [
-                {"error": "off by 1 of the largest result"} if one is None else {"seconds": [one, one, 2 * one]}
+                {"error": "off by 1 of the largest result"}
+                if one is None
+                else {"seconds": [one, one, 2 * one]}
                 for one in seconds
             ]
         }
