@@ -47,10 +47,10 @@ def copy_seconds(size_bytes: float, hardware: HardwareModel) -> float:
     """Seconds that a copy of a buffer costs, made before the nest that reads it.
 
     Nothing is computed meanwhile that could hide its reads, and the nest reads the copy again: twice the
-    bytes, from the level that holds buffer and copy. The copy's own lines have been displaced since they were used
-    last: they come from the level behind the one that holds the copy, and go back there. Depthwise
-    convolutions of 112x112x32 and 56x56x144 with a copy of 1.7 and 1.9 MB take 250 and 240 us longer
-    inside of a model than without (an AMD EPYC with AVX2).
+    bytes, from the level that holds buffer and copy. The copy's own lines have been displaced since they
+    were used last: they come from the level behind the one that holds the copy, and go back there.
+    Depthwise convolutions of 112x112x32 and 56x56x144 with a copy of 1.7 and 1.9 MB take 250 and 240 us
+    longer inside of a model than without (an AMD EPYC with AVX2).
 
     Args:
         size_bytes: of the copy.

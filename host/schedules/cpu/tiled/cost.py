@@ -33,8 +33,7 @@ from host.schedules.cpu.traffic import Loop, copy_seconds, footprints, traffic_b
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
-# Cycles around one register tile: address arithmetic, filling and draining the pipeline. Short tiles that a
-# core works on at once share them.
+# Cycles around one register tile, which short ones share: addresses, filling and draining the pipeline.
 _TILE_OVERHEAD_CYCLES = EstimateConstant("tiled.tile_overhead", 16.0)
 _LINE_ELEMENTS = 16
 _LINE_BYTES = 64
@@ -260,9 +259,8 @@ def _step_cycles(
     load_cycles += broadcasts / hardware.loads_per_cycle
     instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
     supply = instructions / hardware.issue_width
-    latency = hardware.fma_latency_cycles / _overlapping(
-        roles, hardware, vectors * rows * values["rows2"], depth
-    )
+    sums = vectors * rows * values["rows2"]
+    latency = hardware.fma_latency_cycles / _overlapping(roles, hardware, sums, depth)
     conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
     power = max(1.0, _SHARED_PORTS.on(hardware))
     ports: float = (arithmetic**power + load_cycles**power) ** (1.0 / power)
@@ -271,8 +269,7 @@ def _step_cycles(
 
 def _overlapping(roles: Roles, hardware: HardwareModel, sums: int, depth: int) -> float:
     """How many tiles of so many vectors of sums a core works on at once: as many as it looks ahead."""
-    operations = sums * max(1.0, roles.lanes / hardware.lanes) * depth
-    return max(1.0, hardware.look_ahead / operations)
+    return max(1.0, hardware.look_ahead / (sums * max(1.0, roles.lanes / hardware.lanes) * depth))
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:
@@ -398,7 +395,5 @@ def _padding_seconds(
     """What it costs to copy in advance, or to read the borders of a padded input by code of their own."""
     padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
     total = _PEELED.on(hardware) * compute_s if padded and values["pad"] != PAD_COPY else 0.0
-    return total + sum(
-        copy_seconds(stage.write.elements * stage.write.element_bytes, hardware)
-        for stage in copied_stages(workload, roles, values["pad"])
-    )
+    copies = [stage.write for stage in copied_stages(workload, roles, values["pad"])]
+    return total + sum(copy_seconds(one.elements * one.element_bytes, hardware) for one in copies)
