@@ -20,7 +20,7 @@ from host.options.compile import half_of
 from host.schedules import DesignSpace, space_for
 from research.pretraining.held_out import is_held_out
 
-# Of all tasks, the share of each kind: rule and type. What a kind lacks is filled up with the others, and kinds
+# Of all tasks, the share of each kind: rule and type. What a kind lacks is filled up with the others; kinds
 # that are not named come last. Products in single precision have the largest spaces of a GPU.
 SHARES = {
     "cuda_mma fp16": 0.45,
