@@ -1,8 +1,9 @@
-"""Barriers behind sums and maxima that the threads of a row have found together.
+"""Barriers behind values of a row that one of its threads leaves for the others.
 
-TVM puts the result of a reduction across `threadIdx.x` into shared memory by one thread, and leaves the
-barrier out where its place there is that of a `threadIdx.y`: it takes all threads of a row for the one that
-wrote. Others then read what was there before, or, within a warp, what the compiler has read before.
+These are sums and maxima that the threads have found together, and what one of them computes from these, as
+the scale of a norm. TVM leaves the barrier out where the value's place in shared memory is that of a
+`threadIdx.y`: it takes all threads of a row for the one that wrote. Others then read what was there before,
+or, within a warp, what the compiler has read before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _REDUCE = 2  # tirx.IterVar.CommReduce
 
 
 def with_barriers(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
-    """A scheduled function with a barrier behind each reduction across threads whose result is shared.
+    """A scheduled function with a barrier behind each value of a row of threads that is shared.
 
     Args:
         function: with its loops bound to blocks and threads, before it is lowered.
@@ -37,7 +38,7 @@ def with_barriers(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
 
 
 def _leaves_result(statement: Any) -> bool:
-    """Whether threads reduce together what a statement leaves in shared memory."""
+    """Whether a statement leaves in shared memory what threads reduce together, or what one of them makes."""
     across: list[Any] = []
     found: list[bool] = []
 
@@ -47,13 +48,14 @@ def _leaves_result(statement: Any) -> bool:
 
     def block(realised: Any) -> None:
         one = realised.block
-        if one.writes and one.writes[0].source.scope() == "shared":
-            reduced = [
-                value
+        if across and one.writes and one.writes[0].source.scope() == "shared":
+            kinds = {
+                int(axis.iter_type) == _REDUCE
                 for axis, value in zip(one.iter_vars, realised.iter_values, strict=True)
-                if int(axis.iter_type) == _REDUCE
-            ]
-            found.append(any(_uses(value, variable) for value in reduced for variable in across))
+                if any(_uses(value, variable) for variable in across)
+            }
+            # An element of a copy belongs to the thread that makes it, a value without one to the row.
+            found.append(True in kinds or not kinds)
 
     tvm_ffi.structural_walk(statement, (tirx.For, loop), order="pre")
     tvm_ffi.structural_walk(statement, (s_tir.SBlockRealize, block), order="pre")
