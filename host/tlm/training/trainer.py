@@ -104,7 +104,7 @@ class Trainer:
         return TrainingRows(Rows(tasks, self._padding, self._device), weights)
 
     def train(self, samples: Sequence[Sample]) -> None:
-        """Take one step of the optimiser on a batch, with the gradient clipped."""
+        """Take one step of the optimiser on a batch, with the gradient clipped; none if it is not finite."""
         self.train_on(pack(samples, self._padding, self._device), self._weights(samples))
 
     def train_on(self, packed: Packed, weights: torch.Tensor) -> None:
@@ -115,10 +115,13 @@ class Trainer:
         loss = self._loss(packed, weights)
         self._optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
-        self._optimiser.step()
+        gradient = torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
         value = float(loss.detach())
-        self.recent_loss = value if math.isnan(self.recent_loss) else 0.98 * self.recent_loss + 0.02 * value
+        # A step along a gradient without a length makes all weights NaN: 2,750 steps on a GPU were lost so.
+        if math.isfinite(value) and math.isfinite(float(gradient)):
+            self._optimiser.step()
+            recent = self.recent_loss
+            self.recent_loss = value if math.isnan(recent) else 0.98 * recent + 0.02 * value
         self._seen[packed.tokens] = True
         self.step += 1
 
