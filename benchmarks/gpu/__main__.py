@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.stage:
         return _stage(options.stage, Kit(options.kit), options.results, options.run)
-    stages = STAGES
+    stages: Sequence[Stage] = STAGES
     if options.stages:
         stages = tuple(Stage(one.name, options.seconds) for one in STAGES if one.name in options.stages)
     whole = _all_stages(stages, options.kit, options.results, time.monotonic() + options.seconds)

@@ -181,8 +181,8 @@ class KitWriter:
         Args:
             name: of the task.
             space: of its programs.
-            arms: by name, for each seed the programs in the order in which the arm takes them. The plan has their
-                numbers, without those that do not compile.
+            arms: by name, for each seed the programs in the order in which the arm takes them. The plan has
+                their numbers, without those that do not compile.
             about: what else the plan keeps of the task.
 
         Returns:

@@ -1,15 +1,15 @@
-"""What the language model's programs take on a GPU: `python -m benchmarks.gpu_written KIT RESULTS [--json F]`.
+"""What the language model's programs take on a GPU: `python -m benchmarks.gpu_written KIT RESULTS`.
 
-KIT is a folder of `benchmarks.gpu_written.prepare`, of which only the plan is read. RESULTS is what this command
-measured, which needs no compiler, and which goes on where it was stopped:
+KIT is a folder of `benchmarks.gpu_written.prepare`, of which only the plan is read. RESULTS is what this
+command measured, which needs no compiler, and which goes on where it was stopped:
 
     python3 -m benchmarks.gpu KIT RESULTS --stages machine programs --seconds 120
 
-With 1 measurement an arm has its first program, with 10 the fastest of its first ten; half of the samples choose
-and the others count. Figures are by kind of program, and over all:
+With 1 measurement an arm has its first program, with 10 the fastest of its first ten; half of the samples
+choose and the others count. Figures are by kind of program, and over all:
 
-    ratios          time of the second arm over that of the first; above 1 the first is faster. Geometric means
-                    over tasks of a mean over seeds, with 95% intervals, and medians
+    ratios          time of the second arm over that of the first; above 1 the first is faster. Geometric
+                    means over tasks of a mean over seeds, with 95% intervals, and medians
     share_of_best   time of the fastest program of any arm over that of each arm
     order           Spearman's correlation of the estimate T with time within a task, over all its programs
 
@@ -149,7 +149,8 @@ def _figures(judged: Mapping[int, Sequence[Judged]]) -> dict[str, Any]:
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{found['tasks']} of {found['of_tasks']} tasks, {found['programs']} programs, {len(found['errors'])} errors"
+    tasks, errors = f"{found['tasks']} of {found['of_tasks']} tasks", len(found["errors"])
+    yield f"{tasks}, {found['programs']} programs, {errors} errors"
     for name, part in (("", found), ("large spaces, ", found["large"])):
         for budget, pairs in part["ratios"].items():
             for pair, by_kind in pairs.items():

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu_written.prepare KIT --files ONNX_FOLDER [--model FOLDER] [--tasks 40]
 
-The tasks are of networks that are held out of the language model's training, on a PC with a GPU: mostly in half
-precision, and some products in single precision, whose spaces are the largest. Each arm orders its programs
-without measuring (`benchmarks.learning.arms`); the kit has its first ten for the first seed, and its first one for the
-others:
+The tasks are of networks that are held out of the language model's training, on a PC with a GPU: mostly in
+half precision, and some products in single precision, whose spaces are the largest. Each arm orders its
+programs without measuring (`benchmarks.learning.arms`); the kit has its first ten for the first seed, and its
+first one for the others:
 
     gensor_t         Gensor's, by the estimate T
     random           uniformly random ones, as they are drawn; the first one alone

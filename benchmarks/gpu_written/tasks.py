@@ -20,8 +20,8 @@ from host.options.compile import half_of
 from host.schedules import DesignSpace, space_for
 from research.pretraining.held_out import is_held_out
 
-# Of all tasks, the share of each kind: rule and type. What a kind lacks is filled up with the others, and kinds that
-# are not named come last. Products in single precision have the largest spaces of a GPU.
+# Of all tasks, the share of each kind: rule and type. What a kind lacks is filled up with the others; kinds
+# that are not named come last. Products in single precision have the largest spaces of a GPU.
 SHARES = {
     "cuda_mma fp16": 0.45,
     "cuda_tiled fp16": 0.15,
@@ -77,10 +77,10 @@ def withheld_tasks(path: Path, network: str, profile: DeviceProfile) -> list[Wit
 
 
 def chosen_tasks(tasks: Sequence[WithheldTask], count: int) -> list[WithheldTask]:
-    """Some of the tasks in an order in which all kinds take turns, so that the first of them are of all kinds.
+    """Some of the tasks, all kinds in turns, so that the first of them are of all kinds.
 
-    Within a kind the networks take turns too, each with its largest spaces first. A workload that two networks
-    have is taken once.
+    Within a kind the networks take turns too, each with its largest spaces first. A workload that two
+    networks have is taken once.
     """
     different = {task.space.task.workload_hash: task for task in reversed(tasks)}
     waiting: dict[str, list[WithheldTask]] = defaultdict(list)

@@ -35,6 +35,7 @@ TABLES: dict[str, Table] = {
     "gpu_models": Table(("gpu_h200", "gpu_h200_graphs"), gpu.whole_models),
     "gpu_learning": Table(("gpu_learning",), gpu.learning),
     "gpu_learning_rules": Table(("gpu_learning",), gpu.learning_rules),
+    "gpu_written": Table(("gpu_written",), modelled.by_measurements),
     "operators": Table(("operators",), operators.times),
     "operators_summary": Table(("operators",), operators.summary),
     "operators_others": Table(("operators_others",), operators.slower_than_library),

@@ -32,6 +32,25 @@ def first_programs(result: Result) -> list[str]:
     return markdown(("ratio", *boards, "all, 95%; median"), rows)
 
 
+def by_measurements(result: Result) -> list[str]:
+    """Ratios of arms by measurements a task and by kind of program, and over all; shares of the best."""
+    kinds = sorted({kind for arms in result.figures["ratios"]["1"].values() for kind in arms} - {_ALL})
+    rows = []
+    for budget, ratios in result.figures["ratios"].items():
+        for pair, found in ratios.items():
+            row = (budget, pair.replace("/", " / "), *(_mean(found.get(kind)) for kind in kinds))
+            rows.append((*row, _bounded(found[_ALL])))
+    for budget, arms in result.figures["share_of_best"].items():
+        for arm, shares in sorted(arms.items()):
+            row = (
+                budget,
+                f"{arm}, share of best",
+                *(f"{shares[k]:.3f}" if k in shares else "" for k in kinds),
+            )
+            rows.append((*row, f"{shares[_ALL]:.3f}"))
+    return markdown(("measured", "ratio", *kinds, "all, 95%; median"), rows)
+
+
 def shares(result: Result) -> list[str]:
     """Share of the best known program by arm and board."""
     found = result.figures["share_of_best"]

@@ -107,7 +107,7 @@ class Trainer:
         return TrainingRows(Rows(tasks, self._padding, self._device), weights)
 
     def train(self, samples: Sequence[Sample]) -> None:
-        """Take one step of the optimiser on a batch, with the gradient clipped."""
+        """Take one step of the optimiser on a batch, with the gradient clipped; none if it is not finite."""
         self.train_on(pack(samples, self._padding, self._device), self._weights(samples))
 
     def train_on(self, packed: Packed, weights: torch.Tensor) -> None:

@@ -32,7 +32,7 @@ from host.schedules.cpu.traffic import Loop, footprints, traffic_bytes
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
-# Cycles around one register tile: address arithmetic, filling and draining the pipeline.
+# Cycles around one register tile, which short ones share: addresses, filling and draining the pipeline.
 _TILE_OVERHEAD_CYCLES = EstimateConstant("tiled.tile_overhead", 16.0)
 _LINE_ELEMENTS = 16
 _LINE_BYTES = 64
@@ -157,7 +157,8 @@ def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values
         for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
             if count_v and count_r:
                 step = _step_cycles(anchor, roles, hardware, values, v, r, depth)
-                tile = step * depth + overhead + 2.0 * v * r * values["rows2"]
+                sums = v * r * values["rows2"]
+                tile = step * depth + overhead / _overlapping(roles, hardware, sums, depth) + 2.0 * sums
                 total += count_v * count_r * tile * (ragged if v < vectors or r < rows else 1.0)
         if count_v:
             total += _waiting_cycles(anchor, roles, hardware, values, v, count_v)
@@ -255,13 +256,17 @@ def _step_cycles(
     load_cycles += broadcasts / hardware.loads_per_cycle
     instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
     supply = instructions / hardware.issue_width
-    # Tiles shorter than what the core looks ahead overlap with the next ones.
-    overlapping = max(1.0, hardware.look_ahead / (tile * depth))
-    latency = hardware.fma_latency_cycles / overlapping
+    sums = vectors * rows * values["rows2"]
+    latency = hardware.fma_latency_cycles / _overlapping(roles, hardware, sums, depth)
     conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
     power = max(1.0, _SHARED_PORTS.on(hardware))
     ports: float = (arithmetic**power + load_cycles**power) ** (1.0 / power)
     return max(ports, supply, latency) * conflict
+
+
+def _overlapping(roles: Roles, hardware: HardwareModel, sums: int, depth: int) -> float:
+    """How many tiles of so many vectors of sums a core works on at once: as many as it looks ahead."""
+    return max(1.0, hardware.look_ahead / (sums * max(1.0, roles.lanes / hardware.lanes) * depth))
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:

@@ -8,7 +8,7 @@ from host.lowering.types import numeric_type
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.tiled.roles import PAD_BLOCK, PAD_COPY, PAD_PEEL, Roles, counts_of, outer_iterations
-from host.schedules.cpu.traffic import footprint_bytes
+from host.schedules.cpu.traffic import copy_seconds, footprint_bytes
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
@@ -87,12 +87,8 @@ def padding_seconds(
     """What it costs to copy in advance or block by block, or to read borders by code of their own."""
     padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
     total = _PEELED.on(hardware) * compute_s if padded and values["pad"] == PAD_PEEL else 0.0
-    for stage in copied_stages(workload, roles, values["pad"]):
-        size = stage.write.elements * stage.write.element_bytes
-        level = hardware.level_of(size)
-        whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
-        moved = 2.0 * footprint_bytes(stage.write, whole) + size
-        total += moved / level.bandwidth_bytes_per_s
+    copies = [stage.write for stage in copied_stages(workload, roles, values["pad"])]
+    total += sum(copy_seconds(one.elements * one.element_bytes, hardware) for one in copies)
     for _, access in block_copies(workload, roles, values["pad"]):
         total += _block_copy_seconds(workload.anchor_stage, access, roles, hardware, values)
     return total

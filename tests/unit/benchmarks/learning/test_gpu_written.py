@@ -12,6 +12,8 @@ import pytest
 
 from benchmarks.gpu_written.__main__ import main
 from benchmarks.gpu_written.tasks import WithheldTask, chosen_tasks
+from benchmarks.result_file import read_result
+from benchmarks.tables.modelled import by_measurements
 from host.errors import UserError
 
 
@@ -54,7 +56,7 @@ def test_a_workload_of_two_networks_is_taken_once() -> None:
 
 
 def _measured(folder: Path) -> tuple[Path, Path]:
-    """Two tasks: the model's first program is twice as fast as that of chance, and chance finds it among ten."""
+    """Two tasks: the model's first program is twice as fast as that of chance, which finds it among ten."""
     kit, results = folder / "kit", folder / "results"
     kit.mkdir()
     results.mkdir()
@@ -77,7 +79,9 @@ def _measured(folder: Path) -> tuple[Path, Path]:
         }
         items[name] = {
             "programs": [
-                {"error": "off by 1 of the largest result"} if one is None else {"seconds": [one, one, 2 * one]}
+                {"error": "off by 1 of the largest result"}
+                if one is None
+                else {"seconds": [one, one, 2 * one]}
                 for one in seconds
             ]
         }
@@ -110,6 +114,9 @@ def test_arms_are_compared_with_one_measurement_and_ten(tmp_path: Path) -> None:
     assert shares["gensor_t"]["all"] == pytest.approx(2 / 3)
     assert found["order"]["all"]["mean"] == pytest.approx(1.0)
     assert "test GPU" in found["remark"]
+    table = by_measurements(read_result(output))
+    assert sum(row.startswith("| 1 |") for row in table) == 6 + 6
+    assert "| 1 | tlm32_t / random32_t | 2.000 | 2.000 | 2.000" in "\n".join(table)
 
 
 def test_a_kit_that_was_not_measured_is_refused(tmp_path: Path) -> None:

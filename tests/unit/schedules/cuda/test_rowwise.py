@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
+from host.build import compile_cuda
 from host.schedules import scheduled_function, space_for
 from targets.nvidia import ORIN_NANO
 from tests.cuda_emulator.run import emulate
@@ -74,3 +75,16 @@ def test_what_a_row_has_found_is_seen_by_all_its_threads(
     results = [part for part in text.split("_shared_ptr[((int)threadIdx.y)] = ")[1:] if rows > 1]
     assert all("__syncthreads();" in part for part in results)
     assert rows == 1 or len(results) == 2
+
+
+@pytest.mark.parametrize("threads", [32, 64])
+def test_what_one_thread_of_a_row_computes_is_seen_by_the_others(threads: int) -> None:
+    """The scale of a layer norm is made of a sum by one thread, and a GPU with several rows read the sum."""
+    space = space_for(fn.task(fn.lowered_layer_norm(_ROWS, _COLUMNS)), gpu_board(ORIN_NANO).hardware)
+    values = {"threads": threads, "rows": 4, "inline": 0}
+    program = scheduled_function(space.apply(space.candidate(values, "test")))
+    text = compile_cuda(program, "kernel", gpu_target()).module.inspect_source("cuda")
+    written = text.split("_shared_ptr[((int)threadIdx.y)] = ")
+    scale = next(part for part in written[1:] if "sqrtf(" in part.split(";")[0])
+    barrier, read = scale.index("__syncthreads();"), scale.index("epilogue_ptr[")
+    assert barrier < read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -65,3 +66,17 @@ def test_the_loss_is_a_mean_by_the_weights_of_the_samples(
     said = sum(one.weight * _alone(model, one) for one in weighted)
     count = sum(one.weight * len(one.target) for one in weighted)
     assert float(training.loss(weighted).detach()) == pytest.approx(-said / count, rel=1e-4)
+
+
+def test_a_loss_that_is_no_number_changes_no_weight(samples: list[Sample]) -> None:
+    training = Trainer(new_model(VOCABULARY, SIZE, 3), VOCABULARY, Schedule(4, 1e-2, 1), {})
+    training.train(samples)
+    before = [weights.detach().clone() for weights in training.model.parameters()]
+    loss = training.recent_loss
+    training.train([Sample(one.context, one.target, math.nan) for one in samples])
+    assert all(
+        torch.equal(one, other) for one, other in zip(before, training.model.parameters(), strict=True)
+    )
+    assert training.step == 2 and training.recent_loss == loss
+    training.train(samples)
+    assert not all(torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True))
