@@ -46,8 +46,13 @@ class Edgetlm:
         return int(token), self._timing.prefill_s
 
     def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """See `benchmarks.llm.worker.Engine`."""
-        made = [int(token) for token in self._model.generate(tokens, count + 1)]
+        """See `benchmarks.llm.worker.Engine`. By steps alone: peers draft nothing.
+
+        Greedy text of random weights repeats itself, so that most drafts would be right.
+        """
+        made = [int(token) for token in self._model.generate(tokens, count + 1, speculate=False)]
+        if self._timing.speculated_tokens:
+            raise ValueError(f"{self._timing.speculated_tokens} tokens were drafted")
         if len(made) != count + 1:
             raise ValueError(f"{len(made)} tokens instead of {count + 1}: {self._model.stopped}")
         return made, self._timing.decode_s
