@@ -172,11 +172,14 @@ class Commands:
         return _tensor_reply(spent, self._engine.outputs())
 
     def measure(self, header: Header, _blob: bytearray) -> Reply:
-        """Measures times and energy of inferences, by the `plan` of the request."""
+        """Measures inferences by the `plan` of the request; on a GPU, `conditions` say how kernels start."""
         self._need_inputs()
         fields = frames.fields_of(header, "measure")
         plan = fields.object("plan").values if fields.has("plan") else {}
-        return self._meter.measure(self._engine.invoke, plan_of(plan)), []
+        reply = self._meter.measure(self._engine.invoke, plan_of(plan))
+        if launch := getattr(self._engine, "launch", ""):
+            reply["conditions"] = dict(reply["conditions"], launch=launch)
+        return reply, []
 
     def profile(self, header: Header, _blob: bytearray) -> Reply:
         """Measures the time of each kernel inside the model."""

@@ -8,9 +8,9 @@ from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.engines import check_count, fails
-from device_agent.execute.kernel_times import KernelTimes
+from device_agent.execute.kernel_times import BUILTIN, KernelTimes
 from device_agent.execute.model_signature import Function, Signature, functions_of
-from device_agent.execute.virtual_machine import BUILTIN, Entry, VirtualMachine, load_machine, tensors_of
+from device_agent.execute.virtual_machine import Entry, VirtualMachine, load_machine, tensors_of
 from device_agent.store.opened_bundle import OpenedBundle
 from device_agent.wire.frames import TensorData, tensor_bytes
 
@@ -95,6 +95,11 @@ class TvmEngine:
         for tensor, given in zip(entry.inputs, inputs):
             ffi.copy_from_buffer(tensor, given.data)
         self._result = entry.invoke()
+
+    @property
+    def launch(self) -> str:
+        """How the kernels of a GPU are started; empty on the CPU."""
+        return self.machine.launch
 
     def outputs(self) -> List[TensorData]:
         """See Engine."""

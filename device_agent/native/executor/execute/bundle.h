@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "contract/verify.h"
+#include "cuda/graph.h"
 #include "executor/wire/json.h"
 #include "executor/wire/wire.h"
 
@@ -56,10 +57,12 @@ class Model {
   tvm::ffi::Any call(const std::string& name, const std::vector<TensorView>& inputs);
   // One inference.
   tvm::ffi::Any invoke() const {
-    tvm::ffi::Any result = invoke_();
+    tvm::ffi::Any result = graphed_ != nullptr ? (*graphed_)() : invoke_();
     synchronise();
     return result;
   }
+  // How a GPU's kernels are started by `invoke`; empty on the CPU.
+  std::string launch() const { return graphed_ == nullptr ? "" : graphed_->launch(); }
   // Waits until a GPU has done what it was asked to do; the CPU never has work outstanding.
   void synchronise() const;
   // The model as a function that reports each call of the machine to `callback`; with the kernels of another library
@@ -83,6 +86,8 @@ class Model {
   // A function of the library, bound to its inputs, the states of the first texts and the weights.
   tvm::ffi::Function closure(const tvm::ffi::Module& machine, const std::string& name,
                              const std::vector<tvm::runtime::Tensor>& inputs, size_t texts) const;
+  // Binds `main` to the inputs.
+  void bind();
   tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
 
   // Where it computes.
@@ -100,6 +105,8 @@ class Model {
   tvm::ffi::Function invoke_;
   // Functions beside main that have been called.
   std::map<std::string, Entry> entries_;
+  // On a GPU.
+  std::unique_ptr<GraphedCall> graphed_;
   int64_t length_ = 0;
 };
 
