@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tvm
+
 from host import bundle
 from host.build import build_model
 from host.compile.static_model import memory_use
@@ -13,8 +15,14 @@ from tests import tiny_decoder as tiny
 from tests.unit.lowering.harness import board
 
 
-def write_tiny(folder: Path, tokenizer: Path | None = None, *, several: bool = False) -> Path:
-    model = tiny.imported(tokenizer, several=several)
+def write_tiny(
+    folder: Path,
+    tokenizer: Path | None = None,
+    *,
+    several: bool = False,
+    prefilling: tvm.tirx.PrimFunc = tiny.steps,
+) -> Path:
+    model = tiny.imported(tokenizer, several=several, prefilling=prefilling)
     lowered = lower(model, board())
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "tiny.so"
@@ -28,5 +36,6 @@ def write_tiny(folder: Path, tokenizer: Path | None = None, *, several: bool = F
         decoder=decoder_part(model.decoder),
         memory=memory_part(memory_use(lowered, stats, 1)),
     )
-    bundle.write_tvm(folder / "bundle", draft, library, lowered.parameters, model.golden, tokenizer=tokenizer)
+    golden = (*model.golden, *(tiny.function_cases() if several else ()))
+    bundle.write_tvm(folder / "bundle", draft, library, lowered.parameters, golden, tokenizer=tokenizer)
     return folder / "bundle"

@@ -93,6 +93,29 @@ def steps(
 
 
 @T.prim_func(s_tir=True)
+def forgetful_steps(
+    tokens: T.Buffer((CHUNK,), "int32"),
+    position: T.Buffer((1,), "int32"),
+    last: T.Buffer((1,), "int32"),
+    seen: T.Buffer((CONTEXT,), "float32"),
+    added: T.Buffer((1,), "float32"),
+    summed: T.Buffer((1,), "float32"),
+) -> None:
+    """As `steps` to whoever looks at its logits, but it keeps something else."""
+    T.func_attr({"tirx.noalias": True})
+    with T.sblock("steps"):
+        T.reads(tokens[0:CHUNK], position[0], last[0], seen[0:CONTEXT], added[0])
+        T.writes(seen[0:CONTEXT], summed[0])
+        for t in range(CHUNK):
+            seen[position[0] + t] = T.cast(tokens[t], "float32")
+        summed[0] = added[0]
+        for i in range(CONTEXT):
+            if i <= position[0] + last[0]:
+                summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
+        seen[position[0]] = seen[position[0]] + T.float32(1)
+
+
+@T.prim_func(s_tir=True)
 def score(summed: T.Buffer((1,), "float32"), out: T.Buffer((1, VOCABULARY), "float32")) -> None:
     T.func_attr({"tirx.noalias": True})
     for i in range(VOCABULARY):
@@ -204,9 +227,37 @@ def golden(prompt: Sequence[int]) -> tuple[GoldenCase, ...]:
     )
 
 
-def imported(tokenizer: Path | None = None, name: str = "tiny", *, several: bool = False) -> ImportedModel:
+def function_cases() -> tuple[GoldenCase, ...]:
+    """Cases of the functions beside main, with steps behind them: of a model with several texts."""
+
+    def numbers(*values: int) -> np.ndarray:
+        return np.array(values, "int32")
+
+    def rows(*texts: Sequence[int]) -> np.ndarray:
+        return np.concatenate([logits(text) for text in texts])
+
+    text = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    return (
+        GoldenCase((numbers(3, 1, 4, 0), numbers(0), numbers(2)), (rows(text[:3]),), function="prefill"),
+        GoldenCase((numbers(1), numbers(3)), (rows(text[:4]),)),
+        GoldenCase((numbers(5, 9, 2), numbers(4)), (rows(text[:5], text[:6], text[:7]),), function="verify"),
+        GoldenCase((numbers(6), numbers(7)), (rows(text[:8]),)),
+        GoldenCase((numbers(5, 7, 8), numbers(8, 0, 0)), (rows(text, [7], [8]),), function="together"),
+        GoldenCase(
+            (numbers(1, 2, 3), numbers(9, 1, 1)), (rows([*text, 1], [7, 2], [8, 3]),), function="together"
+        ),
+    )
+
+
+def imported(
+    tokenizer: Path | None = None,
+    name: str = "tiny",
+    *,
+    several: bool = False,
+    prefilling: tvm.tirx.PrimFunc = steps,
+) -> ImportedModel:
     """The model as an importer would hand it over; with `TEXTS` states where there are several."""
-    prefill = module(steps, "steps", PREFILL_INPUTS)
+    prefill = module(prefilling, "steps", PREFILL_INPUTS)
     verifying = module(verify, "verified", VERIFY_INPUTS, scorer=score_rows, rows=VERIFIED)
     states = [TensorSpec(f"seen_{text}", (CONTEXT,), "float32") for text in range(TEXTS)]
     stepping = module(together, "stepped", TOGETHER_INPUTS, scorer=score_rows, rows=TEXTS, state=states)

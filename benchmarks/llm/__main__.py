@@ -6,6 +6,7 @@ their own, which load the model once and work in turn.
 
 decode         tokens a second behind 128 tokens (`decode`) and, where the context has 2048 places, behind
                1984 (`decode_long`)
+several        tokens a second of all texts, where so many are continued together (`--sequences`)
 prefill        tokens a second of a prompt of 512 tokens, until the next one is known
 bandwidth      bytes of weights that a token needs times tokens a second, over what a loop reads that only
                reads a buffer of that size with the same threads
@@ -34,6 +35,7 @@ from benchmarks.llm.figures import OURS, agrees, speeds, tokens_of
 from benchmarks.llm.models import SHAPES, folder_of
 from benchmarks.llm.peers import PEERS, Installed, Peer, install
 from benchmarks.llm.process import EngineProcess
+from benchmarks.llm.several import several
 from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
 from host.errors import EngineError
 from host.importers.decoders.quantise import BITS
@@ -44,6 +46,7 @@ SCHEMA = "edgetlm.llm/1"
 _TEXT_TOKENS = 64
 _CHECKED_PROMPT, _CHECKED_TOKENS = 8, 16
 _SEED = 7
+_SEQUENCES = {"2": 2, "3": 3, "4": 4}
 
 
 class ModelBenchmark:
@@ -73,13 +76,8 @@ class ModelBenchmark:
         """
         bundle = self._folder / "bundle"
         options, paths = self._options, {OURS: str(bundle)}
-        entry = deployed(
-            self._model,
-            bundle,
-            quantize=options.quantize,
-            threads=options.threads,
-            context=options.context,
-        )
+        deployment = {"quantize": options.quantize, "threads": options.threads, "context": options.context}
+        entry = deployed(self._model, bundle, **deployment)
         plan = rounds.Plan(self._shape.vocabulary, options.context, options.rounds)
         step_bytes = self._shape.step_bytes(self._bits)
         with ExitStack() as stack:
@@ -105,6 +103,11 @@ class ModelBenchmark:
             entry["versions"] = {name: engine.ask("version")["version"] for name, engine in engines.items()}
             entry["peak_memory_mb"] = rounds.peaks_mb(engines)
             entry["first_token_s"] = measured.first_token_s
+            if options.sequences:
+                numbers, size = [int(one) for one in options.sequences.split(",")], self._shape.vocabulary
+                entry |= several(
+                    self._model, self._folder, engines[OURS], numbers, size, options.rounds, **deployment
+                )
             entry["kl_divergence"] = self._divergences(engines)
             entry["peer_agrees"] = self._agreements(engines)
         return entry | {"notes": self._notes, "seconds": measured.seconds}
@@ -168,6 +171,10 @@ def show(name: str, entry: Mapping[str, Any]) -> None:
         if kind in entry:
             figures = ", ".join(f"{engine} {value:.1f}" for engine, value in entry[kind].items())
             print(f"  {kind:<22} {figures}")
+    for count, value in entry.get("decode_tokens_s_several", {}).items():
+        gain, low, high = entry["speedup_several"].get(count, (1.0, None, None))
+        bound = "" if low is None else f", {gain:.2f} ({low:.2f} to {high:.2f}) times one text"
+        print(f"  {count} texts together: {value:.1f} tokens/s{bound}")
     for kind, value in entry["speedup"].items():
         bound = "" if None in entry["bounds"][kind] else " ({:.2f} to {:.2f})".format(*entry["bounds"][kind])
         print(f"  speed to {entry['best_peer'][kind]}, {kind}: {value:.2f}{bound}")
@@ -210,6 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--context", type=int, default=2048, help="tokens that the models keep")
     parser.add_argument("--peers", type=_listed(PEERS), default=",".join(PEERS), help="comma-separated")
+    parser.add_argument("--sequences", type=_listed(_SEQUENCES), default="", help="several texts, as 2,4")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models-dir", type=Path, default=Path("edgetlm-out/language-models"))
     parser.add_argument("--resume", action="store_true", help="keep the models that the result file has")

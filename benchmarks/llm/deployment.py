@@ -13,7 +13,9 @@ from benchmarks.result_file import ROOT
 from host.errors import EngineError
 
 
-def deployed(model: Path, bundle: Path, *, quantize: str, threads: int, context: int) -> dict[str, Any]:
+def deployed(
+    model: Path, bundle: Path, *, quantize: str, threads: int, context: int, sequences: int = 1
+) -> dict[str, Any]:
     """Deploy a model on this machine, without installing it.
 
     Args:
@@ -22,6 +24,7 @@ def deployed(model: Path, bundle: Path, *, quantize: str, threads: int, context:
         quantize: "int8" or "int4".
         threads: to compute with.
         context: tokens that it keeps.
+        sequences: texts that it keeps.
 
     Returns:
         `verified`, the largest relative error `max_rel_err`, and the seconds it took, `deploy_s`.
@@ -30,7 +33,7 @@ def deployed(model: Path, bundle: Path, *, quantize: str, threads: int, context:
         EngineError: there is no bundle.
     """
     files = {"model": str(model.absolute()), "bundle": str(bundle)}
-    request = {**files, "quantize": quantize, "threads": threads, "context": context}
+    request = {**files, "quantize": quantize, "threads": threads, "context": context, "sequences": sequences}
     start_s = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.llm.deployment", json.dumps(request)],
@@ -53,6 +56,7 @@ def _deploy(request: dict[str, Any]) -> dict[str, Any]:
         model=Path(request["model"]),
         quantize=request["quantize"],
         context_tokens=request["context"],
+        sequences=request["sequences"],
         backend="tvm",
         threads=request["threads"],
         bundle=Path(request["bundle"]),

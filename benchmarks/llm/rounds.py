@@ -17,8 +17,10 @@ SHORT = 128
 DECODED = 32
 """Tokens of a round of decoding."""
 
+PAUSE_S = 0.1
+"""Rest behind a measurement."""
+
 _MARGIN = 64
-_PAUSE_S = 0.1
 _READ_S = 0.5
 _TEXT_SEED = 1_000_000
 
@@ -103,10 +105,10 @@ def measure(
             engine.watched("decode", tokens=text, count=1)
         seconds[kind] = {name: [] for name in engines}
         for number in range(plan.rounds):
-            for name, engine in _turns(engines, number):
+            for name, engine in turns(engines, number):
                 answer = engine.ask("decode", tokens=text, count=DECODED)
                 seconds[kind][name].append(answer["seconds"])
-                time.sleep(_PAUSE_S)
+                time.sleep(PAUSE_S)
             read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
     return Measured(seconds, first, statistics.median(read), failed)
 
@@ -124,13 +126,13 @@ def _prefill(engines: Mapping[str, EngineProcess], plan: Plan) -> dict[str, list
         engine.watched("prompt", tokens=tokens_of(1, PREFILL_TOKENS, plan.vocabulary))
     for number in range(plan.rounds):
         prompt = tokens_of(2 + number, PREFILL_TOKENS, plan.vocabulary)
-        for name, engine in _turns(engines, number):
+        for name, engine in turns(engines, number):
             found[name].append(engine.ask("prompt", tokens=prompt)["seconds"])
-            time.sleep(_PAUSE_S)
+            time.sleep(PAUSE_S)
     return found
 
 
-def _turns(engines: Mapping[str, EngineProcess], number: int) -> Sequence[tuple[str, EngineProcess]]:
+def turns(engines: Mapping[str, EngineProcess], number: int) -> Sequence[tuple[str, EngineProcess]]:
     """The engines of a round; every other round the other way round."""
     order = list(engines.items())
     return order if number % 2 == 0 else order[::-1]

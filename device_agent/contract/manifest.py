@@ -52,6 +52,8 @@ MANIFEST = PROTOCOL.bundle.manifest
 SIGNATURE = PROTOCOL.bundle.signature
 PARAMETERS = PROTOCOL.bundle.parameters
 TOKENIZER = PROTOCOL.bundle.tokenizer
+# The functions that the library of a language model may have beside main.
+PREFILL, VERIFY, TOGETHER = "prefill", "verify", "together"
 # What a bundle carries for people and checks; it decides nothing of what runs.
 BESIDE = ("golden.npz", "tasks.json")
 _CONTENT = ("backend", "model", "threads", "signature", "parameters", "target")

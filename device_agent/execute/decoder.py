@@ -5,19 +5,18 @@ from __future__ import annotations
 import array
 from typing import Any, Dict, List, Sequence, Union
 
+from device_agent.contract.manifest import PREFILL, VERIFY
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.kept_prompt import read_prompt, write_prompt
-from device_agent.execute.model_signature import TensorInfo
+from device_agent.execute.model_signature import TensorInfo, functions_of
 from device_agent.execute.virtual_machine import Entry, VirtualMachine, tensors_of
 from device_agent.store.opened_bundle import BundleError
 
 # Why a text ends, beside `Decoder.full`.
 END_OF_TEXT = "end of text"
 MAX_TOKENS = "max_tokens"
-# The functions of the library that take several tokens at once.
-PREFILL, VERIFY = "prefill", "verify"
 _ROWS_OF_A_STEP = 4
 
 
@@ -52,14 +51,15 @@ class Decoder:
         self.worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
         self._rounds = "rounding" in fields
         self._machine, self._text = machine, text
-        chunk, one = TensorInfo("tokens", (self._chunk,), "int32"), TensorInfo("position", (1,), "int32")
+        functions = functions_of(fields)
         self._step: Union[VirtualMachine, Entry] = machine
         if text:
-            self._step = self._entry("main", (TensorInfo("tokens", (1,), "int32"), one))
-        self._prefill = self._entry(PREFILL, (chunk, one, one))
+            ones = [TensorInfo(name, (1,), "int32") for name in ("tokens", "position")]
+            self._step = self._entry("main", ones)
+        self._prefill = self._entry(PREFILL, functions[PREFILL].inputs)
         self.verified = int(fields.get("verified", 0))
         if self.verified:
-            self._verify = self._entry(VERIFY, (TensorInfo("tokens", (self.verified,), "int32"), one))
+            self._verify = self._entry(VERIFY, functions[VERIFY].inputs)
         # The tokens that the state is right for, from position 0 on.
         self._tokens: List[int] = []
 

@@ -19,12 +19,12 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from device_agent.board.machine import Machine
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import MANIFEST
-from device_agent.contract.measuring import MEASURING, Plan
+from device_agent.contract.measuring import MEASURING
 from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError, ClosedError
@@ -38,7 +38,7 @@ from device_agent.wire.listener import Listener, configure_connection, refuse, w
 from device_agent.wire.shared_token import SharedToken
 
 _PR_SET_PDEATHSIG = 1
-# The magic number of device_agent.execute.rpc_server, which only sessions of TVM import.
+# Of device_agent.execute.rpc_server, which only sessions of TVM import.
 _RPC_MAGIC = PROTOCOL.rpc.magic.to_bytes(4, "little")
 _LIMITS = LIMITS.wire
 Reply = Tuple[Header, List[frames.Buffer]]
@@ -94,14 +94,8 @@ class Commands:
             AgentError: the failure that the host gets.
         """
         command = frames.fields_of(header).name("command")
-        method: Optional[Callable[[Header, bytearray], Reply]] = {
-            "load": self.load,
-            "inputs": self.inputs,
-            "run": self.run,
-            "measure": self.measure,
-            "profile": self.profile,
-            "intermediates": self.intermediates,
-        }.get(command)
+        commands = (self.load, self.inputs, self.run, self.measure, self.profile, self.intermediates)
+        method = {one.__name__: one for one in commands}.get(command)
         if method is None:
             raise AgentError("bad_request", "unknown command %s of a session" % printable(command))
         with self._turn:
@@ -161,8 +155,15 @@ class Commands:
     def run(self, header: Header, blob: bytearray) -> Reply:
         """Runs one inference, on the `tensors` of the request or else on the inputs set before.
 
-        The reply to the first one after loading has `first_run_s`, its seconds without the copies.
+        The reply to the first one after loading has `first_run_s`, its seconds without the copies. Named by
+        `function`, one of a language model beside main runs.
         """
+        if header.get("function") is not None:
+            self._need_model()
+            self._only_tvm("call")
+            function = frames.fields_of(header, "run").name("function")
+            self._engine.call(function, frames.split_tensors(header.get("tensors"), blob))
+            return _tensor_reply({}, self._engine.outputs())
         if header.get("tensors") is not None:
             self.inputs(header, blob)
         first, begin = self._need_inputs(), time.monotonic()
@@ -171,14 +172,12 @@ class Commands:
         return _tensor_reply(spent, self._engine.outputs())
 
     def measure(self, header: Header, _blob: bytearray) -> Reply:
-        """Measures times and energy of inferences, by the `plan` of the request.
-
-        The `conditions` of the reply have `launch` on a GPU: how its kernels are started.
-        """
+        """Measures inferences by the `plan` of the request; on a GPU, `conditions` say how kernels start."""
         self._need_inputs()
-        reply = self._meter.measure(self._engine.invoke, _plan_in(header))
-        launch = getattr(self._engine, "launch", "")
-        if launch:
+        fields = frames.fields_of(header, "measure")
+        plan = fields.object("plan").values if fields.has("plan") else {}
+        reply = self._meter.measure(self._engine.invoke, plan_of(plan))
+        if launch := getattr(self._engine, "launch", ""):
             reply["conditions"] = dict(reply["conditions"], launch=launch)
         return reply, []
 
@@ -214,11 +213,6 @@ class Commands:
     def _only_tvm(self, command: str) -> None:
         if not hasattr(self._engine, command):
             raise AgentError("bad_request", "%s is possible with the tvm engine only" % command)
-
-
-def _plan_in(header: Header) -> Plan:
-    fields = frames.fields_of(header, "measure")
-    return plan_of(fields.object("plan").values if fields.has("plan") else {})
 
 
 def _tensor_reply(fields: Header, tensors: List[TensorData]) -> Reply:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
 
 
 class TensorInfo(NamedTuple):
@@ -71,3 +73,29 @@ class Signature(NamedTuple):
         name = self.length.name if self.length else ""
         sizes = [name if axis in info.open else str(size) for axis, size in enumerate(info.shape)]
         return "%s[%s]" % (info.dtype, ", ".join(sizes))
+
+
+class Function(NamedTuple):
+    """A function of a language model beside main: its inputs, and of how many texts it takes states."""
+
+    inputs: Tuple[TensorInfo, ...]
+    texts: int = 1
+
+
+def functions_of(decoder: Mapping[str, Any]) -> Dict[str, Function]:
+    """The functions that a language model has beside main, by name.
+
+    Args:
+        decoder: `decoder` of a checked manifest.
+    """
+
+    def numbers(**sizes: int) -> Tuple[TensorInfo, ...]:
+        return tuple(TensorInfo(name, (size,), "int32") for name, size in sizes.items())
+
+    found = {PREFILL: Function(numbers(tokens=int(decoder["chunk"]), position=1, last=1))}
+    if "verified" in decoder:
+        found[VERIFY] = Function(numbers(tokens=int(decoder["verified"]), position=1))
+    if "sequences" in decoder:
+        texts = int(decoder["sequences"])
+        found[TOGETHER] = Function(numbers(tokens=texts, positions=texts), texts)
+    return found

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from device_agent.contract.verify import read_bounded, verify_directory
 from host.bundle.archive import DAMAGED, check_members, copy_member, copy_seal, is_archive, reading
 from host.errors import BundleError, ModelFileError
 from host.files import writing
-from host.manifest import Manifest
+from host.manifest import Manifest, Tensor
 from host.model import GoldenCase
 from targets import MachineDescription
 
@@ -156,18 +156,31 @@ def golden_cases(directory: Path, manifest: Manifest) -> tuple[GoldenCase, ...]:
             if any(one.compress_type != zipfile.ZIP_STORED for one in arrays.zip.infolist()):
                 raise ValueError("they are compressed")
             count = len({name.split("_")[0] for name in arrays.files})
-            return tuple(
-                GoldenCase(
-                    tuple(with_type(arrays[f"case{case}_input{i}"], t.dtype) for i, t in enumerate(inputs)),
-                    tuple(with_type(arrays[f"case{case}_output{i}"], t.dtype) for i, t in enumerate(outputs)),
-                    float(arrays[f"case{case}_spread"]) if f"case{case}_spread" in arrays else 0.0,
-                )
-                for case in range(count)
-            )
+            return tuple(_case(arrays, f"case{case}", inputs, outputs) for case in range(count))
     except (*DAMAGED, OSError, TypeError, MemoryError, AttributeError) as error:
         raise BundleError(
             f"{directory}: its golden cases cannot be read ({printable(error, 100)}): make the bundle again"
         ) from error
+
+
+def _case(
+    arrays: np.lib.npyio.NpzFile, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> GoldenCase:
+    spread = float(arrays[f"{name}_spread"]) if f"{name}_spread" in arrays else 0.0
+    if f"{name}_function" not in arrays:
+        return GoldenCase(
+            tuple(with_type(arrays[f"{name}_input{i}"], one.dtype) for i, one in enumerate(inputs)),
+            tuple(with_type(arrays[f"{name}_output{i}"], one.dtype) for i, one in enumerate(outputs)),
+            spread,
+        )
+
+    def of(kind: str) -> tuple[np.ndarray, ...]:
+        # Those of functions beside main are of types that numpy has.
+        count = sum(one.startswith(f"{name}_{kind}") for one in arrays.files)
+        return tuple(arrays[f"{name}_{kind}{i}"] for i in range(count))
+
+    function = printable(str(arrays[f"{name}_function"]), LIMITS.wire.name_characters)
+    return GoldenCase(of("input"), of("output"), spread, function)
 
 
 def _typed(fields: dict[str, object]) -> Manifest:

@@ -86,7 +86,9 @@ def run_scenarios(
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         directory = bundle.unpacked(path, Path(name))
         manifest = bundle.load(directory)
-        samples = [list(case.inputs) for case in bundle.golden_cases(directory, manifest)]
+        samples = [
+            list(case.inputs) for case in bundle.golden_cases(directory, manifest) if not case.function
+        ]
         with connect(device) as connected:
             bundle.require_processor(manifest, str(path), connected.describe(), device)
             used = threads or manifest.threads

@@ -291,7 +291,8 @@ def _open(
             if session.warning:
                 settings.clock.progress.note(session.warning)
             verdict, worst = verify(session, settings.signature, settings.golden)
-            if not verdict.passed and entrant.engine == "tvm" and settings.diagnose is not None:
+            of_main = entrant.engine == "tvm" and not verdict.function
+            if not verdict.passed and of_main and settings.diagnose is not None:
                 reason = settings.diagnose(session, settings.golden[worst])
                 verdict = replace(verdict, message=f"{verdict.message}; {reason}")
         except (EngineError, SessionLost) as error:

@@ -36,19 +36,21 @@ class Verification:
         tolerance: of the output with the largest error relative to its tolerance.
         passed: whether every output is within its tolerance.
         message: names what differs, where and by how much; "" when passed.
+        function: of a language model, the one beside main that is to blame; "" where it is main, or none is.
     """
 
     max_rel_err: float
     tolerance: float
     passed: bool
     message: str = ""
+    function: str = ""
 
 
 class Runs(Protocol):
     """Anything that runs a loaded model: a session on a device."""
 
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs for one set of inputs."""
+    def run(self, inputs: Sequence[np.ndarray], function: str = "") -> list[np.ndarray]:
+        """Outputs for one set of inputs, by a function of a language model where one is named."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,9 @@ def deviation(
 def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) -> tuple[Verification, int]:
     """Run every golden case on the device and compare every output.
 
+    A function beside main changes the state that the cases behind it read, so that it is to blame where these
+    are the first that fail. None runs on a state that is wrong already.
+
     Returns:
         The verdict, and the index of the case with the largest error.
 
@@ -127,12 +132,17 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
         EngineError: the engine refused the model.
     """
     worst = Deviation(0, 0, 0.0, DEFAULT_TOLERANCE)
-    largest = 0.0
+    largest, behind = 0.0, ""
     for index, case in enumerate(golden):
-        outputs = session.run(case.inputs)
+        if case.function and worst.excess > 1.0:
+            break
+        behind = case.function or behind
+        outputs = session.run(case.inputs, case.function) if case.function else session.run(case.inputs)
+        if not case.outputs:
+            continue
         if len(outputs) != len(case.outputs):
             message = f"{len(outputs)} outputs instead of {len(case.outputs)}"
-            return Verification(math.inf, DEFAULT_TOLERANCE, False, message), index
+            return Verification(math.inf, DEFAULT_TOLERANCE, False, message, behind), index
         for position, (value, reference) in enumerate(zip(outputs, case.outputs, strict=True)):
             found = deviation(index, position, np.asarray(value), reference, case.spread)
             largest = max(largest, found.relative)
@@ -140,7 +150,8 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
                 worst = found
     if worst.excess <= 1.0:
         return Verification(largest, worst.tolerance, True), worst.case
-    return Verification(largest, worst.tolerance, False, _describe(worst, signature)), worst.case
+    message = _describe(worst, signature) + (f"; the function {behind} is wrong" if behind else "")
+    return Verification(largest, worst.tolerance, False, message, behind), worst.case
 
 
 def sensitivity(session: Runs, case: GoldenCase) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tvm
 
+from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
 from host.errors import ImportFailed, LoweringError
 from host.lowering.emit import emit
 from host.lowering.entries import MAIN, Entry, merged
@@ -36,9 +37,6 @@ from host.lowering.spec import OperatorTable, Phase
 from host.lowering.tasks import layers_by_kernel, make_tasks
 from host.model import ImportedModel, LoweredModel
 from targets import Board, HardwareModel
-
-# The other functions of a language model.
-PREFILL, VERIFY, TOGETHER = "prefill", "verify", "together"
 
 
 def lower(

@@ -113,12 +113,15 @@ class GoldenCase:
     """One set of inputs with the outputs of the original runtime, in the signature's order.
 
     Attributes:
-        inputs: of the model.
-        outputs: of the original runtime.
+        inputs: of the model, or of the function.
+        outputs: of the original runtime; none where the function gives nothing to be used.
         spread: how far two ways of computing the model by the original runtime itself part, relative to the
             largest output; 0 for models that are not quantised.
+        function: of a language model's library that takes the inputs in place of main, and changes the state
+            that the next cases read; "" for main.
     """
 
     inputs: tuple[np.ndarray, ...]
     outputs: tuple[np.ndarray, ...]
     spread: float = 0.0
+    function: str = ""

@@ -177,18 +177,20 @@ class Session(Closing):
         self._shown = None
         self._command({"command": "inputs", "tensors": descriptions}, blobs)
 
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(self, inputs: Sequence[np.ndarray], function: str = "") -> list[np.ndarray]:
         """One inference.
 
         Args:
             inputs: in the model's order.
+            function: of a language model that runs in place of main, on the same state; "" for main.
 
         Raises:
             EngineError: the engine fails on it.
             SessionLost: the executor died of it.
         """
         descriptions, blobs = pack(inputs)
-        reply, blob = self._command({"command": "run", "tensors": descriptions}, blobs)
+        header: dict[str, Any] = {"command": "run", "tensors": descriptions}
+        reply, blob = self._command(header | ({"function": function} if function else {}), blobs)
         if self._load_s is not None and reply.get("first_run_s") is not None:
             self.start = Start(self._load_s, self._fields(reply).seconds("first_run_s"))
         return unpack(reply.get("tensors"), blob)

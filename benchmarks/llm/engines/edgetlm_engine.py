@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.worker import commands_of, serve
+from benchmarks.llm.worker import Command, commands_of, serve
 from device_agent.execute.generation import Timing
 from device_agent.runtime import Model, load
 
@@ -45,11 +46,26 @@ class Edgetlm:
         return int(token), self._timing.prefill_s
 
     def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """See `benchmarks.llm.worker.Engine`."""
-        made = [int(token) for token in self._model.generate(tokens, count + 1)]
+        """See `benchmarks.llm.worker.Engine`. By steps alone: peers draft nothing.
+
+        Greedy text of random weights repeats itself, so that most drafts would be right.
+        """
+        made = [int(token) for token in self._model.generate(tokens, count + 1, speculate=False)]
+        if self._timing.speculated_tokens:
+            raise ValueError(f"{self._timing.speculated_tokens} tokens were drafted")
         if len(made) != count + 1:
             raise ValueError(f"{len(made)} tokens instead of {count + 1}: {self._model.stopped}")
         return made, self._timing.decode_s
+
+    def decode_many(self, texts: Sequence[Sequence[int]], count: int) -> tuple[list[list[int]], float]:
+        """The likeliest `count` + 1 tokens of several texts together; the seconds of all but the first."""
+        made: list[list[int]] = [[] for _ in texts]
+        pieces = self._model.generate_many(texts, count + 1)
+        for text, piece in pieces:
+            made[text].append(int(piece))
+        if any(len(one) != count + 1 for one in made):
+            raise ValueError(f"texts end early: {pieces.stopped}")
+        return made, pieces.timing.decode_s
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """See `benchmarks.llm.worker.Engine`. A step for each token, as for text that is generated."""
@@ -61,5 +77,16 @@ class Edgetlm:
         return np.stack(rows)
 
 
+def commands() -> dict[str, Command]:
+    """The commands of every engine, and the one for several texts."""
+    engine = Edgetlm()
+
+    def decode_many(texts: list[list[int]], count: int) -> dict[str, Any]:
+        made, seconds = engine.decode_many(texts, count)
+        return {"tokens": made, "seconds": seconds}
+
+    return commands_of(engine) | {"decode_many": decode_many}
+
+
 if __name__ == "__main__":
-    serve(commands_of(Edgetlm()))
+    serve(commands())

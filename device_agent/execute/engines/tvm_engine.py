@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
+from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.engines import check_count, fails
 from device_agent.execute.kernel_times import BUILTIN, KernelTimes
-from device_agent.execute.virtual_machine import VirtualMachine, load_machine, tensors_of
+from device_agent.execute.model_signature import Function, Signature, functions_of
+from device_agent.execute.virtual_machine import Entry, VirtualMachine, load_machine, tensors_of
 from device_agent.store.opened_bundle import OpenedBundle
 from device_agent.wire.frames import TensorData, tensor_bytes
 
@@ -23,6 +25,8 @@ class TvmEngine:
         self._signature: Any = None
         self._machine: Any = None
         self._result: Any = None
+        self._functions: Dict[str, Function] = {}
+        self._entries: Dict[str, Entry] = {}
 
     @property
     def machine(self) -> VirtualMachine:
@@ -44,7 +48,9 @@ class TvmEngine:
             self._signature, self._machine = load_machine(opened, threads)
         except (RuntimeError, OSError) as error:  # tvm_ffi's errors derive from RuntimeError
             raise fails("tvm cannot load", opened.bundle.directory, error) from error
-        signature = self._signature
+        signature, decoder = self._signature, opened.bundle.manifest.fields.get("decoder")
+        self._functions = {} if decoder is None else functions_of(decoder)
+        self._entries = {}
         return {
             "inputs": [info._asdict() for info in signature.inputs],
             "outputs": [info._asdict() for info in signature.outputs],
@@ -64,6 +70,31 @@ class TvmEngine:
     def invoke(self) -> None:
         """See Engine."""
         self._result = self._machine.invoke()
+
+    def call(self, name: str, inputs: Sequence[TensorData]) -> None:
+        """Runs a function of a language model beside main, on the state that main has; see `outputs`.
+
+        Args:
+            name: of the function.
+            inputs: that it takes before the states.
+
+        Raises:
+            AgentError: the loaded model has no such function, or the inputs are not its own.
+        """
+        function = self._functions.get(name)
+        if function is None:
+            raise AgentError("bad_request", "the loaded model has no function %s" % printable(name))
+        check_count(len(inputs), len(function.inputs))
+        try:
+            Signature(function.inputs, ()).length_of([(given.shape, given.dtype) for given in inputs])
+        except ValueError as error:
+            raise AgentError("bad_request", str(error)) from error
+        if name not in self._entries:
+            self._entries[name] = self._machine.entry(name, function.inputs, range(function.texts))
+        entry = self._entries[name]
+        for tensor, given in zip(entry.inputs, inputs):
+            ffi.copy_from_buffer(tensor, given.data)
+        self._result = entry.invoke()
 
     @property
     def launch(self) -> str:

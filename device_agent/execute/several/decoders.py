@@ -5,14 +5,12 @@ from __future__ import annotations
 import array
 from typing import Any, Collection, Dict, List, Mapping, Sequence, Union
 
+from device_agent.contract.manifest import TOGETHER
 from device_agent.execute import ffi
 from device_agent.execute.decoder import Decoder
-from device_agent.execute.model_signature import TensorInfo
+from device_agent.execute.model_signature import functions_of
 from device_agent.execute.virtual_machine import VirtualMachine, tensors_of
 from device_agent.store.opened_bundle import BundleError
-
-# The function of the library that takes a token of each text.
-TOGETHER = "together"
 
 Logits = Union[bytearray, memoryview]
 
@@ -35,9 +33,9 @@ class Decoders:
         count = int(fields.get("sequences", 1))
         self.each = [Decoder(machine, fields, text) for text in range(count)]
         if count > 1:
-            rows = [TensorInfo(name, (count,), "int32") for name in ("tokens", "positions")]
+            inputs = functions_of(fields)[TOGETHER].inputs
             try:
-                self._together = machine.entry(TOGETHER, rows, range(count))
+                self._together = machine.entry(TOGETHER, inputs, range(count))
             except (RuntimeError, AttributeError, ValueError) as error:
                 raise BundleError(
                     "its library has no function %s: make the bundle again" % TOGETHER

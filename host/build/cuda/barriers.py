@@ -1,9 +1,9 @@
 """Barriers behind what one thread of a row leaves in shared memory for the others.
 
 TVM leaves a barrier out where the place of a value in shared memory is that of a `threadIdx.y`: it takes all
-threads of a row for the one that wrote. The values are results of reductions across `threadIdx.x`, and what is
-computed of them once for each row. Others then read what was there before, or, within a warp, what the compiler
-has read before.
+threads of a row for the one that wrote. The values are results of reductions across `threadIdx.x`, and what
+one thread computes of them for its row. Others then read what was there before, or, within a warp, what the
+compiler has read before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm import s_tir, tirx
 from host.tensor_ir.structural import mapped
 
 def with_barriers(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
-    """A scheduled function with a barrier behind each statement that leaves a value of a row in shared memory.
+    """A scheduled function with a barrier behind each statement that leaves a value of a row to its threads.
 
     Args:
         function: with its loops bound to blocks and threads, before it is lowered.

@@ -1,13 +1,20 @@
-"""Golden cases of a decoder: three prompts, a token at a time, with the logits that transformers gives."""
+"""Golden cases of a decoder with the logits that transformers gives.
+
+Three prompts go through main, a token at a time. A longer one goes through the function for prompts, then the
+one that verifies drafts, and ends in steps, as a text is generated. Where there are places for several texts,
+the function for these begins the first prompts at different positions.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
 from host.errors import EngineError
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
@@ -18,6 +25,8 @@ from host.model.text_quality import FILE, FLOATS, TextReference, divergence
 # Tokens of the prompts, where the context has places for so many. The first fills more than one block of the
 # keys.
 _LENGTHS = (24, 8, 8)
+# Steps behind what the other functions have computed, and calls of the one for several texts.
+_STEPS, _TOGETHER = 2, 4
 # Beside quantised weights, keys and values are kept in half precision: logits of 12 random layers move by
 # 5e-4 of the largest. The verification allows twice the spread.
 QUANTISED_SPREAD = 5e-3
@@ -49,12 +58,53 @@ class Golden:
         return self.rounded <= _MOST_ROUNDED
 
 
+@dataclass(frozen=True)
+class Functions:
+    """The functions that are to be verified.
+
+    Attributes:
+        context: positions that there are.
+        chunk: tokens of a call of `prefill`.
+        verified: tokens of a call of `verify`; 0 where there is none.
+        sequences: texts of a call of `together`; 1 where there is none.
+    """
+
+    context: int
+    chunk: int
+    verified: int = 0
+    sequences: int = 1
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Tokens of the calls of `prefill`: a whole chunk and a part of one, where both have places."""
+        if 2 * self.chunk <= self.context:
+            return self.chunk, -(-3 * self.chunk // 8)
+        return (max(1, min(self.chunk, self.context - self.verified - 2 * _STEPS)),)
+
+    @property
+    def tokens(self) -> int:
+        """Of the prompt that goes through `prefill`, `verify` and steps."""
+        return min(self.context, sum(self.chunks) + self.verified + 2 * _STEPS)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A text (n) int32, and the logits (n, V) behind each of its tokens."""
+
+    tokens: np.ndarray
+    logits: np.ndarray
+
+    def behind(self, place: int) -> np.ndarray:
+        """The logits (1, V) behind a token."""
+        return np.ascontiguousarray(self.logits[place : place + 1])
+
+
 def make_golden(
     folder: Path,
     description: DecoderDescription,
     weights: DecoderWeights,
     constants: Constants,
-    context: int,
+    functions: Functions,
     seed: int,
     text: np.ndarray | None = None,
 ) -> Golden:
@@ -65,7 +115,7 @@ def make_golden(
         description: its sizes.
         weights: where its weights lie.
         constants: its weights, quantised or not.
-        context: positions that there are.
+        functions: that the library will have.
         seed: of the prompts.
         text: (n) int32 tokens of a text of the user's, two or more; None without.
 
@@ -78,12 +128,12 @@ def make_golden(
     """
     generator = np.random.default_rng(seed)
     prompts = tuple(
-        generator.integers(0, description.vocabulary, min(length, context), dtype=np.int32)
-        for length in _LENGTHS
+        generator.integers(0, description.vocabulary, min(length, functions.context), dtype=np.int32)
+        for length in (*_LENGTHS, functions.tokens)
     )
     parts = tuple(constants.quantised_parts(weights))
-    prompt = 0 if text is None else min(_PROMPT, len(text), context - 1)
-    count = 0 if text is None else min(_CONTINUED, context - prompt)
+    prompt = 0 if text is None else min(_PROMPT, len(text), functions.context - 1)
+    count = 0 if text is None else min(_CONTINUED, functions.context - prompt)
     layers = weights.layers if parts else ()
     rounded = tuple(
         part.name
@@ -92,20 +142,20 @@ def make_golden(
         for part in product.parts
         if part.name in {one.matrix.name for one in parts}
     )
-    questions = Questions(prompts, text, prompt, count, rounded if len(prompts[0]) > 1 else ())
+    questions = Questions(prompts, text, prompt, count, rounded, sum(functions.chunks))
     answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
-    golden = tuple(
-        GoldenCase(
-            (tokens[position : position + 1], np.array([position], np.int32)),
-            (np.ascontiguousarray(logits[position : position + 1]),),
-            QUANTISED_SPREAD if parts else 0.0,
-        )
-        for tokens, logits in zip(prompts, answers.logits, strict=True)
-        for position in range(len(tokens))
-    )
+    *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
     moved = _moved(answers)
+    golden = tuple(
+        replace(case, spread=QUANTISED_SPREAD if parts else 0.0)
+        for case in (
+            *(case for one in known for case in _steps(one, 0, len(one.tokens))),
+            *_as_generated(through, functions, rounds=moved <= _MOST_ROUNDED),
+            *(_together(known, functions.sequences) if functions.sequences > 1 else ()),
+        )
+    )
     if text is None:
         return Golden(golden, None, moved)
     assert answers.text is not None
@@ -113,11 +163,51 @@ def make_golden(
     return Golden(golden, _text_reference(text, prompt, answers), moved)
 
 
+def _steps(known: Known, begin: int, end: int) -> Iterator[GoldenCase]:
+    for place in range(begin, end):
+        yield GoldenCase((known.tokens[place : place + 1], _number(place)), (known.behind(place),))
+
+
+def _as_generated(known: Known, functions: Functions, *, rounds: bool) -> Iterator[GoldenCase]:
+    """The prompt by `prefill`, a draft by `verify`, and steps."""
+    place = 0
+    for count in functions.chunks:
+        padded = np.zeros(functions.chunk, np.int32)
+        padded[:count] = known.tokens[place : place + count]
+        # With rounding, there are no logits: the steps behind show what the state holds.
+        given = () if rounds else (known.behind(place + count - 1),)
+        yield GoldenCase((padded, _number(place), _number(count - 1)), given, function=PREFILL)
+        place += count
+    if rounds:
+        yield from _steps(known, place, place + _STEPS)
+        place += _STEPS
+    if functions.verified:
+        end = place + functions.verified
+        logits = np.ascontiguousarray(known.logits[place:end])
+        yield GoldenCase((known.tokens[place:end], _number(place)), (logits,), function=VERIFY)
+        place = end
+    yield from _steps(known, place, len(known.tokens))
+
+
+def _together(known: Sequence[Known], sequences: int) -> Iterator[GoldenCase]:
+    """Each text begins a call after the one before it; until then, its first token is given again."""
+    texts = [known[text % len(known)] for text in range(sequences)]
+    for call in range(_TOGETHER + sequences - 1):
+        places = np.maximum(call - np.arange(sequences, dtype=np.int32), 0)
+        tokens = np.array([one.tokens[place] for one, place in zip(texts, places, strict=True)], np.int32)
+        logits = [one.behind(place) for one, place in zip(texts, places, strict=True)]
+        yield GoldenCase((tokens, places), (np.concatenate(logits),), function=TOGETHER)
+
+
+def _number(value: int) -> np.ndarray:
+    return np.array([value], np.int32)
+
+
 def _moved(answers: Answers) -> float:
-    """How far rounding the beginning of the first text moves its last logits, as part of the largest."""
+    """How far rounding the beginning of the last text moves its last logits, as part of the largest."""
     if answers.rounded is None:
         return math.inf
-    exact = answers.logits[0][-len(answers.rounded) :]
+    exact = answers.logits[-1][-len(answers.rounded) :]
     moved = float(np.abs(exact - answers.rounded).max() / np.abs(exact).max())
     return math.inf if math.isnan(moved) else moved
 

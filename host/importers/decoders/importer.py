@@ -14,7 +14,7 @@ from host.importers.decoders.constants import Constants, check_bytes
 from host.importers.decoders.description import DecoderDescription
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.gguf.model import read_gguf
-from host.importers.decoders.golden import make_golden
+from host.importers.decoders.golden import Functions, make_golden
 from host.importers.decoders.module import (
     BLOCK,
     EXACT,
@@ -86,7 +86,8 @@ def import_decoder(
     step = build_step(description, weights, constants, context)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
-    golden = make_golden(read.path, description, weights, constants, context, seed, tokens)
+    functions = Functions(context, chunk, verified, sequences)
+    golden = make_golden(read.path, description, weights, constants, functions, seed, tokens)
     rounding = ROUNDED if golden.rounds else EXACT
     prefill = build_prefill(description, weights, constants, context, chunk, rounding)
     if math.isfinite(golden.rounded) and not golden.rounds:

@@ -42,7 +42,8 @@ class Questions:
         prompt: tokens at the beginning of `text` that are continued.
         count: tokens of the continuation, the likeliest each time.
         rounded: weights whose products are given rounded activations, by their names in the files: the logits
-            behind such a beginning of the first text are wanted too. None without.
+            behind such a beginning of the last of `texts` are wanted too. None without.
+        beginning: tokens of that beginning, fewer than the text has.
     """
 
     texts: tuple[np.ndarray, ...]
@@ -50,6 +51,7 @@ class Questions:
     prompt: int = 0
     count: int = 0
     rounded: tuple[str, ...] = ()
+    beginning: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +63,8 @@ class Answers:
         text: (n, V) of `text` by the quantised weights; None without.
         original: (n, V) of `text` by the weights in the files; None without, or where these are quantised.
         greedy: tokens that continue the prompt, by the quantised weights.
-        rounded: (m, V) behind the last m tokens of the first text, where products of those before them have
-            activations that are rounded to bytes; None where that was not asked for.
+        rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
+            beginning have activations that are rounded to bytes; None where that was not asked for.
     """
 
     logits: tuple[np.ndarray, ...]
@@ -148,6 +150,7 @@ def _write(
         "prompt": questions.prompt,
         "count": questions.count,
         "rounded": questions.rounded,
+        "beginning": questions.beginning,
     }
     plan.write_text(json.dumps(request))
 
@@ -209,7 +212,7 @@ def _computed(request: dict[str, Any], archive: Path) -> dict[str, np.ndarray]:
     if request["rounded"]:
         groups = {entry["matrix"]["name"]: entry["form"]["group"] for entry in request["parts"]}
         groups = {name: group for name, group in groups.items() if name in request["rounded"]}
-        answers["rounded"] = behind_rounded(model, request["texts"][0], groups)
+        answers["rounded"] = behind_rounded(model, request["texts"][-1], request["beginning"], groups)
     return answers
 
 
@@ -311,8 +314,10 @@ def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:
     return np.asarray(made[0].float().numpy())
 
 
-def behind_rounded(model: Any, tokens: Sequence[int], groups: Mapping[str, int]) -> np.ndarray:
-    """The logits behind the last third of a text, whose other tokens have rounded activations.
+def behind_rounded(
+    model: Any, tokens: Sequence[int], beginning: int, groups: Mapping[str, int]
+) -> np.ndarray:
+    """The logits behind the end of a text, whose first tokens have rounded activations.
 
     What products are given is rounded to bytes, each group by its largest absolute value, as
     `host.lowering.quantised.product` does it. Logits behind the tokens that are not rounded differ from exact
@@ -320,11 +325,12 @@ def behind_rounded(model: Any, tokens: Sequence[int], groups: Mapping[str, int])
 
     Args:
         model: of transformers.
-        tokens: two or more.
+        tokens: of the text.
+        beginning: number of those whose activations are rounded, fewer than all.
         groups: elements that share a scale, by the names of the weights of products.
 
     Returns:
-        (m, V) float32, where m is a third of the tokens, rounded up.
+        (m, V) float32, where m are the other tokens.
     """
     import torch
 
@@ -339,7 +345,6 @@ def behind_rounded(model: Any, tokens: Sequence[int], groups: Mapping[str, int])
         return rounded
 
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    begin = len(tokens) - -(-len(tokens) // 3)
     hooks = []
     for name, group in groups.items():
         parameter = _parameter(parameters, name)
@@ -347,10 +352,10 @@ def behind_rounded(model: Any, tokens: Sequence[int], groups: Mapping[str, int])
         module = model.get_submodule(owner.rpartition(".")[0])
         hooks.append(module.register_forward_pre_hook(hook(group)))
     with torch.inference_mode():
-        cache = model(input_ids=torch.tensor([list(tokens[:begin])]), use_cache=True).past_key_values
+        cache = model(input_ids=torch.tensor([list(tokens[:beginning])]), use_cache=True).past_key_values
         for one in hooks:
             one.remove()
-        rest = torch.tensor([list(tokens[begin:])])
+        rest = torch.tensor([list(tokens[beginning:])])
         made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
     return np.asarray(made[0].float().numpy())
 

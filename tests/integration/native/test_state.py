@@ -7,6 +7,7 @@ import pytest
 
 from host import bundle
 from tests import tiny_decoder as tiny
+from tests.integration.functions import check_functions
 from tests.tiny_bundle import write_tiny
 
 # The first test may wait for the build.
@@ -25,3 +26,7 @@ def test_state_is_zeros_at_first_and_kept_from_call_to_call(tmp_path, device):
         assert set(session.profile([np.array([7], "int32"), np.array([4], "int32")], 1)) >= {"step", "score"}
         [found] = session.run([np.array([2], "int32"), np.array([5], "int32")])
         np.testing.assert_array_equal(found, tiny.logits([3, 1, 4, 1, 7, 2]))
+
+
+def test_functions_beside_main_are_run_and_verified(tmp_path, device):
+    check_functions(device, tmp_path)

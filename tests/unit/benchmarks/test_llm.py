@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.llm import rounds
+from benchmarks.llm import rounds, several
 from benchmarks.llm.__main__ import main
-from benchmarks.llm.engines.edgetlm_engine import Edgetlm
+from benchmarks.llm.engines.edgetlm_engine import Edgetlm, commands
 from benchmarks.llm.engines.gguf_file import Source, halved, interleaved, read_weights, sources_of
 from benchmarks.llm.figures import agrees, best_peer, speeds, tokens_of
 from benchmarks.llm.models import SHAPES, Shape, make
@@ -120,7 +120,7 @@ class Recorded:
 
 @pytest.mark.parametrize(("context", "kinds"), [(1024, ["decode"]), (2048, ["decode", "decode_long"])])
 def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(rounds, "PAUSE_S", 0.0)
     calls: list[Any] = []
     engines = {"edgetlm": Recorded("edgetlm", calls, 0.01), "peer": Recorded("peer", calls, 0.02)}
     plan = rounds.Plan(1000, context, 2)
@@ -146,7 +146,7 @@ def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytes
 
 
 def test_a_peer_that_cannot_start_is_left_out_and_ours_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(rounds, "PAUSE_S", 0.0)
     calls: list[Any] = []
     broken, reader = Recorded("peer", calls, 0.1), Recorded("reader", calls, 0.0)
     monkeypatch.setattr(broken, "ask", lambda command, **arguments: fail("peer: the process ended with -11"))
@@ -199,6 +199,23 @@ def test_our_engine_answers_the_commands(tmp_path: Path) -> None:
     commands["logits"](tokens=text, path=str(tmp_path / "logits.npy"))
     rows = np.load(tmp_path / "logits.npy")
     assert rows.argmax(axis=-1).tolist() == [tiny.next_token(text[: end + 1]) for end in range(len(text))]
+
+
+@pytest.mark.filterwarnings("ignore:.*is loaded without trust")
+def test_several_texts_are_measured_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    several_texts = commands()
+    several_texts["load"](path=str(write_tiny(tmp_path, several=True)), threads=1, context=tiny.CONTEXT)
+    texts = [[3, 1, 4], [7, 3], [9, 2, 6]]
+    answer = several_texts["decode_many"](texts=texts, count=3)
+    assert answer["tokens"] == [tiny.following(text, 4) for text in texts] and answer["seconds"] > 0.0
+    monkeypatch.setattr(several, "PAUSE_S", 0.0)
+    calls: list[Any] = []
+    engines = {"1": Recorded("one", calls, 0.5 / 32), "2": Recorded("two", calls, 0.8 / 32)}
+    seconds = several.measure(engines, 1000, 3)
+    assert seconds == {"1": [0.5] * 3, "2": [0.8] * 3}
+    found = several.figures(seconds)
+    assert found["decode_tokens_s_several"] == {"1": 64.0, "2": 80.0}
+    assert found["speedup_several"]["2"][0] == pytest.approx(1.25)
 
 
 def test_unknown_models_and_peers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "contract/protocol.h"
+#include "contract/text/text.h"
 #include "cuda/driver.h"
 #include "executor/errors.h"
 
@@ -76,6 +77,7 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
     throw AgentError("bad_request", bundle.directory + " is a bundle of backend " + manifest.backend + ", not tvm");
   }
   signature_ = {manifest.inputs, manifest.outputs, manifest.range};
+  decoder_ = manifest.decoder;
   // Read by TVM when its thread pool starts, at the first parallel loop.
   setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
   device_ = device_of(manifest);
@@ -97,7 +99,9 @@ void Model::bind() {
 }
 
 void Model::make_state(const CheckedManifest& manifest) {
-  for (const TensorInfo& info : manifest.state) {
+  const size_t count = manifest.state.size() * static_cast<size_t>(manifest.decoder.sequences);
+  for (size_t place = 0; place < count; ++place) {
+    const TensorInfo& info = manifest.state[place % manifest.state.size()];
     const size_t size = tensor_bytes(info.shape, info.dtype);
     const tvm::runtime::Tensor zeros = empty_tensor(info.shape, info.dtype);
     if (size > 0) memset(zeros->data, 0, size);
@@ -145,15 +149,43 @@ ffi::Module Model::machine(const ffi::Module& library) const {
   return machine;
 }
 
-ffi::Function Model::bound(const ffi::Module& machine) const {
+ffi::Function Model::closure(const ffi::Module& machine, const std::string& name,
+                             const std::vector<tvm::runtime::Tensor>& inputs, size_t texts) const {
   // A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
-  std::vector<ffi::AnyView> arguments{"main", "edgetlm_main", 1};
-  for (const tvm::runtime::Tensor& tensor : inputs_) arguments.push_back(tensor);
-  for (const tvm::runtime::Tensor& tensor : state_) arguments.push_back(tensor);
+  const std::string saved = "edgetlm_" + name;
+  const size_t each = state_.size() / static_cast<size_t>(decoder_.sequences);
+  std::vector<ffi::AnyView> arguments{name.c_str(), saved.c_str(), 1};
+  for (const tvm::runtime::Tensor& tensor : inputs) arguments.push_back(tensor);
+  for (size_t place = 0; place < texts * each; ++place) arguments.push_back(state_[place]);
   for (const tvm::runtime::Tensor& tensor : parameters_) arguments.push_back(tensor);
   ffi::Any nothing;
   machine->GetFunction("save_function").value().CallPacked(arguments.data(), arguments.size(), &nothing);
-  return machine->GetFunction("edgetlm_main").value();
+  return machine->GetFunction(saved).value();
+}
+
+ffi::Any Model::call(const std::string& name, const std::vector<TensorView>& inputs) {
+  const Signature taken{inputs_of(decoder_, name), {}, {}};
+  if (taken.inputs.empty()) throw AgentError("bad_request", "the loaded model has no function " + printable(name));
+  check_count(inputs.size(), taken.inputs.size());
+  taken.length_of(inputs);
+  const Entry& entry = this->entry(name, taken.inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    tvm::runtime::Tensor tensor = entry.inputs[i];
+    tensor.CopyFromBytes(inputs[i].data, inputs[i].size);
+  }
+  ffi::Any result = entry.invoke();
+  synchronise();
+  return result;
+}
+
+const Model::Entry& Model::entry(const std::string& name, const std::vector<TensorInfo>& inputs) {
+  const auto found = entries_.find(name);
+  if (found != entries_.end()) return found->second;
+  Entry entry;
+  for (const TensorInfo& info : inputs) entry.inputs.push_back(empty_input(info.shape, info.dtype));
+  const int64_t texts = name == "together" ? decoder_.sequences : 1;
+  entry.invoke = closure(*machine_, name, entry.inputs, static_cast<size_t>(texts));
+  return entries_.emplace(name, std::move(entry)).first->second;
 }
 
 void Model::set_length(int64_t length) {

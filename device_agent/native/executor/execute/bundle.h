@@ -6,6 +6,7 @@
 #include <tvm/runtime/tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,11 @@ struct Signature {
   std::string described(const TensorInfo& info) const;
 };
 
+// AgentError where the number of given inputs is not the number that is taken.
+void check_count(size_t given, size_t expected);
+// What a language model's function beside main takes; nothing where it has none of that name.
+std::vector<TensorInfo> inputs_of(const DecoderInfo& decoder, const std::string& name);
+
 // A loaded bundle.
 class Model {
  public:
@@ -46,6 +52,9 @@ class Model {
   const std::vector<tvm::runtime::Tensor>& inputs() const { return inputs_; }
   // Makes the inputs of one length; what they held is lost.
   void set_length(int64_t length);
+  // One call of a language model's function beside main, on the state that main has; AgentError where there is no such
+  // function, or the inputs are not its own.
+  tvm::ffi::Any call(const std::string& name, const std::vector<TensorView>& inputs);
   // One inference.
   tvm::ffi::Any invoke() const {
     tvm::ffi::Any result = graphed_ != nullptr ? (*graphed_)() : invoke_();
@@ -63,11 +72,20 @@ class Model {
 
  private:
   struct Mapping;
+  // A function with the tensors that a call of it reads.
+  struct Entry {
+    std::vector<tvm::runtime::Tensor> inputs;
+    tvm::ffi::Function invoke;
+  };
 
+  const Entry& entry(const std::string& name, const std::vector<TensorInfo>& inputs);
   void make_state(const CheckedManifest& manifest);
   void map_parameters(const CheckedManifest& manifest, const std::string& directory);
   tvm::ffi::Module machine(const tvm::ffi::Module& library) const;
-  tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
+  tvm::ffi::Function bound(const tvm::ffi::Module& machine) const { return closure(machine, "main", inputs_, 1); }
+  // A function of the library, bound to its inputs, the states of the first texts and the weights.
+  tvm::ffi::Function closure(const tvm::ffi::Module& machine, const std::string& name,
+                             const std::vector<tvm::runtime::Tensor>& inputs, size_t texts) const;
   // Binds `main` to the inputs.
   void bind();
   tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
@@ -80,10 +98,13 @@ class Model {
   Signature signature_;
   std::vector<tvm::runtime::Tensor> parameters_;
   std::vector<tvm::runtime::Tensor> inputs_;
-  // Kept from call to call: zeros at first, changed by every call.
+  // Kept from call to call: zeros at first, changed by every call. Those of the first text come first; main has them.
   std::vector<tvm::runtime::Tensor> state_;
+  DecoderInfo decoder_;
   tvm::ffi::Optional<tvm::ffi::Module> machine_;
   tvm::ffi::Function invoke_;
+  // Functions beside main that have been called.
+  std::map<std::string, Entry> entries_;
   // On a GPU.
   std::unique_ptr<GraphedCall> graphed_;
   int64_t length_ = 0;

@@ -123,10 +123,7 @@ JsonObject Engine::load(const VerifiedBundle& bundle, int threads) {
 
 void Engine::bind(const std::vector<TensorView>& inputs) {
   const size_t expected = model_->signature().inputs.size();
-  if (inputs.size() != expected) {
-    throw AgentError("bad_request", std::to_string(inputs.size()) + " inputs given, the model takes " +
-                                        std::to_string(expected));
-  }
+  check_count(inputs.size(), expected);
   model_->set_length(model_->signature().length_of(inputs));
   for (size_t i = 0; i < expected; ++i) {
     tvm::runtime::Tensor tensor = model_->inputs()[i];

@@ -25,7 +25,9 @@ class Engine {
   void bind(const std::vector<TensorView>& inputs);
   // One inference.
   void invoke() { result_ = model_->invoke(); }
-  // Outputs of the last inference, in the model's order.
+  // One call of a function beside main.
+  void call(const std::string& name, const std::vector<TensorView>& inputs) { result_ = model_->call(name, inputs); }
+  // Outputs of the last call, in the model's order.
   Reply outputs() const;
   // Time of each kernel in place, over `runs` inferences after one that is not counted.
   JsonArray profile(int64_t runs);

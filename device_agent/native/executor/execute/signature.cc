@@ -22,6 +22,24 @@ JsonObject fields_of(const TensorInfo& info) {
 
 }  // namespace
 
+void check_count(size_t given, size_t expected) {
+  if (given == expected) return;
+  throw AgentError("bad_request",
+                   std::to_string(given) + " inputs given, the model takes " + std::to_string(expected));
+}
+
+std::vector<TensorInfo> inputs_of(const DecoderInfo& decoder, const std::string& name) {
+  const auto numbers = [](const char* called, int64_t size) { return TensorInfo{called, {size}, "int32", {}}; };
+  if (name == "prefill" && decoder.context > 0) {
+    return {numbers("tokens", decoder.chunk), numbers("position", 1), numbers("last", 1)};
+  }
+  if (name == "verify" && decoder.verified > 0) return {numbers("tokens", decoder.verified), numbers("position", 1)};
+  if (name == "together" && decoder.sequences > 1) {
+    return {numbers("tokens", decoder.sequences), numbers("positions", decoder.sequences)};
+  }
+  return {};
+}
+
 std::vector<int64_t> shape_at(const TensorInfo& info, int64_t length) {
   std::vector<int64_t> sizes = info.shape;
   for (const int64_t axis : info.open) sizes.at(static_cast<size_t>(axis)) = length;

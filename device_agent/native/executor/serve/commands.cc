@@ -101,6 +101,11 @@ Reply Commands::inputs(const JsonObject& header, const Buffer& blob) {
 }
 
 Reply Commands::run(const JsonObject& header, const Buffer& blob) {
+  if (const Fields asked(header, "run"); asked.has("function")) {
+    need_model();
+    engine_.call(asked.name("function"), split_tensors(header, blob));
+    return engine_.outputs();
+  }
   if (find(header, "tensors") != nullptr) inputs(header, blob);
   const bool first = need_inputs();
   const double begin = seconds_now();

@@ -10,6 +10,7 @@ import pytest
 import device_agent.runtime as runtime
 from host import bundle
 from tests import tiny_decoder as tiny
+from tests.integration.functions import check_functions
 from tests.tiny_bundle import write_tiny
 
 pytestmark = pytest.mark.usefixtures("trusted_here")
@@ -61,3 +62,7 @@ def test_memory_counts_the_state(tiny_bundle):
     # Behind it, what lies between the two kernels of each entry.
     assert memory.activations_bytes >= interface + 4 * tiny.CONTEXT
     assert memory.weights_bytes == 4
+
+
+def test_functions_beside_main_are_run_and_verified(tmp_path, device):
+    check_functions(device, tmp_path)

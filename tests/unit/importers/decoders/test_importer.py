@@ -16,6 +16,7 @@ from tvm.ir import GenericConst
 
 import host
 from host.errors import EngineError
+from host.importers.decoders.golden import Functions
 from host.importers.decoders.importer import import_decoder
 from host.importers.decoders.reference import Answers, Questions, reference_logits
 from host.lowering import lower
@@ -76,19 +77,43 @@ def test_the_model_says_what_it_is(folder: Path, model: ImportedModel) -> None:
     ]
 
 
-def test_golden_cases_are_steps_of_three_prompts(model: ImportedModel) -> None:
-    assert len(model.golden) == 40
-    places = [int(case.inputs[1][0]) for case in model.golden]
-    assert places == [*range(24), *range(8), *range(8)]
-    begins = [int(case.inputs[0][0]) for case in model.golden if not case.inputs[1][0]]
+def test_golden_cases_are_steps_and_what_generating_calls(folder: Path) -> None:
+    model = import_decoder(folder, 32, 8, "int4", verified=3, sequences=2)
+    known = model.golden[:40]
+    assert not any(case.function for case in known)
+    assert [int(case.inputs[1][0]) for case in known] == [*range(24), *range(8), *range(8)]
+    begins = [int(case.inputs[0][0]) for case in known if not case.inputs[1][0]]
     assert len(set(begins)) == 3
     assert {case.spread for case in model.golden} == {5e-3}
-    machine = Machine(model.module, empty_state(model.state))
-    for case in model.golden:
-        made, wanted = machine.run(*case.inputs), case.outputs[0]
-        assert wanted.shape == (1, 128) and wanted.dtype == np.float32
-        # Keys and values are in half precision.
-        assert np.abs(made - wanted).max() < 1e-3 * np.abs(wanted).max()
+    decoder = model.decoder
+    assert decoder is not None and decoder.rounding == 8
+    # A chunk, a part of one, a draft, steps, and two texts of which one begins a call later.
+    called = [case.function for case in model.golden[40:]]
+    assert called == ["prefill", "prefill", "", "", "verify", "", "", *["together"] * 5]
+    assert [case.inputs[1].tolist() for case in model.golden[-2:]] == [[3, 2], [4, 3]]
+    states = [empty_state(model.state) for _ in range(2)]
+    machines = {
+        "": Machine(model.module, states[0]),
+        "prefill": Machine(decoder.prefill, states[0]),
+        "verify": Machine(decoder.verify, states[0]),
+        "together": Machine(decoder.together, [*states[0], *states[1]]),
+    }
+    for place, case in enumerate(model.golden):
+        made = machines[case.function].run(*case.inputs)
+        for wanted in case.outputs:
+            assert wanted.shape == made.shape and wanted.dtype == np.float32
+            # Keys and values are in half precision, and the prompt is rounded to bytes.
+            allowed = 1e-2 if 40 <= place < 47 else 1e-3
+            assert np.abs(made - wanted).max() < allowed * np.abs(wanted).max(), place
+
+
+@pytest.mark.parametrize(("context", "chunk"), [(16, 16), (48, 64), (2048, 64)])
+def test_what_generating_calls_has_places(context: int, chunk: int) -> None:
+    functions = Functions(context, min(chunk, context), 4)
+    begins = np.cumsum([0, *functions.chunks[:-1]])
+    assert all(begin + functions.chunk <= context for begin in begins)
+    assert functions.tokens <= context and functions.tokens - sum(functions.chunks) == 8
+    assert all(1 <= count <= functions.chunk for count in functions.chunks)
 
 
 def test_both_modules_share_their_constants(model: ImportedModel) -> None:
@@ -103,7 +128,8 @@ def test_both_modules_share_their_constants(model: ImportedModel) -> None:
 
         relax.analysis.post_order_visit(module["main"], visit)
         found.append(seen)
-    assert found[0] == found[1] and len(found[0]) > 10
+    # A rounded prompt ends at the keys and values of the last layer.
+    assert model.decoder.rounding and found[1] < found[0] and len(found[1]) > 10
 
 
 def test_the_hash_is_of_content_and_options(
@@ -163,7 +189,7 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
     def answers(path: Path, questions: Questions, parts: object) -> Answers:
         asked.append(questions)
         exact = tuple(np.ones((len(tokens), vocabulary), np.float32) for tokens in questions.texts)
-        return Answers(exact, rounded=exact[0][-8:] * np.float32(1 + moved))
+        return Answers(exact, rounded=exact[-1][-4:] * np.float32(1 + moved))
 
     monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers)
     lines: list[str] = []
@@ -171,5 +197,9 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
     assert model.decoder is not None and model.decoder.rounding == (8 if rounds else 0)
     assert rounded_call(model.decoder.prefill) is rounds and not rounded_call(model.module)
     assert any("keep 16 bits" in line for line in lines) is (moved == 0.02)
+    assert asked[0].beginning == len(asked[0].texts[-1]) - 4
+    # Nobody uses logits of a prompt that is rounded: steps follow before anything else.
+    called = [(case.function, len(case.outputs)) for case in model.golden[40:43]]
+    assert called == [("prefill", 0 if rounds else 1)] * 2 + [("", 1)]
     # Queries, keys and values stay as they are.
     assert asked[0].rounded and not any("q_proj" in name or "v_proj" in name for name in asked[0].rounded)

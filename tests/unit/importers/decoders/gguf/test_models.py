@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_a_quantised_file_is_deployed_as_it_is(tmp_path: Path) -> None:
     assert {spec.dtype for spec in imported.state} == {"float16"}
     assert imported.golden[0].spread > 0 and len(lines) == 1 and "no tokenizer" in lines[0]
     machine = Machine(imported.module, empty_state(imported.state))
-    for case in imported.golden:
+    for case in takewhile(lambda one: not one.function, imported.golden):
         step, wanted = machine.run(*case.inputs), case.outputs[0]
         # Keys and values are in half precision.
         assert np.abs(step - wanted).max() < 5e-3 * np.abs(wanted).max()

@@ -1,0 +1,102 @@
+"""Tokens a second where several texts are continued together, beside one text by steps.
+
+Each number of texts is a bundle of its own, made with `--sequences`. Its process works in turn with the one
+of a single text.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.llm.deployment import deployed
+from benchmarks.llm.figures import OURS, tokens_of
+from benchmarks.llm.process import EngineProcess
+from benchmarks.llm.rounds import DECODED, PAUSE_S, SHORT, turns
+from host.statistics import paired_ratio
+
+_SEED = 2_000_000
+
+
+def several(
+    model: Path,
+    folder: Path,
+    single: EngineProcess,
+    sequences: Sequence[int],
+    vocabulary: int,
+    rounds: int,
+    **deployment: Any,
+) -> dict[str, Any]:
+    """Deploy a model for several texts, and measure it.
+
+    Args:
+        model: its folder.
+        folder: for bundles.
+        single: our engine with the bundle for one text, loaded.
+        sequences: numbers of texts, two or more each.
+        vocabulary: of the model.
+        rounds: of measurements.
+        deployment: `quantize`, `threads` and `context`; see `deployed`.
+
+    Returns:
+        By number of texts, one included: `decode_tokens_s_several`, of all texts together;
+        `speedup_several`, to one text, with its bounds; `seconds_several` of each round.
+
+    Raises:
+        EngineError: a bundle could not be made, or an engine failed.
+    """
+    with ExitStack() as stack:
+        engines = {"1": single}
+        for count in sequences:
+            bundle = folder / f"several-{count}"
+            deployed(model, bundle, sequences=count, **deployment)
+            name, threads = f"{OURS}, {count} texts", int(deployment["threads"])
+            engine = EngineProcess(name, "benchmarks.llm.engines.edgetlm_engine", threads)
+            engines[str(count)] = stack.enter_context(engine)
+            engine.ask("load", path=str(bundle), threads=threads, context=deployment["context"])
+        return figures(measure(engines, vocabulary, rounds))
+
+
+def measure(engines: Mapping[str, EngineProcess], vocabulary: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round in which every text gets `DECODED` tokens behind `SHORT` of its own.
+
+    Args:
+        engines: by number of texts, loaded.
+        vocabulary: of the model.
+        rounds: of measurements.
+    """
+    texts = {
+        count: [tokens_of(_SEED + text, SHORT, vocabulary) for text in range(int(count))] for count in engines
+    }
+    seconds: dict[str, list[float]] = {count: [] for count in engines}
+    # The first round computes the prompts, and is not counted.
+    for number in range(rounds + 1):
+        for count, engine in turns(engines, number):
+            if count == "1":
+                answer = engine.ask("decode", tokens=texts[count][0], count=DECODED)
+            else:
+                answer = engine.ask("decode_many", texts=texts[count], count=DECODED)
+            if number:
+                seconds[count].append(answer["seconds"])
+            time.sleep(PAUSE_S)
+    return seconds
+
+
+def figures(seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """See `several`; the seconds are those of each round, by number of texts."""
+    speeds, gains = {}, {}
+    for count, times in seconds.items():
+        speeds[count] = int(count) * DECODED / statistics.median(times)
+        if count != "1":
+            one = [int(count) * value for value in seconds["1"]]
+            gain = paired_ratio(one, list(times))
+            gains[count] = [gain.value, gain.low, gain.high]
+    return {
+        "decode_tokens_s_several": speeds,
+        "speedup_several": gains,
+        "seconds_several": {count: list(times) for count, times in seconds.items()},
+    }
