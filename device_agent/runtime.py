@@ -29,8 +29,8 @@ from device_agent.execute.decoder import Decoder
 from device_agent.execute.engines import create
 from device_agent.execute.generation import Generation, Timing, no_language_model
 from device_agent.execute.model_signature import TensorInfo
-from device_agent.execute.sampling import Sampler, Sampling
 from device_agent.execute.several.texts import Texts
+from device_agent.execute.text.sampling import Sampler, Sampling
 from device_agent.execute.virtual_machine import VirtualMachine, load_machine, signature_of, tensors_of
 from device_agent.store.opened_bundle import BundleError, OpenedBundle, open_bundle
 from device_agent.wire.frames import TensorData, tensor_bytes

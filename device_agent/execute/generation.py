@@ -7,11 +7,11 @@ from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Option
 
 from device_agent.errors import AgentError
 from device_agent.execute.decoder import END_OF_TEXT, MAX_TOKENS
-from device_agent.execute.sampling import Sampler
 from device_agent.execute.several.decoders import Decoders
 from device_agent.execute.several.texts import Prompt, Texts
-from device_agent.execute.speculation import Lookup, Pace
-from device_agent.execute.tokenizer import TextPieces, Tokenizer
+from device_agent.execute.text.sampling import Sampler
+from device_agent.execute.text.speculation import Lookup, Pace
+from device_agent.execute.text.tokenizer import TextPieces, Tokenizer
 from device_agent.execute.virtual_machine import VirtualMachine
 
 

@@ -1,5 +1,5 @@
 // Speculation: what may follow a text, found in the text itself, and whether verifying it pays; as in
-// device_agent/execute/speculation.py.
+// device_agent/execute/text/speculation.py.
 #pragma once
 
 #include <algorithm>

@@ -19,9 +19,9 @@ from typing import (
 )
 
 from device_agent.execute.decoder import END_OF_TEXT, MAX_TOKENS, Decoder
-from device_agent.execute.sampling import Sampler
 from device_agent.execute.several.decoders import Decoders
-from device_agent.execute.tokenizer import TextPieces
+from device_agent.execute.text.sampling import Sampler
+from device_agent.execute.text.tokenizer import TextPieces
 
 
 class Piece(NamedTuple):

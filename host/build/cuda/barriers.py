@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 
 from host.tensor_ir.structural import mapped
 
+
 def with_barriers(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
     """A scheduled function with a barrier behind each statement that leaves a value of a row to its threads.
 

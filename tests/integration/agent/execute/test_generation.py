@@ -14,7 +14,7 @@ import pytest
 
 import device_agent.runtime as runtime
 from device_agent.errors import AgentError
-from device_agent.execute.speculation import Lookup, Pace
+from device_agent.execute.text.speculation import Lookup, Pace
 from device_agent.execute.virtual_machine import Entry, VirtualMachine
 from tests import tiny_decoder as tiny
 from tests.signing import reseal, seal

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from device_agent.execute.sampling import Sampler, Sampling
+from device_agent.execute.text.sampling import Sampler, Sampling
 
 
 def data(*logits: float) -> bytearray:

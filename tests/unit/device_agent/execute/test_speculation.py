@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.execute.speculation import Lookup, Pace
+from device_agent.execute.text.speculation import Lookup, Pace
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.execute.tokenizer import TextPieces
+from device_agent.execute.text.tokenizer import TextPieces
 
 
 class Bytes:
