@@ -62,22 +62,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("kit", type=Path, help="folder that benchmarks.gpu.prepare wrote")
     parser.add_argument("results", type=Path, help="folder for the figures")
     parser.add_argument("--seconds", type=float, default=470.0, help="time for everything")
-    parser.add_argument("--stage", choices=[stage.name for stage in STAGES], help=argparse.SUPPRESS)
+    names = [stage.name for stage in STAGES]
+    parser.add_argument("--stages", nargs="+", choices=names, help="only these, without their own limits")
+    parser.add_argument("--stage", choices=names, help=argparse.SUPPRESS)
     parser.add_argument("--run", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.stage:
         return _stage(options.stage, Kit(options.kit), options.results, options.run)
-    whole = _all_stages(options.kit, options.results, time.monotonic() + options.seconds)
+    stages = STAGES
+    if options.stages:
+        stages = tuple(Stage(one.name, options.seconds) for one in STAGES if one.name in options.stages)
+    whole = _all_stages(stages, options.kit, options.results, time.monotonic() + options.seconds)
     found = summary(Kit(options.kit), options.results)
     (options.results / "summary.json").write_text(json.dumps(found, indent=1))
     sys.stdout.write(text_of(found))
     return 0 if whole else 1
 
 
-def _all_stages(kit: Path, results: Path, end: float) -> bool:
-    """Run every stage until the end; whether each could be run."""
+def _all_stages(stages: Sequence[Stage], kit: Path, results: Path, end: float) -> bool:
+    """Run some stages until the end; whether each could be run."""
     run, whole = uuid.uuid4().hex, True
-    for stage in STAGES:
+    for stage in stages:
         limit = min(stage.limit_s, end - time.monotonic())
         if limit < _LEAST_S:
             sys.stdout.write(f"{stage.name}: no time left\n")

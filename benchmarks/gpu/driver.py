@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,19 @@ class Launch:
     threads: tuple[int, ...]
     addresses: tuple[int, ...]
     shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """What times a call again and again.
+
+    Attributes:
+        take: seconds of one call.
+        samples: how many are worth taking: one of a long call, which was taken already.
+    """
+
+    take: Callable[[], float]
+    samples: int
 
 
 class Driver:
@@ -149,7 +163,13 @@ class Driver:
         self._call("cuStreamSynchronize", self._stream)
 
     def seconds(self, launches: Sequence[Launch]) -> list[float]:
-        """Seconds of one call of all the launches, by the GPU's clock, in several samples.
+        """Seconds of one call of all the launches, by the GPU's clock, in several samples."""
+        with self.sampled(launches) as sampler:
+            return [sampler.take() for _ in range(sampler.samples)]
+
+    @contextmanager
+    def sampled(self, launches: Sequence[Launch]) -> Iterator[Sampler]:
+        """Samples of one call of all the launches, whenever one is asked for.
 
         Calls are repeated inside of one CUDA graph, so that the time to start them does not count. Caches
         stay warm.
@@ -158,17 +178,18 @@ class Driver:
         self.wait()
         first = self._elapsed(lambda: self.launch(launches))
         if first > _LONG_S:
-            return [first]
+            yield Sampler(lambda: first, 1)
+            return
         calls = max(1, min(_MOST_CALLS, math.ceil(SAMPLE_S / max(first, 1e-6))))
         graph = self._captured(launches, calls)
         try:
             replay = ctypes.c_void_p(graph)
             self._call("cuGraphLaunch", replay, self._stream)
             self.wait()
-            return [
-                self._elapsed(lambda: self._call("cuGraphLaunch", replay, self._stream)) / calls
-                for _ in range(SAMPLES)
-            ]
+            yield Sampler(
+                lambda: self._elapsed(lambda: self._call("cuGraphLaunch", replay, self._stream)) / calls,
+                SAMPLES,
+            )
         finally:
             self._call("cuGraphExecDestroy", ctypes.c_void_p(graph))
 

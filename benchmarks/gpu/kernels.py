@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.driver import Driver, Launch, median
+from benchmarks.gpu.driver import Driver, Launch, Sampler, median
 from benchmarks.gpu.figures import Item
 from benchmarks.gpu.kit import Kit, drawn
 
@@ -56,24 +56,34 @@ def first_program(driver: Driver, kit: Kit, name: str) -> Item:
 
 
 def all_programs(driver: Driver, kit: Kit, name: str) -> Item:
-    """Times every program of a task, and compares its results with those of the first one."""
+    """Times every program of a task, and compares its results with those of the first one.
+
+    The programs are loaded side by side. Samples are taken in rounds, each of which has one of every program,
+    so that a clock that changes meets all programs alike; every other round goes backwards.
+    """
     task = kit.tasks[name]
     arrays = drawn(task)
     results: list[Item] = []
+    samplers: list[tuple[Item, Sampler]] = []
     first: np.ndarray | None = None
-    with _placed(driver, arrays) as addresses:
+    with ExitStack() as stack:
+        addresses = stack.enter_context(_placed(driver, arrays))
         for entry in task["programs"]:
-            with _loaded(driver, kit, entry, addresses) as launches:
-                driver.launch(launches)
-                driver.wait()
-                found = driver.downloaded(addresses[-1], arrays[-1])
-                first = found if first is None else first
-                try:
-                    difference = _difference(found, first.astype("float64"))
-                except WrongResult as error:
-                    results.append({"error": str(error)})
-                    continue
-                results.append({"seconds": driver.seconds(launches), "difference": difference})
+            launches = stack.enter_context(_loaded(driver, kit, entry, addresses))
+            driver.launch(launches)
+            driver.wait()
+            found = driver.downloaded(addresses[-1], arrays[-1])
+            first = found.astype("float64") if first is None else first
+            try:
+                results.append({"seconds": [], "difference": _difference(found, first)})
+            except WrongResult as error:
+                results.append({"error": str(error)})
+                continue
+            samplers.append((results[-1], stack.enter_context(driver.sampled(launches))))
+        for number in range(max((one.samples for _, one in samplers), default=0)):
+            for result, sampler in samplers if number % 2 else reversed(samplers):
+                if number < sampler.samples:
+                    result["seconds"].append(sampler.take())
     return {"task": task["task"], "programs": results}
 
 

@@ -30,7 +30,8 @@ def run_model(driver: Driver, kit: Kit, name: str, folder: Path) -> Item:
 
     Returns:
         `load_s`, `first_run_s`, `difference`, `latency_s`, `samples`, `kernels` (seconds of one inference, by
-        name), `memory_bytes` (of the GPU, with the driver's context) and `weights_bytes`.
+        name), `launch` (how they are started), `memory_bytes` (of the GPU, with the driver's context) and
+        `weights_bytes`.
 
     Raises:
         ModelError: the executor refuses something, or an output is wrong.
@@ -58,6 +59,7 @@ def run_model(driver: Driver, kit: Kit, name: str, folder: Path) -> Item:
         "latency_s": statistics.median(measured["times_s"]),
         "samples": measured["times_s"],
         "kernels": kernels,
+        "launch": measured["conditions"]["launch"],
         "memory_bytes": taken,
         "weights_bytes": (bundle / "params.bin").stat().st_size,
     }

@@ -173,27 +173,69 @@ class KitWriter:
                     archive.add(file, file.name)
         self._models.append(name)
 
-    def write(self, executor: Path, about: Mapping[str, Any]) -> None:
+    def add_arms(
+        self, name: str, space: DesignSpace, arms: Mapping[str, Sequence[Sequence[Candidate]]], about: Any
+    ) -> int:
+        """A task with the programs of some arms, each of which is compiled once.
+
+        Args:
+            name: of the task.
+            space: of its programs.
+            arms: by name, for each seed the programs in the order in which the arm takes them. The plan has their
+                numbers, without those that do not compile.
+            about: what else the plan keeps of the task.
+
+        Returns:
+            How many programs the kit has of the task.
+
+        Raises:
+            BuildError: none of the programs compiles.
+        """
+        every = {one.decisions: one for lists in arms.values() for chosen in lists for one in chosen}
+        programs = [program for program in self._compiled(space, list(every.values())) if program is not None]
+        if not programs:
+            raise BuildError(f"{name}: none of {len(every)} programs compiles")
+        numbers = {program.candidate.decisions: number for number, program in enumerate(programs)}
+        self._describe(name, space.task, programs, None, space.task.flops)
+        self._tasks[name]["about"] = about
+        self._tasks[name]["arms"] = {
+            arm: [[numbers[one.decisions] for one in chosen if one.decisions in numbers] for chosen in lists]
+            for arm, lists in arms.items()
+        }
+        return len(programs)
+
+    def write(self, executor: Path | None, about: Mapping[str, Any]) -> None:
         """End the kit.
 
         Args:
-            executor: the native executor for the machine.
+            executor: the native executor for the machine; None for a kit without models.
             about: heading of the kit.
         """
         self._archive.close()
-        shutil.copy(executor, self._folder / EXECUTOR)
+        if executor is not None:
+            shutil.copy(executor, self._folder / EXECUTOR)
         plan = {"heading": dict(about), "peaks": self._peaks, "tasks": self._tasks, "models": self._models}
         (self._folder / PLAN).write_text(json.dumps(plan))
 
     def _add(self, name: str, task: Task, sizes: Mapping[str, Any] | None, operations: float) -> None:
         space = space_for(task, self._profile.hardware, self._profile.threads)
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            made = list(
-                pool.map(lambda one: self._program(space, one), candidates(space, self._profile, self._count))
-            )
-        programs = [program for program in made if program is not None]
-        if not programs or made[0] is None:
+        made = self._compiled(space, candidates(space, self._profile, self._count))
+        if made[0] is None:
             raise BuildError(f"{name}: Gensor's program does not compile")
+        self._describe(name, task, [one for one in made if one is not None], sizes, operations)
+
+    def _compiled(self, space: DesignSpace, chosen: Sequence[Candidate]) -> list[Program | None]:
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            return list(pool.map(lambda one: self._program(space, one), chosen))
+
+    def _describe(
+        self,
+        name: str,
+        task: Task,
+        programs: Sequence[Program],
+        sizes: Mapping[str, Any] | None,
+        operations: float,
+    ) -> None:
         self._tasks[name] = {
             "task": task.workload_hash,
             "arguments": [

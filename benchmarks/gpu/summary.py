@@ -103,8 +103,8 @@ def _model(name: str, entry: Item, peers: Mapping[str, Item]) -> dict[str, Any]:
         for key, other in peers.items()
         if key.startswith(f"{name} ") and "latency_s" in other
     }
-    kept = ("latency_s", "load_s", "first_run_s", "memory_bytes", "weights_bytes")
-    return {key: entry[key] for key in kept} | {"torch_over_ours": ways}
+    kept = ("latency_s", "launch", "load_s", "first_run_s", "memory_bytes", "weights_bytes")
+    return {key: entry[key] for key in kept if key in entry} | {"torch_over_ours": ways}
 
 
 def text_of(found: Mapping[str, Any]) -> str:

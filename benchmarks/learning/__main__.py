@@ -17,8 +17,6 @@ arm found over that of each arm.
 from __future__ import annotations
 
 import argparse
-import math
-import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import Any
 
 from benchmarks.learned_estimate.withheld import observations_of
 from benchmarks.learning.arms import programs_of_arms
-from benchmarks.modelled_boards.choices import Program
+from benchmarks.modelled_boards.choices import Program, programs_in
 from benchmarks.modelled_boards.figures import Judged, ratios, shares
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
@@ -58,15 +56,7 @@ PAIRS = (
 )
 # Measurements a task; with 0, the first program is taken.
 BUDGETS = (0, 10)
-_LARGE, _DRAWS = 100_000, 2000
-
-
-def programs_in(space: DesignSpace) -> float:
-    """About how many legal programs a space has: its values, times the legal share of random ones."""
-    values = math.prod(len(decision.choices) for decision in space.decisions)
-    generator = random.Random(space.task.workload_hash)
-    drawn = ({d.name: generator.choice(d.choices) for d in space.decisions} for _ in range(_DRAWS))
-    return values * sum(space.rule.legal(space.workload, space.hardware, one) for one in drawn) / _DRAWS
+_LARGE = 100_000
 
 
 def judged_arms(

@@ -39,7 +39,7 @@ def ordered(
 def programs_of_arms(
     space: DesignSpace,
     profile: DeviceProfile,
-    learned: LearnedEstimate,
+    learned: LearnedEstimate | None,
     model: Proposer,
     seed: int,
 ) -> dict[str, list[Program]]:
@@ -48,7 +48,7 @@ def programs_of_arms(
     Args:
         space: of the task.
         profile: of the board.
-        learned: T_hat of the board.
+        learned: T_hat of the board; None leaves out its arms.
         model: the language model, the likeliest program first.
         seed: of what is drawn.
 
@@ -62,12 +62,13 @@ def programs_of_arms(
     drawn = _different(random_programs(space, seed))
     found = {
         "gensor_t": ordered(None, space, constructed),
-        "gensor_that": ordered(learned, space, constructed),
         "random": drawn,
         "random32_t": ordered(None, space, drawn),
-        "random32_that": ordered(learned, space, drawn),
-        "search_that": [first_program(learned, space, profile, constructed[0], seed)[0]],
     }
+    if learned is not None:
+        found["gensor_that"] = ordered(learned, space, constructed)
+        found["random32_that"] = ordered(learned, space, drawn)
+        found["search_that"] = [first_program(learned, space, profile, constructed[0], seed)[0]]
     try:
         written = [values_of(one) for one in model.propose(space, profile, (), DRAWN, seed=seed)]
     except EdgeError:
@@ -76,7 +77,8 @@ def programs_of_arms(
         return found
     found["tlm_likelihood"] = written
     found["tlm32_t"] = ordered(None, space, written)
-    found["tlm32_that"] = ordered(learned, space, written)
+    if learned is not None:
+        found["tlm32_that"] = ordered(learned, space, written)
     return found
 
 

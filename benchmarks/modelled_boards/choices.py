@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ Program = dict[str, int]
 
 # Programs that chance and the language model draw for a ranker to choose from, and that Gensor constructs.
 DRAWN, CONSTRUCTED = 32, 24
+# Random values of which the legal ones are counted.
+_LEGAL_DRAWS = 2000
 # Records of the new board, besides those of other boards.
 BUDGETS = (10, 50, 200)
 
@@ -95,6 +98,14 @@ def chosen_programs(
         found["tlm32_t"] = best(None, space, written)
         found["tlm32_that"] = best(most, space, written)
     return found
+
+
+def programs_in(space: DesignSpace) -> float:
+    """About how many legal programs a space has: its values, times the legal share of random ones."""
+    values = math.prod(len(decision.choices) for decision in space.decisions)
+    generator = random.Random(space.task.workload_hash)
+    drawn = ({d.name: generator.choice(d.choices) for d in space.decisions} for _ in range(_LEGAL_DRAWS))
+    return values * sum(space.rule.legal(space.workload, space.hardware, one) for one in drawn) / _LEGAL_DRAWS
 
 
 def _written(model: Proposer, space: DesignSpace, profile: DeviceProfile, seed: int) -> list[Program]:

@@ -91,7 +91,7 @@ def _single(figures: Mapping[str, Any]) -> set[str]:
 
 
 def whole_models(before: Result, after: Result) -> list[str]:
-    """Latency of models and the ratio to torch, in two runs."""
+    """Latency of models and the ratio to torch, in two runs: kernel by kernel, and as a graph."""
     rows = []
     for name, entry in after.figures["models"].items():
         earlier = before.figures["models"].get(name)
@@ -106,12 +106,12 @@ def whole_models(before: Result, after: Result) -> list[str]:
         )
     head = (
         "model",
-        "ms, first run",
-        "ms, last run",
-        "torch in a graph over ours, first",
-        "last",
-        "torch.compile over ours, first",
-        "last",
+        "ms, kernel by kernel",
+        "ms, as a graph",
+        "torch in a graph over ours, kernel by kernel",
+        "as a graph",
+        "torch.compile over ours, kernel by kernel",
+        "as a graph",
         "loading, s",
         "first inference, ms",
     )

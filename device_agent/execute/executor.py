@@ -171,9 +171,16 @@ class Commands:
         return _tensor_reply(spent, self._engine.outputs())
 
     def measure(self, header: Header, _blob: bytearray) -> Reply:
-        """Measures times and energy of inferences, by the `plan` of the request."""
+        """Measures times and energy of inferences, by the `plan` of the request.
+
+        The `conditions` of the reply have `launch` on a GPU: how its kernels are started.
+        """
         self._need_inputs()
-        return self._meter.measure(self._engine.invoke, _plan_in(header)), []
+        reply = self._meter.measure(self._engine.invoke, _plan_in(header))
+        launch = getattr(self._engine, "launch", "")
+        if launch:
+            reply["conditions"] = dict(reply["conditions"], launch=launch)
+        return reply, []
 
     def profile(self, header: Header, _blob: bytearray) -> Reply:
         """Measures the time of each kernel inside the model."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, NamedTuple
 
+# The prefix of the machine's own calls, which compute nothing that the author of a model would recognise.
+BUILTIN = "vm.builtin."
+
 
 class KernelTotal(NamedTuple):
     """All calls of one kernel.

@@ -16,8 +16,8 @@ from device_agent.board.machine import Machine
 from device_agent.contract.measuring import VariantPlan
 from device_agent.errors import AgentError
 from device_agent.execute.engines import fails
-from device_agent.execute.kernel_times import KernelTimes, KernelTotal
-from device_agent.execute.virtual_machine import BUILTIN, VirtualMachine
+from device_agent.execute.kernel_times import BUILTIN, KernelTimes, KernelTotal
+from device_agent.execute.virtual_machine import VirtualMachine
 from device_agent.measure.measurement import TimeMeter, Window, variant_plan_of
 
 

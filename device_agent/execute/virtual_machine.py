@@ -10,13 +10,11 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from device_agent.contract.manifest import PARAMETERS
 from device_agent.contract.text import printable
 from device_agent.execute import ffi
+from device_agent.execute.cuda_graph import GraphedCall
 from device_agent.execute.kept_prompt import StateTensor
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
 from device_agent.wire.frames import tensor_bytes
-
-# The prefix of the machine's own calls, which compute nothing that the author of a model would recognise.
-BUILTIN = "vm.builtin."
 
 
 def signature_of(fields: Mapping[str, Any]) -> Signature:
@@ -140,14 +138,20 @@ class VirtualMachine:
             extra = view.find(b"tvm.contrib.") >= 0
         self._ffi = ffi.load_runtime(extra)
         self._module = self._ffi.load_module(library)
-        self._machine, self.invoke = self._instance(self._module)
+        self._machine = self._instance(self._module)
+        self.invoke = self._bound()
+
+    @property
+    def launch(self) -> str:
+        """How the kernels of a GPU are started by `invoke`; empty on the CPU."""
+        return self.invoke.launch if isinstance(self.invoke, GraphedCall) else ""
 
     def set_length(self, length: int) -> None:
         """Makes inputs for one length and discards the old ones. Does nothing if it is set already."""
         if length == self._length:
             return
         self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
-        self.invoke = self._bound(self._machine)
+        self.invoke = self._bound()
         self._length = length
 
     @property
@@ -186,13 +190,13 @@ class VirtualMachine:
             texts: numbers of those whose states it takes, in order.
         """
         tensors = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
-        return Entry(tensors, self._closure(self._machine, name, tensors, texts))
+        return Entry(tensors, self._graphed(name, tensors, texts))
 
-    def _instance(self, library: Any) -> Tuple[Any, Any]:
+    def _instance(self, library: Any) -> Any:
         machine = library["vm_load_executable"]()
         # Device type 1 is the CPU, 2 a CUDA GPU. Allocator 2 is the pooled one. The CPU always comes last.
         machine["vm_initialization"](*((2, 0, 2) if self.on_gpu else ()), 1, 0, 2)
-        return machine, self._bound(machine)
+        return machine
 
     def _moved(self, tensor: Any) -> Any:
         """A parameter on the machine's device: the tensor itself on the CPU, a copy on a GPU."""
@@ -209,24 +213,29 @@ class VirtualMachine:
         if self.on_gpu:
             ffi.synchronise(self._device)
 
-    def _bound(self, machine: Any) -> Any:
-        return self._closure(machine, "main", self.inputs)
-
     def _closure(self, machine: Any, name: str, inputs: Sequence[Any], texts: Sequence[int] = (0,)) -> Any:
         # A saved closure binds the arguments once, so that a call does not pass hundreds of weights.
         saved = "edgetlm_%s_%s" % (name, "_".join(map(str, texts)))
         state = [tensor for text in texts for tensor in self._states[text]]
         machine["save_function"](name, saved, 1, *inputs, *state, *self._parameters)
-        call = machine[saved]
+        return machine[saved]
+
+    def _bound(self) -> Any:
+        return self._graphed("main", self.inputs)
+
+    def _graphed(self, name: str, inputs: Sequence[Any], texts: Sequence[int] = (0,)) -> Any:
+        """A function of the library bound to its tensors; on a GPU, one that waits until it has finished."""
+        plain = self._closure(self._machine, name, inputs, texts)
         if not self.on_gpu:
-            return call
+            return plain
+        tensors = list(inputs)
 
-        def invoke() -> Any:
-            result = call()
-            ffi.synchronise(self._device)
-            return result
+        def instrumented(instrument: Any) -> Any:
+            machine = self._instance(self._module)
+            machine["set_instrument"](instrument)
+            return self._closure(machine, name, tensors, texts)
 
-        return invoke
+        return GraphedCall(self._device, plain, instrumented)
 
     def instrumented(self, callback: Any, library: Optional[Any] = None) -> Any:
         """The model as a function that reports each kernel. It changes the same state.
@@ -240,8 +249,15 @@ class VirtualMachine:
             A function without arguments, which runs one inference with the present inputs.
         """
         # A separate machine, because an instrument cannot be removed from a machine.
-        machine, invoke = self._instance(self._module if library is None else library)
+        machine = self._instance(self._module if library is None else library)
+        call = self._closure(machine, "main", self.inputs)
         machine["set_instrument"](callback)
+
+        def invoke() -> Any:
+            result = call()
+            self.synchronise()
+            return result
+
         return invoke
 
 

@@ -158,6 +158,9 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
         )
         total = f"{result.start.first_output_s * 1e3:,.4g} ms"
         found.append(("from the files to the first output", f"{total}: {load} to load, {run} the first run"))
+    launch = result.measurement.conditions.get("launch")
+    if launch:
+        found.append(("launch of a run", str(launch)))
     joules = "unavailable" if energy is None else f"{energy.value * 1e3:.4g} mJ"
     found.append(("energy of a run", joules))
     return found + ([("made on", result.date)] if result.date else [])

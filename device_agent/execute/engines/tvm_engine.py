@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Sequence, Set, Tuple
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.engines import check_count, fails
-from device_agent.execute.kernel_times import KernelTimes
-from device_agent.execute.virtual_machine import BUILTIN, VirtualMachine, load_machine, tensors_of
+from device_agent.execute.kernel_times import BUILTIN, KernelTimes
+from device_agent.execute.virtual_machine import VirtualMachine, load_machine, tensors_of
 from device_agent.store.opened_bundle import OpenedBundle
 from device_agent.wire.frames import TensorData, tensor_bytes
 
@@ -64,6 +64,11 @@ class TvmEngine:
     def invoke(self) -> None:
         """See Engine."""
         self._result = self._machine.invoke()
+
+    @property
+    def launch(self) -> str:
+        """How the kernels of a GPU are started; empty on the CPU."""
+        return self.machine.launch
 
     def outputs(self) -> List[TensorData]:
         """See Engine."""

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cuda/driver.h"
+#include "cuda/graph.h"
 #include "runtime/workspace_pool.h"
 
 namespace edgetlm {
@@ -119,9 +120,13 @@ class CudaDevice final : public DeviceAPI {
   }
 
   void* AllocWorkspace(Device device, size_t size, DLDataType) final {
-    return workspace().AllocWorkspace(device, size);
+    GraphMemory* recorded = GraphMemory::current();
+    return recorded != nullptr ? recorded->take(size) : workspace().AllocWorkspace(device, size);
   }
-  void FreeWorkspace(Device device, void* pointer) final { workspace().FreeWorkspace(device, pointer); }
+  void FreeWorkspace(Device device, void* pointer) final {
+    if (GraphMemory* recorded = GraphMemory::current()) return recorded->leave(pointer);
+    workspace().FreeWorkspace(device, pointer);
+  }
 
   static CudaDevice* global() {
     static CudaDevice* const instance = new CudaDevice();

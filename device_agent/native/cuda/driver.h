@@ -1,5 +1,5 @@
 // The CUDA driver, found when it is first asked for: the same executable serves boards with and without one.
-// Only functions that every driver since CUDA 11 has; every type is an integer or an opaque pointer.
+// Only functions that every driver since CUDA 11.4 (JetPack 5) has; every type is an integer or an opaque pointer.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +34,12 @@ using CudaHandle = void*;
   X(cuEventRecord, (CudaHandle, CudaHandle))                                                        \
   X(cuEventSynchronize, (CudaHandle))                                                               \
   X(cuEventElapsedTime, (float*, CudaHandle, CudaHandle))                                           \
+  X(cuStreamBeginCapture_v2, (CudaHandle, int))                                                     \
+  X(cuStreamEndCapture, (CudaHandle, CudaHandle*))                                                  \
+  X(cuGraphInstantiateWithFlags, (CudaHandle*, CudaHandle, unsigned long long))                     \
+  X(cuGraphLaunch, (CudaHandle, CudaHandle))                                                        \
+  X(cuGraphDestroy, (CudaHandle))                                                                   \
+  X(cuGraphExecDestroy, (CudaHandle))                                                               \
   X(cuModuleLoadData, (CudaHandle*, const void*))                                                   \
   X(cuModuleUnload, (CudaHandle))                                                                   \
   X(cuModuleGetFunction, (CudaHandle*, CudaHandle, const char*))                                    \

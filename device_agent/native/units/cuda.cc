@@ -1,4 +1,5 @@
 // CUDA GPUs, through the driver alone.
 #include "cuda/device_api.cc"
 #include "cuda/driver.cc"
+#include "cuda/graph.cc"
 #include "cuda/module.cc"

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -115,10 +117,12 @@ def _planned(options: PretrainOptions, limits: Limits, trial: Training, begin: f
     trial.begin(b"")
     for _ in range(_WARM):
         trial.advance(1)
-    before = time.monotonic()
+    ends = [time.monotonic()]
     for _ in range(_TIMED):
         trial.advance(1)
-    step_s = (time.monotonic() - before) / _TIMED
+        ends.append(time.monotonic())
+    # The median: steps in which the GPU still compiles are few later.
+    step_s = statistics.median(end - before for before, end in pairwise(ends))
     left = limits.seconds - (time.monotonic() - begin)
     steps = limits.steps or max(1, int(_USED * left / step_s))
     options = replace(options, steps=steps, save_every=max(1, min(steps, int(_SAVE_S / step_s))))

@@ -15,7 +15,10 @@
 #include <unistd.h>
 
 #define MARK 0x0100000000000000ull
-enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+enum {
+  INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
+  CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_IMPLICIT = 906
+};
 typedef uint64_t Address;
 typedef struct { unsigned grid[3], block[3], shared; void* stream; void* attributes; unsigned count; } Launch;
 typedef int (*Run)(void**, const int*, const int*);
@@ -25,9 +28,22 @@ enum { MOST_ARGUMENTS = 32, MOST_NODES = 4096 };
 // A launch of a graph. Arguments are copied when it is captured, as a driver does.
 typedef struct { Function* function; int grid[3], block[3]; Address values[MOST_ARGUMENTS]; } Node;
 typedef struct { int count; Node nodes[MOST_NODES]; } Graph;
+// What the thread captures, and on which stream; once something has broken it, nothing mends it.
+static __thread Graph* capturing;
+static __thread void* capture_stream;
+static __thread int capture_broken;
+// Launches from outside of a graph, and of graphs, for tests.
+int emulated_launches, emulated_graphs;
+
+// Whether work on a stream may be done at once: 0, or the error of a driver while another stream captures.
+static int outside_of_capture(const void* stream) {
+  if (capturing == NULL) return 0;
+  capture_broken = 1;
+  return stream == capture_stream ? CAPTURE_UNSUPPORTED : CAPTURE_IMPLICIT;
+}
 
 static char* host(Address address) { return (char*)(address - MARK); }
-static int marked(Address address) { return (address & MARK) != 0; }
+static int marked(Address address) { return (address & 0xff00000000000000ull) == MARK; }
 
 int cuInit(unsigned flags) { return flags; }
 int cuDeviceGetCount(int* count) { *count = 1; return 0; }
@@ -51,47 +67,87 @@ int cuDevicePrimaryCtxRetain(void** context, int device) { *context = (void*)(in
 static __thread void* current;
 int cuCtxSetCurrent(void* context) { current = context; return 0; }
 int cuCtxGetCurrent(void** context) { *context = current; return 0; }
+// Memory that is allocated, for graphs: they keep addresses.
+typedef struct Block { char* begin; size_t size; struct Block* next; } Block;
+static Block* blocks;
+static void remember(char* begin, size_t size) {
+  Block* block = malloc(sizeof(Block));
+  *block = (Block){begin, size, blocks};
+  blocks = block;
+}
+static void forget(const char* begin) {
+  for (Block** place = &blocks; *place != NULL; place = &(*place)->next) {
+    if ((*place)->begin != begin) continue;
+    Block* block = *place;
+    *place = block->next;
+    free(block);
+    return;
+  }
+}
+static int allocated(const char* address) {
+  for (const Block* block = blocks; block != NULL; block = block->next) {
+    if (address >= block->begin && address < block->begin + block->size) return 1;
+  }
+  return 0;
+}
 int cuMemAlloc_v2(Address* address, size_t size) {
   if (current == NULL) return 201;
   if (size > 1ull << 30) return OUT_OF_MEMORY;
   void* memory = NULL;
   if (posix_memalign(&memory, 256, size ? size : 1) != 0) return OUT_OF_MEMORY;
   memset(memory, 0xff, size);  // not a number: what is not written shows
+  remember(memory, size ? size : 1);
   *address = (Address)memory + MARK;
   return 0;
 }
-int cuMemFree_v2(Address address) { free(host(address)); return marked(address) ? 0 : INVALID_VALUE; }
+int cuMemFree_v2(Address address) {
+  forget(host(address));
+  free(host(address));
+  return marked(address) ? 0 : INVALID_VALUE;
+}
 int cuMemHostAlloc(void** memory, size_t size, unsigned flags) { *memory = malloc(size); return flags; }
 int cuMemFreeHost(void* memory) { free(memory); return 0; }
 int cuMemGetInfo_v2(size_t* available, size_t* total) { *available = *total = 1ull << 30; return 0; }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t size, void* stream) {
-  (void)stream;
+  const int refused = outside_of_capture(stream);
+  if (refused != 0) return refused;
   if (!marked(to) || marked((Address)from)) return INVALID_VALUE;
   memcpy(host(to), from, size);
   return 0;
 }
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t size, void* stream) {
-  (void)stream;
+  const int refused = outside_of_capture(stream);
+  if (refused != 0) return refused;
   if (!marked(from) || marked((Address)to)) return INVALID_VALUE;
   memcpy(to, host(from), size);
   return 0;
 }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t size, void* stream) {
-  (void)stream;
+  const int refused = outside_of_capture(stream);
+  if (refused != 0) return refused;
   if (!marked(from) || !marked(to)) return INVALID_VALUE;
   memmove(host(to), host(from), size);
   return 0;
 }
 int cuStreamCreate(void** stream, unsigned flags) { *stream = malloc(1); (void)flags; return 0; }
 int cuStreamDestroy_v2(void* stream) { free(stream); return 0; }
-int cuStreamSynchronize(void* stream) { (void)stream; return 0; }
-static __thread Graph* capturing;
+int cuStreamSynchronize(void* stream) { return outside_of_capture(stream); }
 int cuStreamBeginCapture_v2(void* stream, int mode) {
-  (void)stream; (void)mode;
+  (void)mode;
+  // The default stream cannot be captured.
+  if (stream == NULL || capturing != NULL) return CAPTURE_UNSUPPORTED;
   capturing = calloc(1, sizeof(Graph));
+  capture_stream = stream;
+  capture_broken = 0;
   return capturing != NULL ? 0 : OUT_OF_MEMORY;
 }
-int cuStreamEndCapture(void* stream, void** graph) { (void)stream; *graph = capturing; capturing = NULL; return 0; }
+int cuStreamEndCapture(void* stream, void** graph) {
+  if (capturing == NULL || stream != capture_stream) return INVALID_VALUE;
+  if (capture_broken) free(capturing);
+  *graph = capture_broken ? NULL : capturing;
+  capturing = NULL;
+  return capture_broken ? CAPTURE_INVALIDATED : 0;
+}
 int cuGraphInstantiateWithFlags(void** replay, void* graph, unsigned long long flags) {
   (void)flags;
   *replay = malloc(sizeof(Graph));
@@ -147,11 +203,12 @@ int cuFuncSetAttribute(void* function, int attribute, int value) { (void)functio
 int cuTensorMapEncodeTiled(void) { return INVALID_VALUE; }
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void* stream, void** arguments, void** extra) {
-  (void)shared; (void)stream; (void)extra;
+  (void)shared; (void)extra;
   const int grid[3] = {(int)gx, (int)gy, (int)gz}, block[3] = {(int)bx, (int)by, (int)bz};
   if (current == NULL) return 201;
   const Function* started = function;
   if (capturing != NULL) {
+    if (stream != capture_stream) return outside_of_capture(stream);
     if (capturing->count == MOST_NODES) return OUT_OF_MEMORY;
     Node* node = &capturing->nodes[capturing->count++];
     node->function = function;
@@ -160,17 +217,25 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     for (int i = 0; i < started->arguments; ++i) node->values[i] = *(const Address*)arguments[i];
     return 0;
   }
+  ++emulated_launches;
   const int reason = started->run(arguments, grid, block);
   // One of REASONS of tests/cuda_emulator/source.py: a driver has no words for them.
   if (reason != 0) fprintf(stderr, "emulated kernel given up, reason %d\n", reason);
   return reason == 0 ? 0 : LAUNCH_FAILED;
 }
 int cuGraphLaunch(void* replay, void* stream) {
+  const int refused = outside_of_capture(stream);
+  if (refused != 0) return refused;
   Graph* graph = replay;
+  ++emulated_graphs;
+  emulated_launches -= graph->count;
   for (int i = 0; i < graph->count; ++i) {
     Node* node = &graph->nodes[i];
     void* arguments[MOST_ARGUMENTS];
-    for (int k = 0; k < node->function->arguments; ++k) arguments[k] = &node->values[k];
+    for (int k = 0; k < node->function->arguments; ++k) {
+      arguments[k] = &node->values[k];
+      if (marked(node->values[k]) && !allocated(host(node->values[k]))) return ILLEGAL_ADDRESS;
+    }
     const int *g = node->grid, *b = node->block;
     const int code = cuLaunchKernel(node->function, g[0], g[1], g[2], b[0], b[1], b[2], 0, stream, arguments, NULL);
     if (code != 0) return code;

@@ -15,6 +15,11 @@ from benchmarks.gpu.kit import Kit
 from benchmarks.gpu.layers import convolution, product
 from benchmarks.gpu.peak import peak_programs
 from benchmarks.gpu.prepare import KitWriter, coarse, gpu_profile_of
+from benchmarks.gpu_written import __main__ as written
+from benchmarks.gpu_written.prepare import MEASURED, add
+from benchmarks.gpu_written.tasks import WithheldTask
+from host.schedules import space_for
+from host.tuning.proposers.random_sampling import RandomSampling
 from targets.nvidia import ORIN_NANO
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_bundles import layers
@@ -84,6 +89,31 @@ def test_everything_is_measured_and_a_later_run_goes_on(
     assert second["layers"][PRODUCT] == first["layers"][PRODUCT]
     assert CONVOLUTION in second["layers"]
     assert second["models"] == first["models"]
+
+
+def test_arms_are_timed_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance takes the place of the language model: both arms have their programs in one kit."""
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    folder, profile = tmp_path / "kit", gpu_profile_of(ORIN_NANO, "12.6")
+    writer = KitWriter(folder, profile, 0)
+    for layer in (product("small", 24, 48, 40), product("other", 16, 64, 32)):
+        space = space_for(fn.task(layer.function), profile.hardware, 1)
+        task = WithheldTask(f"net {layer.name}", "net", "fp16", space, 12_000.0)
+        count = add(writer, task, profile, RandomSampling(), 2)
+        assert count <= 4 * MEASURED + 6
+    writer.write(None, {"command": "a test"})
+    emulated.emulated_driver(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    results, output = tmp_path / "results", tmp_path / "figures.json"
+    command = [str(folder), str(results), "--stages", "machine", "programs", "--seconds", "600"]
+    assert benchmark.main(command) == 0
+    assert written.main([str(folder), str(results), "--json", str(output)]) == 0
+    found = json.loads(output.read_text())
+    assert found["tasks"] == found["large"]["tasks"] == 2 and not found["errors"]
+    assert found["programs"] == sum(len(task["programs"]) for task in Kit(folder).tasks.values())
+    for budget in ("1", "10"):
+        assert found["ratios"][budget]["tlm32_t/random32_t"]["cuda_mma fp16"]["tasks"] == 2
+    assert found["gpu"]["capability"] == "8.7"
 
 
 def test_a_program_that_is_wrong_is_no_figure(

@@ -84,7 +84,16 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   make_state(manifest);
   library_ = ffi::Module::LoadFromFile(bundle.directory + "/" + manifest.model);
   machine_ = machine(*library_);
+  bind();
+}
+
+void Model::bind() {
+  // The graph of other inputs goes first: it has their addresses.
+  graphed_.reset();
   invoke_ = bound(*machine_);
+  if (device_.device_type == kDLCPU) return;
+  graphed_ = std::make_unique<GraphedCall>(
+      device_, invoke_, [this](const ffi::Function& instrument) { return instrumented(instrument); });
 }
 
 void Model::make_state(const CheckedManifest& manifest) {
@@ -153,7 +162,7 @@ void Model::set_length(int64_t length) {
   for (const TensorInfo& info : signature_.inputs) {
     inputs_.push_back(empty_input(shape_at(info, length), info.dtype));
   }
-  invoke_ = bound(*machine_);
+  bind();
   length_ = length;
 }
 

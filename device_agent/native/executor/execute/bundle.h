@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "contract/verify.h"
+#include "cuda/graph.h"
 #include "executor/wire/json.h"
 #include "executor/wire/wire.h"
 
@@ -47,10 +48,12 @@ class Model {
   void set_length(int64_t length);
   // One inference.
   tvm::ffi::Any invoke() const {
-    tvm::ffi::Any result = invoke_();
+    tvm::ffi::Any result = graphed_ != nullptr ? (*graphed_)() : invoke_();
     synchronise();
     return result;
   }
+  // How a GPU's kernels are started by `invoke`; empty on the CPU.
+  std::string launch() const { return graphed_ == nullptr ? "" : graphed_->launch(); }
   // Waits until a GPU has done what it was asked to do; the CPU never has work outstanding.
   void synchronise() const;
   // The model as a function that reports each call of the machine to `callback`; with the kernels of another library
@@ -65,6 +68,8 @@ class Model {
   void map_parameters(const CheckedManifest& manifest, const std::string& directory);
   tvm::ffi::Module machine(const tvm::ffi::Module& library) const;
   tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
+  // Binds `main` to the inputs.
+  void bind();
   tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
 
   // Where it computes.
@@ -79,6 +84,8 @@ class Model {
   std::vector<tvm::runtime::Tensor> state_;
   tvm::ffi::Optional<tvm::ffi::Module> machine_;
   tvm::ffi::Function invoke_;
+  // On a GPU.
+  std::unique_ptr<GraphedCall> graphed_;
   int64_t length_ = 0;
 };
 

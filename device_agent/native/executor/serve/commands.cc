@@ -17,6 +17,9 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
+// Bytes of what is said about the launch of kernels.
+constexpr size_t kLaunchLength = 400;
+
 // Errors of the runtime that say that a request's values are wrong, by the names of Python's classes.
 bool blames_request(const std::string& kind) {
   return kind == "KeyError" || kind == "TypeError" || kind == "ValueError";
@@ -113,7 +116,14 @@ Reply Commands::measure(const JsonObject& header) {
   const Fields asked(header, "measure");
   const JsonObject plan = asked.has("plan") ? asked.object("plan") : JsonObject();
   const auto invoke = [this] { engine_.invoke(); };
-  return Reply{meter_->measure(invoke, plan_of(plan)), {}};
+  Reply reply{meter_->measure(invoke, plan_of(plan)), {}};
+  if (const std::string launch = one_line(engine_.model().launch()); !launch.empty()) {
+    const Json found = find(reply.fields, "conditions");
+    JsonObject conditions = found != nullptr ? object_of(found) : JsonObject();
+    conditions.Set(ffi::String("launch"), ffi::String(launch.substr(0, kLaunchLength)));
+    reply.fields.Set(ffi::String("conditions"), conditions);
+  }
+  return reply;
 }
 
 Reply Commands::profile(const JsonObject& header) {

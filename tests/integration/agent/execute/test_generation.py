@@ -49,7 +49,7 @@ def calls(monkeypatch):
         return Entry(made.inputs, counted(made.invoke, "chunk"))
 
     monkeypatch.setattr(VirtualMachine, "entry", counted_entry)
-    monkeypatch.setattr(VirtualMachine, "_bound", lambda self, machine: counted(bound(self, machine), "step"))
+    monkeypatch.setattr(VirtualMachine, "_bound", lambda self: counted(bound(self), "step"))
     return counts
 
 

@@ -52,7 +52,7 @@ def calls(monkeypatch: Any) -> collections.Counter[str]:
         return Entry(made.inputs, counted(made.invoke, "step" if name == "main" else name))
 
     monkeypatch.setattr(VirtualMachine, "entry", counted_entry)
-    monkeypatch.setattr(VirtualMachine, "_bound", lambda self, machine: counted(bound(self, machine), "step"))
+    monkeypatch.setattr(VirtualMachine, "_bound", lambda self: counted(bound(self), "step"))
     return counts
 
 

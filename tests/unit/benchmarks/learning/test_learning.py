@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import tvm
 
-from benchmarks.learning.__main__ import figures_of, judged_arms, programs_in
+from benchmarks.learning.__main__ import figures_of, judged_arms
 from benchmarks.learning.arms import ordered, programs_of_arms
-from benchmarks.modelled_boards.choices import random_programs
+from benchmarks.modelled_boards.choices import programs_in, random_programs
 from benchmarks.modelled_boards.figures import Judged
 from benchmarks.modelled_boards.judging import Judge
 from host.learned_estimate.estimate import LearnedEstimate

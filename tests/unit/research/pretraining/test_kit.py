@@ -14,11 +14,12 @@ from host.gensor import Gensor
 from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.network import load_model
+from host.tlm.training.on_host import Advance
 from research.pretraining.dataset import Dataset
-from research.pretraining.kit.__main__ import main
+from research.pretraining.kit.__main__ import Limits, _planned, main
 from research.pretraining.kit.file import DATA, read_kit
 from research.pretraining.kit.prepare import main as prepare
-from research.pretraining.training import SENTENCES, STATE, StateFile
+from research.pretraining.training import SENTENCES, STATE, PretrainOptions, StateFile, Training, split
 
 ROOT = Path(__file__).parents[4]
 VOCABULARY = Vocabulary()
@@ -70,6 +71,39 @@ def test_a_training_that_ran_out_of_time_goes_on(kit: Path, tmp_path: Path) -> N
     assert not state.read()
     assert main([str(kit), str(cut), "--seconds", "900", *words]) == 0
     assert load_model(cut, VOCABULARY)[1].weights == load_model(whole, VOCABULARY)[1].weights
+
+
+class GpuThatWarmsUp:
+    """A clock, and how long steps take by it: at first a GPU compiles in each, later in some."""
+
+    def __init__(self) -> None:
+        self.now, self.steps = 0.0, 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def advance(self, steps: int) -> Advance:
+        for _ in range(steps):
+            self.now += 1.0 if self.steps < 60 or self.steps % 7 == 0 else 0.02
+            self.steps += 1
+        return Advance(self.steps, 1.0)
+
+
+@pytest.mark.parametrize("asked", [0, 4000])
+def test_steps_are_planned_by_those_after_the_warm_up(
+    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int
+) -> None:
+    clock = GpuThatWarmsUp()
+    monkeypatch.setattr("research.pretraining.kit.__main__.time", clock)
+    monkeypatch.setattr(Training, "advance", lambda _, steps: clock.advance(steps))
+    monkeypatch.setattr(Training, "begin", lambda self, state: None)
+    data = read_kit(kit, VOCABULARY)
+    trained, withheld = split(data.sentences.examples)
+    options = PretrainOptions(tmp_path)
+    planned = _planned(options, Limits(400.0, asked), Training(options, trained, withheld), 0.0)
+    left = 400.0 - clock.now
+    assert planned.steps == (asked or int(0.9 * left / 0.02))
+    assert 25.0 / 0.02 - 1 <= planned.save_every <= 25.0 / 0.02
 
 
 def test_a_state_in_parts_is_the_last_one_written(tmp_path: Path) -> None:

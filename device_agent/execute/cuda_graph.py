@@ -1,0 +1,192 @@
+"""CUDA graphs of compiled models: one launch starts all kernels of an inference.
+
+Each launch of a kernel costs the processor some microseconds, and the virtual machine as much again, so that
+small models are limited by the processor. A graph has the kernels, their order and their arguments, addresses
+included. Therefore the tensors of an inference stay allocated as long as the graph.
+
+Source of the functions: CUDA Runtime API (stream and graph management).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, List, Optional
+
+from device_agent.contract.text import printable
+from device_agent.errors import AgentError
+from device_agent.execute import ffi
+from device_agent.execute.kernel_times import BUILTIN
+
+# Those of the machine's own calls that handle memory and shapes, and never read or write the elements of a
+# tensor of the GPU.
+_WITHOUT_DATA = frozenset(
+    BUILTIN + name
+    for name in (
+        "alloc_shape_heap",
+        "alloc_storage",
+        "alloc_tensor",
+        "check_func_info",
+        "check_prim_value_info",
+        "check_shape_info",
+        "check_string_info",
+        "check_tensor_info",
+        "check_tuple_info",
+        "copy",
+        "ensure_zero_offset",
+        "invoke_closure",
+        "make_closure",
+        "make_prim_value",
+        "make_shape",
+        "make_tuple",
+        "match_prim_value",
+        "match_shape",
+        "null_value",
+        "reshape",
+        "shape_of",
+        "tuple_getitem",
+        "tuple_reset_item",
+    )
+)
+# Functions on the host that compute sizes from sizes; the compiler names them.
+_SIZES = "shape_func"
+# cudaStreamCaptureModeRelaxed: memory may be allocated meanwhile.
+_RELAXED = 2
+_CPU = 1
+
+
+class _Runtime:
+    """The functions of the CUDA runtime library that TVM has loaded."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(ffi.library_path("libcudart.so.13"))
+        self._library.cudaGetErrorString.restype = ctypes.c_char_p
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            # The library keeps the error of a thread until somebody asks for it.
+            self._library.cudaGetLastError()
+            text = self._library.cudaGetErrorString(code) or b"unknown error"
+            raise AgentError("engine", "CUDA: %s: %s" % (name, printable(text.decode("utf-8", "replace"))))
+
+    def release(self, name: str, *arguments: Any) -> None:
+        """Frees something. Errors are left alone: with the process the driver frees everything."""
+        if getattr(self._library, name)(*arguments) != 0:
+            self._library.cudaGetLastError()
+
+
+class _Recording:
+    """An instrument of a virtual machine that keeps its memory, and refuses what a graph cannot repeat."""
+
+    def __init__(self) -> None:
+        self.kept: List[Any] = []
+
+    def __call__(self, _function: Any, name: str, before: bool, result: Any, *arguments: Any) -> None:
+        if not before:
+            if name == BUILTIN + "alloc_storage":
+                self.kept.append(result)
+            return
+        if name in _WITHOUT_DATA or name.startswith(_SIZES):
+            return
+        foreign = name.startswith(("vm.", "tvm.", "runtime."))
+        if foreign or any(_on_the_host(argument) for argument in arguments):
+            raise AgentError("engine", "%s runs on the processor" % printable(name))
+
+
+def _on_the_host(argument: Any) -> bool:
+    device = getattr(argument, "device", None)
+    return device is not None and device.dlpack_device_type() == _CPU
+
+
+class GraphedCall:
+    """A function of a model on a GPU that is called with the same tensors again and again.
+
+    The first call starts its kernels one by one: it loads the kernels and allocates memory. The second call
+    records them as a graph, and from then on each call starts the graph. The outputs are the same tensors in
+    every call. Where a graph cannot repeat the function, it goes on kernel by kernel, and `reason` says why.
+
+    Args:
+        device: the GPU, as a device of TVM.
+        plain: calls the function.
+        instrumented: makes the same function on a virtual machine of its own, which reports to an instrument.
+
+    Attributes:
+        reason: why there is no graph; empty where there is one, and before the second call.
+    """
+
+    def __init__(
+        self, device: Any, plain: Callable[[], Any], instrumented: Callable[[Any], Callable[[], Any]]
+    ) -> None:
+        self._device, self._plain, self._instrumented = device, plain, instrumented
+        self._calls = 0
+        # TVM gives each thread scratch memory of its own, and frees it when the thread ends or asks for more.
+        # So a thread that does nothing else makes the first two calls: the first takes as much as is ever
+        # needed, and the graph may keep the addresses as long as the thread lives.
+        self._thread: Optional[ThreadPoolExecutor] = ThreadPoolExecutor(1, "edgetlm-graph")
+        self.reason = ""
+        self._graph: Optional[ctypes.c_void_p] = None
+        self._runtime: Optional[_Runtime] = None
+        self._result: Any = None
+        self._kept: List[Any] = []
+
+    @property
+    def launch(self) -> str:
+        """How the kernels of the next call are started, for records of measurements."""
+        if self._graph is not None:
+            return "CUDA graph"
+        return "kernel by kernel" + (": " + self.reason if self.reason else "")
+
+    def __call__(self) -> Any:
+        """Runs the function once; returns when the GPU has finished."""
+        if self._calls == 1 and self._thread is not None:
+            self._thread.submit(self._record).result()
+        self._calls = min(2, self._calls + 1)
+        if self._graph is None or self._runtime is None:
+            first = self._calls == 1 and self._thread is not None
+            result = self._thread.submit(self._plain).result() if first else self._plain()
+        else:
+            # The default stream: after copies of inputs and before those of outputs.
+            self._runtime.call("cudaGraphLaunch", self._graph, None)
+            result = self._result
+        ffi.synchronise(self._device)
+        return result
+
+    def _record(self) -> None:
+        recording = _Recording()
+        try:
+            self._graph = self._instantiated(_Runtime(), self._instrumented(recording))
+        except Exception as error:  # noqa: BLE001  # tvm_ffi raises any class, by name
+            self.reason, self._result, self._thread = printable(str(error)), None, None
+            return
+        self._kept = recording.kept
+
+    def _instantiated(self, runtime: _Runtime, call: Callable[[], Any]) -> ctypes.c_void_p:
+        graph, made = self._captured(runtime, call), ctypes.c_void_p()
+        try:
+            runtime.call("cudaGraphInstantiate", ctypes.byref(made), graph, ctypes.c_ulonglong(0))
+        finally:
+            runtime.release("cudaGraphDestroy", graph)
+        weakref.finalize(self, runtime.release, "cudaGraphExecDestroy", made).atexit = False
+        self._runtime = runtime
+        return made
+
+    def _captured(self, runtime: _Runtime, call: Callable[[], Any]) -> ctypes.c_void_p:
+        stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+        runtime.call("cudaStreamCreate", ctypes.byref(stream))
+        try:
+            with ffi.load_runtime().use_raw_stream(self._device, stream.value):
+                runtime.call("cudaStreamBeginCapture", stream, _RELAXED)
+                try:
+                    self._result = call()
+                except BaseException:
+                    # The thread cannot go on with other work while it records.
+                    runtime.release("cudaStreamEndCapture", stream, ctypes.byref(graph))
+                    if graph:
+                        runtime.release("cudaGraphDestroy", graph)
+                    raise
+                runtime.call("cudaStreamEndCapture", stream, ctypes.byref(graph))
+        finally:
+            runtime.release("cudaStreamDestroy", stream)
+        return graph

@@ -1,0 +1,229 @@
+"""Models on a GPU as CUDA graphs, on the driver that runs kernels on this machine's CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+
+from tests.emulation.cuda import emulated
+from tests.emulation.cuda.test_bundles import gpu_bundle, layers, masked
+from tests.integration.native.process import Executor
+from tests.integration.small_models import floats, save
+from tests.shared_cache import executor_for
+
+# Runs a model with some sets of inputs in turn; prints the counts of the driver behind each of them.
+_RUN = """
+import ctypes, json, sys
+import numpy
+from device_agent import runtime
+model = runtime.load(sys.argv[1], trust="unsigned")
+driver = ctypes.CDLL("libcuda.so.1")
+count = lambda name: ctypes.c_int.in_dll(driver, name).value
+found, counts = {}, []
+with numpy.load(sys.argv[2]) as given:
+    for run in range(int(sys.argv[3])):
+        inputs = [given["%d_%d" % (run, i)] for i in range(len(model.signature.inputs))]
+        for i, value in enumerate(model.run(inputs).values()):
+            found["%d_%d" % (run, i)] = value
+        counts.append([count("emulated_launches"), count("emulated_graphs")])
+numpy.savez(sys.argv[4], **found)
+print(json.dumps([counts, model.machine.launch]))
+"""
+
+
+def long_product(path: Path, depth: int, columns: int) -> Path:
+    """A product whose blocks share the depth in halves: its parts take scratch memory."""
+    weights = np.random.default_rng(0).normal(size=(depth, columns)) / depth**0.5
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    outputs = [floats("y", 16, columns)]
+    return save(path, nodes, [floats("x", 16, depth)], outputs, {"w": weights.astype("float32")})
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of processes on the emulated machine."""
+    return emulated.machine_with_gpu(tmp_path_factory.mktemp("machine"))
+
+
+def drawn(model: Path, runs: int) -> list[list[np.ndarray]]:
+    """Inputs of some runs, all different."""
+    draw = np.random.default_rng(0)
+    session = onnxruntime.InferenceSession(model)
+    shapes = [one.shape for one in session.get_inputs()]
+    return [[draw.normal(size=shape).astype("float32") for shape in shapes] for _ in range(runs)]
+
+
+def check(
+    model: Path, given: list[list[np.ndarray]], found: list[list[np.ndarray]], tolerance: float = 1e-5
+) -> None:
+    session = onnxruntime.InferenceSession(model)
+    names = [one.name for one in session.get_inputs()]
+    for inputs, outputs in zip(given, found, strict=True):
+        wanted = session.run(None, dict(zip(names, inputs, strict=True)))
+        for one, other in zip(outputs, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=10 * tolerance, atol=tolerance)
+
+
+def run_in_python(
+    bundle: Path, given: list[list[np.ndarray]], folder: Path, environment: dict[str, str]
+) -> tuple[list[list[np.ndarray]], list[list[int]], str]:
+    """Outputs of each run, launches of kernels and of graphs until behind it, how the last was started."""
+    inputs = {f"{run}_{i}": value for run, one in enumerate(given) for i, value in enumerate(one)}
+    np.savez(folder / "inputs.npz", **inputs)
+    files = folder / "inputs.npz", str(len(given)), folder / "found.npz"
+    command = [sys.executable, "-c", _RUN, bundle, *files]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stderr
+    counts, launch = json.loads(done.stdout)
+    with np.load(folder / "found.npz") as found:
+        outputs = [
+            [found[key] for key in found.files if key.startswith(f"{run}_")] for run in range(len(given))
+        ]
+    return outputs, counts, launch
+
+
+@pytest.mark.parametrize("make", [masked, layers])
+def test_later_runs_start_one_graph(
+    make: Callable[[Path], Path],
+    tmp_path: Path,
+    machine: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    model = make(tmp_path / "model.onnx")
+    bundle, rules = gpu_bundle(model, tmp_path)
+    given = drawn(model, 4)
+    found, counts, launch = run_in_python(bundle, given, tmp_path, machine)
+    check(model, given, found)
+    kernels = sum(rules.values())
+    assert [graphs for _, graphs in counts] == [0, 1, 2, 3]
+    assert counts[0][0] >= kernels >= 3
+    assert {launches for launches, _ in counts} == {counts[0][0]}, "a kernel is started outside of the graph"
+    assert launch == "CUDA graph"
+
+
+def test_the_native_executor_starts_graphs_too(
+    tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    model = layers(tmp_path / "model.onnx")
+    bundle, _ = gpu_bundle(model, tmp_path)
+    given = drawn(model, 4)
+    monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
+    with Executor([str(executor_for("x86_64"))], tmp_path / "session", 60.0) as running:
+        assert running.ask("load", path=str(bundle), trust="unsigned")[0]["ok"]
+        check(model, given, [running.ask("run", one)[1] for one in given])
+        plan = {"energy": False, "min_repeats": 1, "max_repeats": 3, "max_time_s": 0.1}
+        measured = running.ask("measure", plan=plan)[0]
+        assert measured["ok"], measured
+        assert measured["conditions"]["launch"] == "CUDA graph"
+        # Profiles start kernels one by one, and leave the graph as it was.
+        assert len(running.ask("profile", runs=2)[0]["kernels"]) >= 3
+        check(model, given[:2], [running.ask("run", one)[1] for one in given[:2]])
+
+
+_IN_TURN = """
+import sys
+import numpy
+from device_agent import runtime
+small, large = (runtime.load(path, trust="unsigned") for path in sys.argv[1:3])
+for model, runs in ((small, 3), (large, 3), (small, 1)):
+    (info,) = model.signature.inputs
+    for _ in range(runs):
+        (found,) = model.run([numpy.full(info.shape, 0.5, info.dtype)]).values()
+    assert numpy.isfinite(found).all()
+    print(model.machine.launch)
+"""
+
+
+def test_scratch_memory_stays_as_long_as_the_graph(
+    tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TVM's pool frees a block where another model needs a larger one; the driver checks addresses."""
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    bundles = []
+    for name, depth, columns in (("small", 4096, 32), ("large", 8192, 64)):
+        (tmp_path / name).mkdir()
+        model = long_product(tmp_path / f"{name}.onnx", depth, columns)
+        bundles.append(gpu_bundle(model, tmp_path / name, "fp16")[0])
+        manifest = json.loads((bundles[-1] / "manifest.json").read_text())
+        assert manifest["memory"]["workspace_bytes"] > 0
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_TURN, *bundles],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **machine},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "CUDA graph\n" * 3
+    given = drawn(model, 3)
+    monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
+    with Executor([str(executor_for("x86_64"))], tmp_path / "session", 60.0) as running:
+        assert running.ask("load", path=str(bundles[-1]), trust="unsigned")[0]["ok"]
+        check(model, given, [running.ask("run", one)[1] for one in given], 5e-3)
+
+
+_REFUSED = """
+import json, sys
+from device_agent.execute import ffi
+from device_agent.execute.cuda_graph import GraphedCall
+device = ffi.load_cuda()
+tensor = ffi.empty((4,), "float32", device)
+calls = []
+
+def plain():
+    calls.append("plain")
+    return tensor
+
+def instrumented(instrument):
+    def call():
+        %s
+        return tensor
+    return call
+
+call = GraphedCall(device, plain, instrumented)
+for _ in range(3):
+    assert call() is tensor
+# Nothing is left of the recording: the thread copies as before.
+ffi.copy_from_buffer(tensor, bytes(16))
+assert bytes(ffi.to_bytes(tensor, 16)) == bytes(16)
+print(json.dumps([calls, call.launch]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("ffi.to_bytes(tensor, 16)", "CUDA"),
+        ("instrument(None, 'fused', True, None, ffi.empty((4,), 'float32'))", "fused runs on the processor"),
+        ("instrument(None, 'vm.builtin.read_if_cond', True, None)", "read_if_cond runs on the processor"),
+        ("instrument(None, 'tvm.contrib.sort.argsort', True, None, tensor)", "argsort runs on the processor"),
+        ("raise ValueError('no such thing')", "no such thing"),
+    ],
+)
+def test_what_a_graph_cannot_repeat_goes_on_kernel_by_kernel(
+    body: str, reason: str, machine: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _REFUSED % body],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **machine},
+    )
+    assert done.returncode == 0, done.stderr
+    calls, launch = json.loads(done.stdout)
+    assert calls == ["plain"] * 3
+    assert launch.startswith("kernel by kernel: ") and reason in launch
