@@ -45,8 +45,8 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         yield space_for(dot_cases.dense_task(64, 64, 64, 16, "uint8"), bytes_of.hardware)
         yield space_for(bfloat16_cases.dense_task(64, 64, 64), bfloat16_cases.board().hardware)
     elif rule == "lane_dots":
-        on = dot_cases.vnni_board().hardware
-        yield space_for(Depthwise(28, 28, 64, 3).task(on), on)
+        processor = dot_cases.vnni_board().hardware
+        yield space_for(Depthwise(28, 28, 64, 3).task(processor), processor)
     elif rule == "winograd":
         for size, channels in ((56, 64), (14, 512), (7, 512)):
             yield winograd_space(board, (1, size, size, channels), channels, 4)
