@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
@@ -30,13 +30,26 @@ def product(left: Expression, right: Expression, dtype: str) -> Expression:
     return factors[0] * factors[1]
 
 
-def padded_input(stage: Stage, node: Node, fill: float = 0.0, dtype: str = "") -> Callable[..., Expression]:
+def padded_input(
+    stage: Stage,
+    node: Node,
+    fill: float = 0.0,
+    dtype: str = "",
+    padding: Sequence[int] | None = None,
+) -> Callable[..., Expression]:
     """The input with its padding around it (block "pad_temp"), or as it is if there is none.
 
     Its elements are of type `dtype`, or of their own where that is "". Negative padding leaves out what lies
     at an edge of the input.
+
+    Args:
+        stage: of the function that is written.
+        node: which reads it.
+        fill: what the padding holds.
+        dtype: as above.
+        padding: before and after each spatial axis; that of the node where it is left out.
     """
-    value, padding = node.inputs[0], node.attrs["padding"]
+    value, padding = node.inputs[0], node.attrs["padding"] if padding is None else padding
     dtype = dtype or value.dtype
     half = len(padding) // 2
     before, after = padding[:half], padding[half:]

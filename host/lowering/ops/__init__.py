@@ -11,6 +11,7 @@ Inputs of elementwise operations broadcast together. Contractions and pooling ha
     "matmul"     two activations
     "integer_conv", "integer_dense"  the same of bytes into int32, constant weights; a convolution's
                  padding holds `fill`. Arranged for dot products: "dot_conv", "dot_dense"
+    "integer_depthwise_conv"  the same of each channel by itself, weight [*K, C]: "dot_depthwise_conv"
 """
 
 from __future__ import annotations

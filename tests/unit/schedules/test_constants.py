@@ -18,6 +18,7 @@ from tests.unit.lowering.attention.test_cached_attention import lowered as lower
 from tests.unit.lowering.numeric_types.test_quantised_weights import Kind, product
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
+from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
@@ -43,6 +44,9 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         yield space_for(dot_cases.dense_task(64, 64, 64, 8, "int16"), pairs.hardware)
         yield space_for(dot_cases.dense_task(64, 64, 64, 16, "uint8"), bytes_of.hardware)
         yield space_for(bfloat16_cases.dense_task(64, 64, 64), bfloat16_cases.board().hardware)
+    elif rule == "lane_dots":
+        processor = dot_cases.vnni_board().hardware
+        yield space_for(Depthwise(28, 28, 64, 3).task(processor), processor)
     elif rule == "winograd":
         for size, channels in ((56, 64), (14, 512), (7, 512)):
             yield winograd_space(board, (1, size, size, channels), channels, 4)

@@ -15,22 +15,23 @@ import numpy as np
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.passes.integers.rows_of_taps import OPERATION, in_rows
 from host.lowering.passes.pack_weights import blocks, blocks_of_groups, lanes_for
 from host.lowering.rebuild import rebuild
 from host.lowering.types import DotProduct, dot_product
 from targets import HardwareModel
 
-_GROUPED = "integer_grouped_conv"
+_GROUPED, _DEPTHWISE = "integer_grouped_conv", OPERATION
 # Bytes of one column that lie together in weights for tensor cores: as many as divide the depth.
 _MATRIX_GROUPS = (16, 8, 4)
-_PRODUCTS = ("integer_dense", "integer_conv", _GROUPED)
+_PRODUCTS = ("integer_dense", "integer_conv", _GROUPED, _DEPTHWISE)
 
 
 def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
     """A graph whose integer products have packed weights.
 
     Args:
-        graph: with "integer_dense", "integer_conv" and "integer_grouped_conv" nodes.
+        graph: with the products of `_PRODUCTS`.
         hardware: whose vectors and dot product they are packed for.
     """
     if hardware.gpu is not None and hardware.gpu.matrix_int8_per_cycle:
@@ -114,12 +115,15 @@ def _dots(builder: Builder, node: Node, value: Value, hardware: HardwareModel, d
     if step:
         correction = -step * data.reshape(-1, data.shape[-1]).sum(axis=0, dtype=np.int32)
         attrs = {name: entry + step if name == "fill" else entry for name, entry in attrs.items()}
-    missing = -data.shape[-2] % dot.group
+    missing = -data.shape[-2] % dot.group if node.op != _DEPTHWISE else 0
     if missing:
         rank = len(value.shape)
         value = builder.pad(value, (0,) * rank, (*(0,) * (rank - 1), missing), 0)
         data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
-    weight = constant(grouped(_in_blocks(node, data, hardware), dot.group))
+    if node.op == _DEPTHWISE:
+        weight, attrs = constant(in_rows(node, data, hardware)), {**attrs, "down": data.shape[0]}
+    else:
+        weight = constant(grouped(_in_blocks(node, data, hardware), dot.group))
     op = node.op.replace("integer", "dot")
     result = builder.emit(op, [value, weight], attrs, [(node.output.shape, node.output.dtype)])[0]
     return result if correction is None else builder.binary("add", result, constant(correction))

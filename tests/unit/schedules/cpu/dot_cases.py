@@ -97,13 +97,13 @@ def _task(
     x = Value(data, dtype, name="x")
     shift = Value((made[-1],), "int32", np.zeros(made[-1], "int32"))
     scale = Value((made[-1],), "float32", np.ones(made[-1], "float32"))
-    product = _node(op, (x, Value(weight, "int8", np.zeros(weight, "int8"))), made, "int32", attrs)
-    total = _node("add", (product, shift), made, "int32", {})
-    real = _node("multiply", (_node("cast", (total,), made, "float32", {}), scale), made, "float32", {})
+    product = computed(op, (x, Value(weight, "int8", np.zeros(weight, "int8"))), made, "int32", attrs)
+    total = computed("add", (product, shift), made, "int32", {})
+    real = computed("multiply", (computed("cast", (total,), made, "float32", {}), scale), made, "float32", {})
     one, zero = constant(1.0, "float32"), constant(5, dtype)
-    result = _node("quantize", (real, one, zero), made, dtype, {})
+    result = computed("quantize", (real, one, zero), made, dtype, {})
     stage = Stage()
-    for node in _order(result):
+    for node in order(result):
         assert node.spec.write is not None
         node.spec.write(stage, node)
     made_tensor = stage.tensor(result, "epilogue")
@@ -111,18 +111,20 @@ def _task(
     return fn.task(function, op)
 
 
-def _node(
+def computed(
     op: str, inputs: tuple[Value, ...], shape: tuple[int, ...], dtype: str, attrs: dict[str, object]
 ) -> Value:
+    """The result of an operation."""
     node = Node(known_operators()[op], inputs, attrs)
     node.outputs = (Value(shape, dtype, producer=node),)
     return node.output
 
 
-def _order(value: Value) -> list[Node]:
+def order(value: Value) -> list[Node]:
+    """The operations that a value is made by, each behind those that it reads."""
     if value.producer is None:
         return []
-    before = [node for part in value.producer.inputs for node in _order(part)]
+    before = [node for part in value.producer.inputs for node in order(part)]
     return [*before, value.producer]
 
 

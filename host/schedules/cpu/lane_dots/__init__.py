@@ -1,0 +1,1 @@
+"""Depthwise convolutions of bytes: each lane adds up the products of its own channel."""

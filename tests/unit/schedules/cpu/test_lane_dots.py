@@ -1,0 +1,101 @@
+"""Depthwise convolutions of bytes by dot products: whatever the decisions the sums are exact."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir
+
+from host.gensor import Gensor
+from host.model import DeviceProfile
+from host.schedules import scheduled_function, space_for
+from host.schedules.analysis import analyse
+from host.schedules.cpu.lane_dots.rule import LaneDots
+from tests.unit.schedules import functions as fn
+from tests.unit.schedules.cpu import dot_cases
+from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
+
+CASES = {
+    "3x3": Depthwise(9, 8, 32, 3),
+    "3x3, stride 2": Depthwise(10, 12, 16, 3, 2),
+    "5x5": Depthwise(7, 6, 16, 5),
+    "5x5, stride 2, half vectors": Depthwise(11, 8, 24, 5, 2),
+    "7x7, quarters of vectors": Depthwise(8, 5, 12, 7),
+    "dilated": Depthwise(8, 8, 16, 3, dilation=2),
+    "no padding": Depthwise(7, 9, 16, 3, padded=False),
+    "one column": Depthwise(6, 1, 16, 3),
+}
+BOARD = dot_cases.vnni_board()
+needs_vnni = pytest.mark.skipif(not dot_cases.runs_here(BOARD), reason="no AVX-512 VNNI here")
+
+
+@needs_vnni
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_random_programs_compute_the_task(name: str, threads: int) -> None:
+    board = dot_cases.vnni_board(threads)
+    task = CASES[name].task(board.hardware)
+    space = space_for(task, board.hardware, threads)
+    assert space.rule.name == "lane_dots"
+    given, wanted = CASES[name].expected(board.hardware)
+    assert np.ptp(wanted.astype("int64")) > 50
+    candidate = space.candidate(space.sample(random.Random(threads)), "random")
+    scheduled = scheduled_function(space.apply(candidate))
+    found = fn.run(scheduled, given, wanted.shape, board.tvm_target, "uint8")
+    np.testing.assert_array_equal(found, wanted, err_msg=str(candidate.decisions))
+
+
+@needs_vnni
+def test_a_result_that_is_moved_behind_the_sums_is_a_pass_of_its_own() -> None:
+    task = CASES["3x3"].task(BOARD.hardware, transposed=True)
+    space = space_for(task, BOARD.hardware)
+    given, wanted = CASES["3x3"].expected(BOARD.hardware)
+    moved = wanted.transpose(0, 3, 1, 2)
+    scheduled = scheduled_function(space.apply(space.candidate(space.sample(random.Random(0)), "random")))
+    found = fn.run(scheduled, given, moved.shape, BOARD.tvm_target, "uint8")
+    np.testing.assert_array_equal(found, moved)
+
+
+def test_four_rows_of_the_image_serve_two_of_the_result() -> None:
+    """A tile of 3x3 has three dot products a vector, one of 5x5 ten, and keeps its sums in registers."""
+    for taps, rows, dots in ((3, 2, 3), (5, 4, 10)):
+        space = space_for(Depthwise(16, 8, 16, taps).task(BOARD.hardware), BOARD.hardware)
+        candidate = space.candidate({"vectors": 1, "columns": 4}, "test")
+        code = dot_cases.assembly(scheduled_function(space.apply(candidate)), BOARD)
+        # LLVM repeats a tile, and so do the borders; groups of rows are a loop.
+        tile = rows * 4 * dots // (1 if taps == 3 else 2)
+        assert code.count("\tvpdpbusd\t") % tile == 0 < code.count("\tvpdpbusd\t")
+        sums = [line for line in code.splitlines() if "\tvpdpbusd\t" in line]
+        assert all(line.split()[-1].startswith("%zmm") for line in sums)
+
+
+def test_the_trace_carries_every_decision() -> None:
+    space = space_for(CASES["3x3"].task(BOARD.hardware), BOARD.hardware)
+    profile = DeviceProfile("device", BOARD, BOARD.hardware, 1)
+    (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    schedule = space.apply(candidate)
+    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
+    schedule.trace.apply_to_schedule(again, remove_postproc=False)
+    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+
+
+def test_gensor_finds_the_best_of_all_programs_by_estimate() -> None:
+    for size, *rest in ((112, 32, 3, 1), (28, 240, 5, 1), (7, 960, 5, 1), (56, 72, 5, 2)):
+        space = space_for(Depthwise(size, size, *rest).task(BOARD.hardware), BOARD.hardware)
+        profile = DeviceProfile("device", BOARD, BOARD.hardware, 1)
+        (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+        values = {name: int(value) for name, value in candidate.decisions if isinstance(value, int)}
+        choices = {decision.name: decision.choices for decision in space.decisions}
+        every = [{"vectors": v, "columns": c} for v in choices["vectors"] for c in choices["columns"]]
+        legal = [one for one in every if space.rule.legal(space.workload, BOARD.hardware, one)]
+        assert space.estimate_s(values) <= 1.01 * min(map(space.estimate_s, legal))
+
+
+def test_without_the_instruction_no_such_function_is_scheduled_by_this_rule() -> None:
+    task = CASES["3x3"].task(BOARD.hardware)
+    arm = dot_cases.arm_board()
+    assert not LaneDots().matches(analyse(task.function), arm.hardware)
