@@ -144,8 +144,8 @@ class GraphedCall:
             self._thread.submit(self._record).result()
         self._calls = min(2, self._calls + 1)
         if self._graph is None or self._runtime is None:
-            first = self._calls == 1 and self._thread is not None
-            result = self._thread.submit(self._plain).result() if first else self._plain()
+            own = self._thread if self._calls == 1 else None
+            result = self._plain() if own is None else own.submit(self._plain).result()
         else:
             # The default stream: after copies of inputs and before those of outputs.
             self._runtime.call("cudaGraphLaunch", self._graph, None)
