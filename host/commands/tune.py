@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from host.compile.model_compiler import ModelCompiler, PlannedModel
 from host.compile.model_file import read_model
 from host.compile.processor import profile_for_processor
 from host.compile.tuning.kernel_tuning import records_of
-from host.compile.variants import variants_of
+from host.compile.variants import tunes_gpu, variants_of
 from host.deploy.board_group import Boards, device_names
 from host.deploy.comparison_settings import comparison_settings
 from host.deploy.leased_boards import LeasedBoards
@@ -142,6 +142,9 @@ def _tuned(
     machine = boards.lead.describe()
     require_sensor(boards.lead, options.objective, options.power_cap_w)
     profile = profile_of(boards.lead, options.threads, clock.progress.note)
+    if tunes_gpu(options, profile, boards.lead.timing):
+        clock.progress.note("the GPU's programs are tuned; --processor cpu tunes the CPU's")
+        options = replace(options, processor="gpu")
     profile = profile_for_processor(profile, options)
     compiler = ModelCompiler(
         options,

@@ -32,8 +32,10 @@ from host.records.store import profile_data
 
 if TYPE_CHECKING:
     from host.compile.bundle_builder import BundleBuilder
+    from host.options import CompileOptions, DeployOptions
     from host.records import Record
     from host.schedules import DesignSpace
+    from host.tuning.result import TuneResult
     from targets import HardwareModel
 
 FASTEST, LEAST_TRAFFIC, UNTUNED, GPU = "fastest programs", "least traffic", "untuned", "gpu"
@@ -56,10 +58,12 @@ class Variant(Entrant):
     Attributes:
         tasks: who made its kernels; empty for other engines.
         calls: of its kernels in one run.
+        tuning: what was measured for its kernels; None where nothing was.
     """
 
     tasks: tuple[TaskOutcome, ...] = ()
     calls: CallGraph = field(default_factory=CallGraph)
+    tuning: TuneResult | None = None
 
 
 def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Variant, ...]:
@@ -104,11 +108,34 @@ def _within_memory(builder: BundleBuilder, build: Callable[[], Variant]) -> list
         return []
 
 
+def tunes_gpu(options: DeployOptions, profile: DeviceProfile, timing: TimingPolicy) -> bool:
+    """Whether trials and a budget are for the board's GPU, which `--processor auto` finds.
+
+    Args:
+        options: of the deployment or tuning.
+        profile: of the device's CPU.
+        timing: of the device.
+    """
+    asked = options.tuned and options.processor == "auto" and not options.beside
+    return asked and profile.board.gpu is not None and not _why_without_gpu(options, profile, timing)
+
+
+def _why_without_gpu(options: CompileOptions, profile: DeviceProfile, timing: TimingPolicy) -> str:
+    """Why a board's GPU is left out; "" where its bundle is compiled beside the CPU's."""
+    if options.dtype == "bf16":
+        return "--dtype bf16 is for the CPU"
+    if options.ranged:
+        return "a range of lengths is served by the CPU only"
+    if not timing.decides:
+        return f"{timing.source}'s times do not say which processor is faster; say --processor gpu"
+    return why_no_gpu(profile)
+
+
 def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timing: TimingPolicy) -> Variant | None:
     """The model's bundle for the board's GPU, in a folder beside the CPU's; None where there cannot be one.
 
     Args:
-        builder: of the bundle for the CPU.
+        builder: of the bundle for the CPU; its options say whether the GPU's kernels are tuned.
         model: with its module.
         timing: of the device.
     """
@@ -116,15 +143,7 @@ def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timing: Timin
     note = compiler.clock.progress.note
     if compiler.profile.board.gpu is None:
         return None
-    reason = why_no_gpu(compiler.profile)
-    if compiler.options.dtype == "bf16":
-        reason = "--dtype bf16 is for the CPU"
-    elif compiler.options.ranged:
-        reason = "a range of lengths is served by the CPU only"
-    elif not timing.decides:
-        reason = f"{timing.source}'s times do not say which processor is faster; say --processor gpu"
-    elif compiler.options.tuned:
-        reason = "--trials and --budget tune one processor; say --processor gpu to tune the GPU"
+    reason = _why_without_gpu(compiler.options, compiler.profile, timing)
     if reason:
         note(f"the GPU is left out: {reason}")
         return None
@@ -136,8 +155,8 @@ def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timing: Timin
     except (ImportFailed, LoweringError, BuildError) as error:
         note(f"the GPU is left out: {one_line(error)}")
         return None
-    threads = compiler.profile.threads
-    return Variant(GPU, "tvm", own.directory("tvm"), threads, tasks=made.tasks, calls=made.lowered.calls)
+    path, threads = own.directory("tvm"), compiler.profile.threads
+    return Variant(GPU, "tvm", path, threads, tasks=made.tasks, calls=made.lowered.calls, tuning=made.tuning)
 
 
 def compiled_single(builder: BundleBuilder, model: ImportedModel) -> Entrant:

@@ -32,7 +32,6 @@ from host.compile.variants import (
     FASTEST,
     GPU,
     Variant,
-    compiled_for_gpu,
     compiled_single,
     engine_variants,
     variants_of,
@@ -40,10 +39,10 @@ from host.compile.variants import (
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
 from host.deploy.comparison_settings import comparison_settings
-from host.deploy.fallback import compile_or_fall_back
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
+from host.deploy.processors import compile_for_processors, compile_or_fall_back
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
 from host.deploy.wrong_kernel import first_wrong_kernel
@@ -188,9 +187,8 @@ class _Deployment:
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         architecture = builder.compiler.profile.board.architecture
         model = read_model(self.options, self.clock, self.reader, architecture)
-        made, fallback = compile_or_fall_back(builder, model)
-        auto = made is not None and self.options.processor == "auto"
-        on_gpu = compiled_for_gpu(builder, model, self.timing) if auto else None
+        compiled = compile_for_processors(builder, self.options, model, self.timing)
+        made, fallback, on_gpu = compiled.made, compiled.fallback, compiled.on_gpu
         context = model.decoder.context if model.decoder is not None else 0
         beside = made is not None and SINGLE_PRECISION in (self.options.peers or ())
         single = compiled_single(builder, model) if beside else None
@@ -233,7 +231,7 @@ class _Deployment:
             command=self.options.command,
             installed=self.options.install,
             lengths=lengths,
-            tuning=made.tuning if made is not None else None,
+            tuning=compiled.tuning,
             power=power,
             bundle_bytes=bundle.runnable_bytes(directory),
             memory=memory,

@@ -13,7 +13,9 @@ import pytest
 import targets.x86_64
 from host.compile.variants import FASTEST, GPU
 from host.deploy import DeployOptions, deploy
+from host.places import records_file
 from host.progress import Silence
+from host.records import RecordStore
 from targets import Board, MachineDescription
 from targets.nvidia import ORIN_NANO
 from tests.deployments.own_files import read_here
@@ -105,10 +107,15 @@ def test_auto_measures_both_and_takes_the_better(tmp_path: Path) -> None:
     assert manifest["target"]["kind"] == "llvm"
 
 
-def test_tuning_is_of_one_processor(tmp_path: Path) -> None:
-    _, notes, manifest = deployed(tmp_path, trials=2, train=False)
-    assert any("say --processor gpu to tune the GPU" in text for text in notes)
-    assert manifest["target"]["kind"] == "llvm"
+def test_auto_tunes_the_gpu_and_measures_it_beside_the_cpu(tmp_path: Path) -> None:
+    result, notes, manifest = deployed(tmp_path, trials=2, train=False)
+    assert not [text for text in notes if "GPU is left out" in text]
+    assert {point.name for point in result.power.points} == {FASTEST, GPU}
+    assert manifest["target"]["kind"] == "llvm", "the emulated GPU is slower"
+    assert result.tuning is not None and result.tuning.measured_now > 0
+    with RecordStore(records_file()) as store:
+        rules = {record.candidate.rule for record in store}
+    assert rules and all(rule.startswith("cuda_") for rule in rules)
 
 
 def test_gpu_is_tuned_verified_and_installed(tmp_path: Path) -> None:

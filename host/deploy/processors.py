@@ -1,0 +1,94 @@
+"""A model's bundles for the processors of a board, and which of them measurements are spent on.
+
+Where the compiler cannot express a model, its original runtime is deployed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+
+from host.compile.bundle_builder import BundleBuilder
+from host.compile.static_model import Compiled
+from host.compile.variants import Variant, compiled_for_gpu, tunes_gpu
+from host.engines import engine_for_format
+from host.errors import BuildError, ImportFailed, LoweringError, one_line
+from host.model import ImportedModel, TimingPolicy
+from host.options import DeployOptions
+from host.tuning.result import TuneResult
+
+
+@dataclass(frozen=True, eq=False)
+class Processors:
+    """What was compiled.
+
+    Attributes:
+        made: the model for the processor that the builder is for; None where it cannot be compiled.
+        fallback: why not, and why its own runtime is used.
+        on_gpu: the bundle for the board's GPU, with `--processor auto`.
+    """
+
+    made: Compiled | None
+    fallback: str
+    on_gpu: Variant | None
+
+    @property
+    def tuning(self) -> TuneResult | None:
+        """What was measured for kernels; None where nothing was."""
+        on_gpu = self.on_gpu.tuning if self.on_gpu is not None else None
+        return on_gpu or (self.made.tuning if self.made is not None else None)
+
+
+def compile_for_processors(
+    builder: BundleBuilder, options: DeployOptions, model: ImportedModel, timing: TimingPolicy
+) -> Processors:
+    """Compile a model for one processor or, with `--processor auto`, for the CPU and the board's GPU.
+
+    Trials and a budget are for the GPU where there is one; for the CPU where the GPU's bundle fails.
+
+    Args:
+        builder: of bundles for the CPU, or for the processor that was asked for.
+        options: of the deployment.
+        model: with its module.
+        timing: of the device.
+
+    Raises:
+        ImportFailed, LoweringError, BuildError: the model cannot be compiled, with `--backend tvm`.
+    """
+    on_gpu_alone = tunes_gpu(options, builder.compiler.profile, timing)
+    made, fallback = compile_or_fall_back(_untuned(builder, options) if on_gpu_alone else builder, model)
+    auto = made is not None and options.processor == "auto"
+    on_gpu = compiled_for_gpu(builder, model, timing) if auto else None
+    if on_gpu_alone and made is not None and on_gpu is None:
+        shutil.rmtree(builder.directory("tvm"))
+        made, fallback = compile_or_fall_back(builder, model)
+    return Processors(made, fallback, on_gpu)
+
+
+def _untuned(builder: BundleBuilder, options: DeployOptions) -> BundleBuilder:
+    untuned = replace(options, trials=0, budget_s=0.0, method="auto")
+    return replace(builder, compiler=replace(builder.compiler, options=untuned))
+
+
+def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[Compiled | None, str]:
+    """Compile the model and write the bundle; returns the compiled model, or None and the reason.
+
+    Raises:
+        ImportFailed, LoweringError, BuildError: the model cannot be compiled, with `--backend tvm`.
+    """
+    compiler = builder.compiler
+    if compiler.options.backend not in ("auto", "tvm"):
+        return None, f"--backend {compiler.options.backend} was asked for"
+    try:
+        return builder.compile(model), ""
+    except (ImportFailed, LoweringError, BuildError) as error:
+        # What another runtime takes is not known, so none is installed under a cap.
+        if compiler.options.backend == "tvm" or compiler.options.memory_cap_bytes:
+            raise
+        if not engine_for_format(model.format).peer:
+            raise
+        reason = one_line(error)
+        compiler.clock.progress.note(
+            f"the model cannot be compiled, so its original runtime is used: {reason}"
+        )
+        return None, reason
