@@ -3,7 +3,7 @@
     python -m benchmarks.learning --data FILE [--models NAME...] [--tasks N] [--restrict avx2] [--json F]
 
 The tasks are of networks that are held out of the language model's training, less those that FILE has too.
-FILE has measured programs of this machine (`python -m research.collection`), which teach the learned
+FILE has measured programs of this machine (`sdk tlm collect`), which teach the learned
 estimate T_hat. For each task and seed, every arm orders its programs without measuring (`arms.py`). What a
 program takes is measured with the programs of all arms in interleaved rounds, weights out of the caches.
 

@@ -16,7 +16,7 @@ import tvm
 
 from host.build import build_kernel_library
 from host.errors import BuildError, MeasureError, ScheduleError, SessionLost
-from host.importers import load_here as load
+from host.importers import load
 from host.lowering import lower
 from host.measure.kernels import KernelRunner
 from host.model import DeviceProfile

@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     group = new_group("tlm", "Train the language model that proposes programs.")
     add_command(group, pretrain, "sdk tlm pretrain --out tlm-model --steps 20000")
     add_command(group, finetune, "sdk tlm finetune --device pi5")
+    add_command(group, collect, "sdk tlm collect model.onnx --device pi5 --out programs.jsonl")
     add_command(group, evaluate, "sdk tlm evaluate --networks mobilenetv2 --budget 0,10")
     add_command(group, package, "sdk tlm package tlm-model")
     add_command(group, card, "sdk tlm card")
@@ -103,6 +104,38 @@ def finetune(
     )
     print_line(f"forgotten {result.forgotten:+.3f} loss on programs of other boards")
     print_line(f"model     {result.checkpoint}")
+
+
+def collect(
+    models: Annotated[list[Path], typer.Argument(help="Model files whose programs are measured.")],
+    out: Annotated[Path, typer.Option("--out", help="File that grows by a line a program.")],
+    device: DeviceName = "local",
+    threads: Annotated[int, typer.Option("--threads", min=0, help="Of the programs; 0 for all.")] = 1,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.0, help="After which no further task is begun.")
+    ] = 60.0,
+    sweeps: Annotated[int, typer.Option("--sweeps", min=1, help="Times 24 programs of each task.")] = 4,
+    restrict: Annotated[
+        str, typer.Option("--restrict", help="Part of the processor that is used, for example avx2.")
+    ] = "",
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="local|ray|ray://HEAD",
+            help="Whose hosts build the programs: this machine if local.",
+        ),
+    ] = "local",
+    verbose: Verbose = False,
+) -> None:
+    """Measure many programs of each kernel, for research; the same command goes on with a file."""
+    from research.collection.run import CollectOptions
+    from research.collection.run import collect as run
+    from sdk.cli.console import print_line
+
+    options = CollectOptions(tuple(models), out, device, engine, threads, restrict, sweeps, minutes)
+    measured = run(options, print_line)
+    print_line(f"measured  {measured} programs, in {out}")
 
 
 def package(
