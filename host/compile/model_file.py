@@ -121,6 +121,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
             _VERIFIED,
             options.group,
             options.sequences,
+            half_of(options.dtype) == "float16",
         )
     return replace(model, name=options.name or as_name(model.name))
 

@@ -72,7 +72,7 @@ def lower(
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
     if model.state:
-        _require_state(model.name, bool(half), any_length)
+        _require_state(model.name, half, any_length)
     target = tvm.target.Target(board.tvm_target)
 
     def entry(name: str, module: tvm.IRModule, texts: int = 1) -> Entry:
@@ -112,10 +112,10 @@ def lower(
     )
 
 
-def _require_state(name: str, half: bool, any_length: bool) -> None:
+def _require_state(name: str, half: str, any_length: bool) -> None:
     """Refuse what a model with state cannot be compiled for."""
     refused = {
-        "in half precision: deploy it without --dtype": half,
+        "in bfloat16: use --dtype fp16": half == "bfloat16",
         "for a range of lengths: pin its shapes": any_length,
     }
     for what, asked in refused.items():

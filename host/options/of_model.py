@@ -25,11 +25,15 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         _require_none(
             {
                 "--shape": bool(options.shapes),
-                f"--dtype {options.dtype}": options.dtype != "fp32",
+                f"--dtype {options.dtype}": options.dtype not in ("fp32", "fp16"),
                 "--calibration": options.calibration is not None,
             },
             "does not go",
         )
+        if options.dtype == "fp16" and options.quantize:
+            raise UserError(
+                f"--dtype fp16 does not go with --quantize {options.quantize}: leave one of them out"
+            )
         return
     _require_none(
         {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sdk
 from device_agent import runtime
+from host import bundle
+from host.compare.verification import verify
 from tests.emulation.boards import board_of
 from tests.emulation.test_native import PROGRAMS, START_S, emulator
 from tests.integration.native.process import Executor
@@ -51,3 +55,37 @@ def test_the_native_executor_writes_what_this_machine_does(
     command.append(str(executor_for(board.architecture)))
     with Executor(command, tmp_path / "session", START_S) as running:
         assert running.greedy(tmp_path / "bundle", PROMPT, COUNT) == wanted
+
+
+class Session:
+    """An executor that was started by hand, for the verification."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def run(self, inputs: Sequence[np.ndarray], function: str = "") -> list[np.ndarray]:
+        """See `Runs`."""
+        named = {"function": function} if function else {}
+        reply, outputs = self._executor.ask("run", inputs, **named)
+        assert reply["ok"], reply
+        return outputs
+
+
+@pytest.mark.long
+def test_a_decoder_in_half_precision_is_verified_on_a_cortex_a76(folder: Path, tmp_path: Path) -> None:
+    """By steps, prefill, verify and together; weights, keys and values are halves."""
+    made, board = tmp_path / "bundle", board_of("raspberry_pi_5")
+    options = {"target": "raspberry_pi_5", "threads": 1, "context_tokens": 64, "dtype": "fp16"}
+    sdk.compile(folder, output=made, sequences=2, **options)
+    manifest = bundle.load(made)
+    assert {one.dtype for one in manifest.state} == {"float16"}
+    assert {one.dtype for one in manifest.parameters if np.prod(one.shape) > 1024} == {"float16"}
+    command = [emulator(board.architecture), "-cpu", "cortex-a76", "-L", str(root_of(board.architecture))]
+    command.append(str(executor_for(board.architecture)))
+    with Executor(command, tmp_path / "session", START_S) as running:
+        assert running.ask("load", path=str(made))[0]["ok"]
+        golden = bundle.golden_cases(made, manifest)
+        assert {case.function for case in golden} == {"", "prefill", "verify", "together"}
+        verdict, _ = verify(Session(running), manifest.typed_signature(), golden)
+    assert verdict.passed, verdict.message
+    assert 1e-5 < verdict.max_rel_err < 1e-2

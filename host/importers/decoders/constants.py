@@ -68,10 +68,20 @@ class Constants:
         bits: most of a quantised weight, 8 or 4; 0 for float32.
         context: positions that tables have rows for.
         group: inputs that share a scale of weights that are quantised here.
+        half: whether the program's tensors will be in half precision.
+
+    Attributes:
+        half: the same.
+        kept: type of the keys and values: float32, and float16 with `half` and beside quantised weights,
+            which lose more than that.
     """
 
-    def __init__(self, folder: ModelFolder, bits: int, context: int, group: int = GROUP) -> None:
-        self._folder, self.bits, self._context, self._group = folder, bits, context, group
+    def __init__(
+        self, folder: ModelFolder, bits: int, context: int, group: int = GROUP, *, half: bool = False
+    ) -> None:
+        self._folder, self._bits, self._context, self._group = folder, bits, context, group
+        self.half = half
+        self.kept = "float16" if bits or half else "float32"
         self._products: dict[Product, ProductConstants] = {}
         self._others: dict[object, relax.Constant] = {}
         self._tables: dict[Rotary, tuple[relax.Constant, relax.Constant]] = {}
@@ -132,7 +142,7 @@ class Constants:
         bias = None
         if product.biases:
             bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
-        runs = groupby(product.parts, lambda part: part_form(self._folder, part, self.bits, self._group))
+        runs = groupby(product.parts, lambda part: part_form(self._folder, part, self._bits, self._group))
         return ProductConstants(tuple(self._weights(form, tuple(parts)) for form, parts in runs), bias)
 
     def _weights(self, form: Form | None, parts: tuple[Matrix, ...]) -> WeightConstants:

@@ -19,7 +19,7 @@ from host.errors import EngineError
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
 from host.importers.decoders.reference import Answers, Questions, reference_answers
-from host.model import GoldenCase
+from host.model import HALF_SPREADS, GoldenCase
 from host.model.text_quality import FILE, FLOATS, TextReference, divergence
 
 # Tokens of the prompts, where the context has places for so many. The first fills more than one block of the
@@ -142,14 +142,14 @@ def make_golden(
         for part in product.parts
         if part.name in {one.matrix.name for one in parts}
     )
-    questions = Questions(prompts, text, prompt, count, rounded, sum(functions.chunks))
+    questions = Questions(prompts, text, prompt, count, rounded, sum(functions.chunks), constants.half)
     answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
     moved = _moved(answers)
     golden = tuple(
-        replace(case, spread=QUANTISED_SPREAD if parts else 0.0)
+        replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (
             *(case for one in known for case in _steps(one, 0, len(one.tokens))),
             *_as_generated(through, functions, rounds=moved <= _MOST_ROUNDED),
@@ -197,6 +197,17 @@ def _together(known: Sequence[Known], sequences: int) -> Iterator[GoldenCase]:
         tokens = np.array([one.tokens[place] for one, place in zip(texts, places, strict=True)], np.int32)
         logits = [one.behind(place) for one, place in zip(texts, places, strict=True)]
         yield GoldenCase((tokens, places), (np.concatenate(logits),), function=TOGETHER)
+
+
+def _spread(constants: Constants, quantised: bool, answers: Answers) -> float:
+    """How far right logits may be from those of the reference, whose weights are those of the program.
+
+    In half precision what lies between kernels is rounded too, which moves logits about as far as rounding
+    the weights does.
+    """
+    if constants.half:
+        return max(HALF_SPREADS["float16"], answers.half_spread)
+    return QUANTISED_SPREAD if quantised else 0.0
 
 
 def _number(value: int) -> np.ndarray:

@@ -43,6 +43,7 @@ def import_decoder(
     verified: int = 0,
     group: int = GROUP,
     sequences: int = 1,
+    half: bool = False,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -57,6 +58,7 @@ def import_decoder(
         group: weights along the inputs that share a scale, where they are quantised here.
         verified: tokens that one call verifies, at most `context`; 0 for no such function.
         sequences: texts that the state has places for, and that one call continues by a token each.
+        half: whether the model is to be compiled with tensors in half precision: keys and values are too.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -75,6 +77,8 @@ def import_decoder(
     read = _read(Path(path))
     if read.bits and quantize:
         raise UserError(f"--quantize {quantize}: {read.path} is quantised already: leave --quantize out")
+    if half and (read.bits or quantize):
+        raise UserError(f"--dtype fp16: {read.path} is quantised: leave --dtype out")
     description, weights = describe(read.config, read.weights)
     weights = read.with_own_head(weights)
     _check_context(read, description, context, chunk, sequences)
@@ -82,7 +86,7 @@ def import_decoder(
     tokens = None if text is None else tokens_of_text(text, read, context, description.vocabulary)
     bits = read.bits or BITS[quantize]
     check_bytes(read, weights, bits, group)
-    constants = Constants(read, bits, context, group)
+    constants = Constants(read, bits, context, group, half=half)
     step = build_step(description, weights, constants, context)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
@@ -95,7 +99,7 @@ def import_decoder(
             f"activations of prompts keep 16 bits: with 8, logits move by {golden.rounded:.1e} of the largest"
         )
     signature = _signature(description)
-    state = state_specs(description, context, bits)
+    state = state_specs(description, context, constants.kept)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
     ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
     for line in read.notes:
@@ -105,6 +109,7 @@ def import_decoder(
     settings |= {"verified": [verified]} if verified else {}
     settings |= {"group": [group]} if group != GROUP else {}
     settings |= {"sequences": [sequences]} if sequences > 1 else {}
+    settings |= {"half": [16]} if half else {}
     digest = content_hash(read.files(), settings)
     return ImportedModel(
         read.name,

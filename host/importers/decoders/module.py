@@ -43,12 +43,11 @@ _ACTIVATIONS = {
 }
 
 
-def state_specs(description: DecoderDescription, context: int, bits: int) -> tuple[TensorSpec, ...]:
+def state_specs(description: DecoderDescription, context: int, kept: str) -> tuple[TensorSpec, ...]:
     """The caches of all layers: "key_i" (Hkv, C/16, D, 16) and "value_i" (Hkv, C, D).
 
-    Elements are float32, and float16 beside quantised weights, which lose more than that.
+    Elements are of type `kept`, see `Constants`.
     """
-    kept = "float16" if bits else "float32"
     heads, size = description.key_heads, description.head_size
     return tuple(
         TensorSpec(f"{kind}_{number}", shape, kept)
@@ -155,7 +154,7 @@ class _Builder:
             relax.Var(name, relax.TensorType((size,), "int32"))
             for name, size in (("tokens", rows), ("position", texts), ("last", 1))
         )
-        specs = state_specs(self._model, self._context, self._constants.bits)
+        specs = state_specs(self._model, self._context, self._constants.kept)
         state = [
             relax.Var(spec.name + (f"_of_{text}" if text else ""), relax.TensorType(spec.shape, spec.dtype))
             for text in range(texts)

@@ -44,6 +44,7 @@ class Questions:
         rounded: weights whose products are given rounded activations, by their names in the files: the logits
             behind such a beginning of the last of `texts` are wanted too. None without.
         beginning: tokens of that beginning, fewer than the text has.
+        halves: whether the matrices are rounded to half precision, as the compiled model's are.
     """
 
     texts: tuple[np.ndarray, ...]
@@ -52,6 +53,7 @@ class Questions:
     count: int = 0
     rounded: tuple[str, ...] = ()
     beginning: int = 0
+    halves: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +61,14 @@ class Answers:
     """The references that transformers computed.
 
     Attributes:
-        logits: (n, V) float32 of each of `texts`, by the quantised weights.
-        text: (n, V) of `text` by the quantised weights; None without.
+        logits: (n, V) float32 of each of `texts`, by the quantised or rounded weights.
+        text: (n, V) of `text` by the same weights; None without.
         original: (n, V) of `text` by the weights in the files; None without, or where these are quantised.
-        greedy: tokens that continue the prompt, by the quantised weights.
+        greedy: tokens that continue the prompt, by the same weights.
         rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
             beginning have activations that are rounded to bytes; None where that was not asked for.
+        half_spread: how far rounding to halves moves the logits behind the last text, as a share of the
+            largest; 0 where nothing is rounded.
     """
 
     logits: tuple[np.ndarray, ...]
@@ -72,6 +76,7 @@ class Answers:
     original: np.ndarray | None = None
     greedy: tuple[int, ...] = ()
     rounded: np.ndarray | None = None
+    half_spread: float = 0.0
 
 
 def reference_logits(folder: Path, tokens: np.ndarray, quantised: Iterable[QuantisedPart]) -> np.ndarray:
@@ -151,6 +156,7 @@ def _write(
         "count": questions.count,
         "rounded": questions.rounded,
         "beginning": questions.beginning,
+        "halves": questions.halves,
     }
     plan.write_text(json.dumps(request))
 
@@ -164,6 +170,7 @@ def _answers(archive: Path, texts: int) -> Answers:
             np.asarray(arrays["original"]) if "original" in arrays else None,
             tuple(arrays["greedy"].tolist()) if "greedy" in arrays else (),
             np.asarray(arrays["rounded"]) if "rounded" in arrays else None,
+            float(arrays["half_spread"]) if "half_spread" in arrays else 0.0,
         )
 
 
@@ -204,9 +211,15 @@ def _computed(request: dict[str, Any], archive: Path) -> dict[str, np.ndarray]:
         answers["original"] = logits_of(model, text)
     with np.load(archive) as arrays:
         place(model, _parts(request["parts"], arrays))
+    before = logits_of(model, request["texts"][-1]) if request["halves"] else None
+    if before is not None:
+        round_to_halves(model)
     answers |= {str(number): logits_of(model, tokens) for number, tokens in enumerate(request["texts"])}
+    if before is not None:
+        moved = np.abs(before - answers[str(len(request["texts"]) - 1)]).max() / np.abs(before).max()
+        answers["half_spread"] = np.array(moved)
     if text is not None:
-        unchanged = floats and not request["parts"]
+        unchanged = floats and not request["parts"] and not request["halves"]
         answers["text"] = answers["original"] if unchanged else logits_of(model, text)
         answers["greedy"] = np.array(_continued(model, text[: request["prompt"]], request["count"]))
     if request["rounded"]:
@@ -303,6 +316,16 @@ def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:
             values = torch.from_numpy(dequantise(part.values))
             values = values.T if part.matrix.transposed else values
             _parameter(parameters, part.matrix.name).copy_(values)
+
+
+def round_to_halves(model: Any) -> None:
+    """Round a model's matrices to half precision; vectors stay as they are, as in a compiled model."""
+    import torch
+
+    with torch.inference_mode():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(parameter.half().float())
 
 
 def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:

@@ -42,7 +42,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 def compiled(folder: Path, where: Path, on: DeviceProfile, quantize: str = "") -> tuple[Path, Counter[str]]:
     """The bundle, and the number of kernels of each rule; all come from one."""
     where.mkdir()
-    terms = CompileOptions(model=folder, context_tokens=64, quantize=quantize)
+    kind = {"dtype": "fp16"} if quantize == "fp16" else {"quantize": quantize}
+    terms = CompileOptions(model=folder, context_tokens=64, **kind)
     clock = StageClock(Silence())
     builder = BundleBuilder(ModelCompiler(terms, on, where, clock))
     made = builder.compile(read_model(terms, clock))
@@ -60,7 +61,7 @@ def written(bundle: Path, environment: dict[str, str]) -> list[int]:
     return [int(token) for token in json.loads(done.stdout)]
 
 
-@pytest.mark.parametrize("quantize", ["", "int4", "int8"])
+@pytest.mark.parametrize("quantize", ["", "int4", "int8", "fp16"])
 def test_the_gpu_writes_what_the_cpu_does(
     quantize: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

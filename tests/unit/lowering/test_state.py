@@ -13,6 +13,7 @@ from tvm import relax
 from host.errors import LoweringError
 from host.lowering import lower
 from host.model import ImportedModel, LoweredModel
+from targets.hardware import Bfloat16Products
 from tests import tiny_decoder as tiny
 from tests.unit.lowering.harness import board
 
@@ -70,13 +71,14 @@ def test_parameters_of_other_content_stay_apart() -> None:
     assert found.argmax() == (tiny.next_token([3, 1, 4]) + 1) % tiny.VOCABULARY
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [({"half": True}, "in half precision"), ({"any_length": True}, "for a range of lengths")],
-)
-def test_what_state_is_not_compiled_for_is_refused(change: dict[str, bool], reason: str) -> None:
-    with pytest.raises(LoweringError, match=reason):
-        lower(tiny.imported(), board(), **change)
+def test_what_state_is_not_compiled_for_is_refused() -> None:
+    with pytest.raises(LoweringError, match="for a range of lengths"):
+        lower(tiny.imported(), board(), any_length=True)
+    products = Bfloat16Products("avx512bf16", 1.0, 4.0)
+    hardware = dataclasses.replace(board().hardware, bfloat16=products)
+    with_products = dataclasses.replace(board(), hardware=hardware)
+    with pytest.raises(LoweringError, match="in bfloat16: use --dtype fp16"):
+        lower(tiny.imported(), with_products, half="bfloat16")
 
 
 @pytest.mark.parametrize("defect", ["two readers", "unused", "returned"])

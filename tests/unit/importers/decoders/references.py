@@ -86,7 +86,7 @@ class Decoder:
         read.check(weights.tensors())
         constants = Constants(read, bits, CONTEXT, group)
         self.description = description
-        self.specs = state_specs(description, CONTEXT, bits)
+        self.specs = state_specs(description, CONTEXT, constants.kept)
         self.step = build_step(description, weights, constants, CONTEXT)
         self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK, rounding)
         self.together = build_together(description, weights, constants, CONTEXT, TEXTS)

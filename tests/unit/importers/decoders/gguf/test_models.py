@@ -126,6 +126,8 @@ def test_a_quantised_file_is_deployed_as_it_is(tmp_path: Path) -> None:
         assert np.abs(step - wanted).max() < 5e-3 * np.abs(wanted).max()
     with pytest.raises(UserError, match=r"--quantize int8: .* is quantised already: leave --quantize out"):
         import_decoder(path, 32, 8, "int8")
+    with pytest.raises(UserError, match=r"--dtype fp16: .* is quantised: leave --dtype out"):
+        import_decoder(path, 32, 8, half=True)
 
 
 def test_a_file_in_floating_point_can_be_quantised(tmp_path: Path) -> None:
@@ -192,8 +194,11 @@ def test_options_of_language_models_go_with_a_file(tmp_path: Path) -> None:
         check_for_model(CompileOptions(sequences=2), other, "onnx")
     with pytest.raises(UserError, match="--text goes only with a language model"):
         check_for_model(CompileOptions(text=other), other, "onnx")
-    with pytest.raises(UserError, match="--dtype fp16 does not go with a language model"):
-        check_for_model(CompileOptions(dtype="fp16"), path, "gguf")
+    with pytest.raises(UserError, match="--dtype bf16 does not go with a language model"):
+        check_for_model(CompileOptions(dtype="bf16"), path, "gguf")
+    check_for_model(CompileOptions(dtype="fp16"), path, "gguf")
+    with pytest.raises(UserError, match="--dtype fp16 does not go with --quantize int4"):
+        check_for_model(CompileOptions(dtype="fp16", quantize="int4"), path, "gguf")
     for reader in (load, load_here):
         with pytest.raises(UserError, match="is a language model: give --context"):
             reader(path)
