@@ -67,8 +67,7 @@ class Answers:
         greedy: tokens that continue the prompt, by the same weights.
         rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
             beginning have activations that are rounded to bytes; None where that was not asked for.
-        half_spread: how far rounding to halves moves the logits behind the last text, as a share of the
-            largest; 0 where nothing is rounded.
+        half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
     """
 
     logits: tuple[np.ndarray, ...]
@@ -203,21 +202,17 @@ def _computed(request: dict[str, Any], archive: Path) -> dict[str, np.ndarray]:
     answers = {}
     read = read_gguf(path) if language_format(path) == "gguf" else read_folder(path)
     floats = not read.bits
-    if floats and read.path.is_dir():
-        model = _model_of_folder(path)
-    else:
-        model = model_of_file(read, {entry["matrix"]["name"] for entry in request["parts"]})
+    given = {entry["matrix"]["name"] for entry in request["parts"]}
+    model = _model_of_folder(path) if floats and read.path.is_dir() else model_of_file(read, given)
     if text is not None and floats:
         answers["original"] = logits_of(model, text)
     with np.load(archive) as arrays:
         place(model, _parts(request["parts"], arrays))
-    before = logits_of(model, request["texts"][-1]) if request["halves"] else None
-    if before is not None:
-        round_to_halves(model)
+    before = round_to_halves(model, request["texts"][-1]) if request["halves"] else None
     answers |= {str(number): logits_of(model, tokens) for number, tokens in enumerate(request["texts"])}
     if before is not None:
-        moved = np.abs(before - answers[str(len(request["texts"]) - 1)]).max() / np.abs(before).max()
-        answers["half_spread"] = np.array(moved)
+        last = answers[str(len(request["texts"]) - 1)]
+        answers["half_spread"] = np.abs(before - last).max() / np.abs(before).max()
     if text is not None:
         unchanged = floats and not request["parts"] and not request["halves"]
         answers["text"] = answers["original"] if unchanged else logits_of(model, text)
@@ -318,14 +313,12 @@ def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:
             _parameter(parameters, part.matrix.name).copy_(values)
 
 
-def round_to_halves(model: Any) -> None:
-    """Round a model's matrices to half precision; vectors stay as they are, as in a compiled model."""
-    import torch
-
-    with torch.inference_mode():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.copy_(parameter.half().float())
+def round_to_halves(model: Any, tokens: Sequence[int]) -> np.ndarray:
+    """Round a model's matrices to halves, as its compiled form has them; returns a text's logits before."""
+    before = logits_of(model, tokens)
+    for matrix in (one.data for one in model.parameters() if one.dim() > 1):
+        matrix.copy_(matrix.half().float())
+    return before
 
 
 def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:
@@ -381,12 +374,6 @@ def behind_rounded(
         rest = torch.tensor([list(tokens[beginning:])])
         made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
     return np.asarray(made[0].float().numpy())
-
-
-def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[QuantisedPart]) -> np.ndarray:
-    """The logits after each token, by a model in this process; see `place` and `logits_of`."""
-    place(model, quantised)
-    return logits_of(model, tokens)
 
 
 def _parameter(parameters: dict[str, Any], name: str) -> Any:

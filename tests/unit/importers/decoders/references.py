@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.module import EXACT, build_prefill, build_step, build_together, state_specs
-from host.importers.decoders.reference import place_and_run
+from host.importers.decoders.quantise import QuantisedPart
+from host.importers.decoders.reference import logits_of, place
 
 CONTEXT, CHUNK, TOKENS, TEXTS = 48, 8, 44, 3
 LLAMA3 = {
@@ -72,6 +74,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+
+
+def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[QuantisedPart]) -> np.ndarray:
+    """The logits after each token, by a model in this process; see `place` and `logits_of`."""
+    place(model, quantised)
+    return logits_of(model, tokens)
 
 
 class Decoder:

@@ -13,7 +13,7 @@ from tvm import relax
 from host.errors import EdgeError, UserError
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.importer import import_decoder, positions_of
-from host.importers.decoders.reference import model_of_file, place_and_run
+from host.importers.decoders.reference import model_of_file
 from host.importers.dispatch import load_here
 from host.importers.worker.parent import load
 from host.model.text_quality import FILE
@@ -24,7 +24,7 @@ from tests.decoders.operations import Machine, empty_state
 from tests.gguf_file import Stored, metadata_of, stored, tensors_of, write_gguf
 from tests.tiny_tokenizer import write_tokenizer
 from tests.unit.importers.decoders.models import save
-from tests.unit.importers.decoders.references import LLAMA3
+from tests.unit.importers.decoders.references import LLAMA3, place_and_run
 
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("llama", "llama", {}),
