@@ -148,8 +148,10 @@ def test_groups_that_no_instruction_divides_stay_in_floats(tmp_path: Path) -> No
     assert not any("grouped_conv_add_cast" in name for name in functions(check(uneven, "u8s8", 0.05)))
 
 
-@pytest.mark.parametrize("kind", ["depthwise", "grouped"])
-@pytest.mark.parametrize("dot_product", ["u8s8", "s8s8"])
+# Depthwise convolutions of unsigned bytes are of the rule `lane_dots`, which has tests of its own.
+@pytest.mark.parametrize(
+    ("kind", "dot_product"), [("depthwise", "s8s8"), ("grouped", "u8s8"), ("grouped", "s8s8")]
+)
 def test_random_programs_of_groups_compute_the_same_bytes(
     tmp_path: Path, kind: str, dot_product: str
 ) -> None:
