@@ -34,6 +34,7 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         sizes = [(23, 48, 40), (197, 3072, 768), (1, 4096, 4096), (4, 8192, 2048), (128, 1024, 512)]
         functions = [fn.dense(*size, lanes=8) for size in sizes]
         functions += [fn.convolution(56, 64, 64, 3, 1), fn.depthwise(28, 192, 1), fn.batched(4, 64, 512, 512)]
+        functions += [fn.depthwise(7, 64, 1, 5)]
         functions += [fn.batched(32, 1, 1024, 128), fn.convolution(224, 64, 512, 3, 1)]
         functions += [fn.batched(4, 49, 49, 49)]
         yield from (space_for(fn.task(function), board.hardware) for function in functions)

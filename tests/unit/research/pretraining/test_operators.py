@@ -49,8 +49,6 @@ def test_every_rule_that_leaves_something_open_is_drawn() -> None:
     every, wanted = training_boards(), {rule.name for rule in installed_rules() if rule.decisions}
     # Its function is one block that nobody reads, for which the language has no words: Gensor alone proposes.
     wanted -= {"cuda_cached_attention"}
-    # Depthwise convolutions of bytes are not drawn yet: its programs are two tiles that Gensor walks through.
-    wanted -= {"lane_dots"}
     found: Counter[str] = Counter()
     for index in range(1000):
         try:
