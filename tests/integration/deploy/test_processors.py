@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 from pathlib import Path
@@ -28,8 +27,7 @@ def test_the_gpu_goes_to_the_finals(
             reseal(Path(folder), files={**files, "lib.so": entry(b"not a library")})
         return Variant(GPU, "tvm", folder, 1)
 
-    # By its name: the package has a function that is called like the module.
-    monkeypatch.setattr(importlib.import_module("host.deploy.deployment"), "compiled_for_gpu", compiled)
+    monkeypatch.setattr("host.deploy.processors.compiled_for_gpu", compiled)
     model, figures = convnet(tmp_path / "net.onnx"), tmp_path / "figures.json"
     command = ["deploy", str(model), "--backend", "tvm", "--threads", "1", "--json", str(figures)]
     assert main([*command, "--bundle", str(tmp_path / "bundle")]) == 0
