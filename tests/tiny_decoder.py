@@ -71,48 +71,34 @@ def step(
                 summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
 
 
-@T.prim_func(s_tir=True)
-def steps(
-    tokens: T.Buffer((CHUNK,), "int32"),
-    position: T.Buffer((1,), "int32"),
-    last: T.Buffer((1,), "int32"),
-    seen: T.Buffer((CONTEXT,), "float32"),
-    added: T.Buffer((1,), "float32"),
-    summed: T.Buffer((1,), "float32"),
-) -> None:
-    T.func_attr({"tirx.noalias": True})
-    with T.sblock("steps"):
-        T.reads(tokens[0:CHUNK], position[0], last[0], seen[0:CONTEXT], added[0])
-        T.writes(seen[0:CONTEXT], summed[0])
-        for t in range(CHUNK):
-            seen[position[0] + t] = T.cast(tokens[t], "float32")
-        summed[0] = added[0]
-        for i in range(CONTEXT):
-            if i <= position[0] + last[0]:
-                summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
+def chunk_function(spoilt: float) -> tvm.tirx.PrimFunc:
+    """Several tokens at once; what is kept of the first is off by `spoilt`, which the logits do not show."""
+
+    @T.prim_func(s_tir=True)
+    def steps(
+        tokens: T.Buffer((CHUNK,), "int32"),
+        position: T.Buffer((1,), "int32"),
+        last: T.Buffer((1,), "int32"),
+        seen: T.Buffer((CONTEXT,), "float32"),
+        added: T.Buffer((1,), "float32"),
+        summed: T.Buffer((1,), "float32"),
+    ) -> None:
+        T.func_attr({"tirx.noalias": True})
+        with T.sblock("steps"):
+            T.reads(tokens[0:CHUNK], position[0], last[0], seen[0:CONTEXT], added[0])
+            T.writes(seen[0:CONTEXT], summed[0])
+            for t in range(CHUNK):
+                seen[position[0] + t] = T.cast(tokens[t], "float32")
+            summed[0] = added[0]
+            for i in range(CONTEXT):
+                if i <= position[0] + last[0]:
+                    summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
+            seen[position[0]] = seen[position[0]] + T.float32(spoilt)
+
+    return steps
 
 
-@T.prim_func(s_tir=True)
-def forgetful_steps(
-    tokens: T.Buffer((CHUNK,), "int32"),
-    position: T.Buffer((1,), "int32"),
-    last: T.Buffer((1,), "int32"),
-    seen: T.Buffer((CONTEXT,), "float32"),
-    added: T.Buffer((1,), "float32"),
-    summed: T.Buffer((1,), "float32"),
-) -> None:
-    """As `steps` to whoever looks at its logits, but it keeps something else."""
-    T.func_attr({"tirx.noalias": True})
-    with T.sblock("steps"):
-        T.reads(tokens[0:CHUNK], position[0], last[0], seen[0:CONTEXT], added[0])
-        T.writes(seen[0:CONTEXT], summed[0])
-        for t in range(CHUNK):
-            seen[position[0] + t] = T.cast(tokens[t], "float32")
-        summed[0] = added[0]
-        for i in range(CONTEXT):
-            if i <= position[0] + last[0]:
-                summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
-        seen[position[0]] = seen[position[0]] + T.float32(1)
+steps, forgetful_steps = chunk_function(0.0), chunk_function(1.0)
 
 
 @T.prim_func(s_tir=True)
