@@ -122,6 +122,7 @@ def test_gpu_is_tuned_verified_and_installed(tmp_path: Path) -> None:
     result, _, manifest = deployed(tmp_path, processor="gpu", trials=6, train=False)
     assert manifest["target"]["kind"] == "cuda"
     assert result.contenders["tvm"].verification.passed
+    assert result.measurement.conditions["launch"] == "CUDA graph"
     assert result.tuning is not None
     assert result.tuning.measured_now > 0
     assert all(seconds > 0 for _, seconds in result.tuning.curve)

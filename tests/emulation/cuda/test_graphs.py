@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,9 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+import device_agent
+from device_agent.execute.cuda_graph import _WITHOUT_DATA
+from device_agent.execute.kernel_times import BUILTIN
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_bundles import gpu_bundle, layers, masked
 from tests.integration.native.process import Executor
@@ -227,3 +231,9 @@ def test_what_a_graph_cannot_repeat_goes_on_kernel_by_kernel(
     calls, launch = json.loads(done.stdout)
     assert calls == ["plain"] * 3
     assert launch.startswith("kernel by kernel: ") and reason in launch
+
+
+def test_both_executors_take_the_same_calls_of_the_machine_for_harmless() -> None:
+    source = Path(device_agent.__file__).parent / "native" / "cuda" / "graph.cc"
+    (listed,) = re.findall(r"known\{(.*?)\};", source.read_text(), re.DOTALL)
+    assert {BUILTIN + name for name in re.findall(r'"(\w+)"', listed)} == _WITHOUT_DATA

@@ -14,11 +14,11 @@ from host.build import cuda_major
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.model_compiler import ModelCompiler
 from host.compile.processor import gpu_profile, profile_for_processor, why_no_gpu
-from host.compile.variants import compiled_for_gpu
+from host.compile.variants import compiled_for_gpu, tunes_gpu
 from host.deploy.deployment import compile_bundle
 from host.errors import UserError
-from host.model import BOARD, EMULATOR, DeviceProfile
-from host.options import CompileOptions
+from host.model import BOARD, EMULATOR, DeviceProfile, TimingPolicy
+from host.options import CompileOptions, DeployOptions
 from targets import board_for, declared
 from tests.integration.small_models import convnet
 from tests.unit.schedules.cpu import bfloat16_cases
@@ -124,3 +124,23 @@ def test_the_gpu_is_no_variant_of_a_model_in_bfloat16(tmp_path: Path) -> None:
     builder = BundleBuilder(ModelCompiler(options, board, tmp_path, clock))
     assert compiled_for_gpu(builder, SimpleNamespace(), timing=BOARD) is None  # type: ignore[arg-type]
     assert said == ["the GPU is left out: --dtype bf16 is for the CPU"]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "timing", "gpu"),
+    [
+        ("jetson_orin_nano", {"trials": 2}, BOARD, True),
+        ("jetson_orin_nano", {"budget_s": 9.0}, BOARD, True),
+        ("jetson_orin_nano", {}, BOARD, False),
+        ("jetson_orin_nano", {"trials": 2, "processor": "cpu"}, BOARD, False),
+        ("jetson_orin_nano", {"trials": 2, "beside": ("other",)}, BOARD, False),
+        ("jetson_orin_nano", {"trials": 2, "dtype": "bf16"}, BOARD, False),
+        ("jetson_orin_nano", {"trials": 2}, EMULATOR, False),
+        ("jetson_nano", {"trials": 2}, BOARD, False),
+        ("raspberry_pi_5", {"trials": 2}, BOARD, False),
+    ],
+)
+def test_trials_and_budgets_are_for_the_gpu_where_there_is_one(
+    target: str, options: dict[str, Any], timing: TimingPolicy, gpu: bool
+) -> None:
+    assert tunes_gpu(DeployOptions(model=Path("m"), **options), profile(target), timing) is gpu
