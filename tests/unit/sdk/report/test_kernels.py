@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,3 +114,17 @@ def test_a_page_of_very_many_layers_is_cut_off_and_says_so() -> None:
     assert kept is not None and kept["tasks"][0]["layers_in_all"] == 9000
     assert len(kept["tasks"][0]["layers"]) == MOST_LAYERS
     assert len(deploy_json(one)["tasks"][0]["layers"]) == 9000
+
+
+def test_a_card_says_how_the_kernels_of_a_gpu_are_started() -> None:
+    assert "launch of a run" not in render(result())
+    one = result().contenders["tvm"]
+    assert one.measurement is not None
+    measurement = replace(
+        one.measurement, conditions={"launch": "kernel by kernel: <sort> runs on the processor"}
+    )
+    page = render(
+        replace(result(), contenders={**result().contenders, "tvm": replace(one, measurement=measurement)})
+    )
+    found = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert found["launch of a run"] == "kernel by kernel: &lt;sort&gt; runs on the processor"

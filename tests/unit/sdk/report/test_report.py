@@ -378,20 +378,6 @@ def test_a_card_has_what_is_known_of_model_and_device() -> None:
     assert "<dt>rate</dt>" not in render(replace(one, timing=EMULATOR))
 
 
-def test_a_card_says_how_the_kernels_of_a_gpu_are_started() -> None:
-    assert "launch of a run" not in render(result())
-    one = result().contenders["tvm"]
-    assert one.measurement is not None
-    measurement = replace(
-        one.measurement, conditions={"launch": "kernel by kernel: <sort> runs on the processor"}
-    )
-    page = render(
-        replace(result(), contenders={**result().contenders, "tvm": replace(one, measurement=measurement)})
-    )
-    found = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
-    assert found["launch of a run"] == "kernel by kernel: &lt;sort&gt; runs on the processor"
-
-
 def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
     one = result()
     page = render(one).split("<script")[0]
