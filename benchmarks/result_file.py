@@ -86,12 +86,14 @@ def heading(module: str, schema: str, arguments: Sequence[str] | None = None) ->
         "schema": schema,
         "command": shlex.join(["python", "-m", module, *words]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": machine,
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """The commit of the working tree, with "+" where files differ from it; None outside of a checkout."""
+
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 

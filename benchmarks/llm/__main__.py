@@ -15,6 +15,10 @@ first token    from the beginning of loading until the token behind a prompt of 
 kl_divergence  of the next token's distribution to that of transformers with the weights as they were, over 64
                random tokens
 peer_agrees    whether the peer chooses the tokens that transformers does with the peer's weights
+
+With `--files-dir`, bundles and files of peers are kept, and taken where they are there; `--prepare` makes
+them and measures nothing, so that a later run on a quiet machine only measures. `deploy_commit` says which
+sources made the bundle.
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.llm import rounds
-from benchmarks.llm.deployment import deployed
 from benchmarks.llm.figures import OURS, agrees, speeds, tokens_of
+from benchmarks.llm.files import Files
 from benchmarks.llm.models import SHAPES, folder_of
 from benchmarks.llm.peers import PEERS, Installed, Peer, install
 from benchmarks.llm.process import EngineProcess
@@ -56,7 +60,7 @@ class ModelBenchmark:
         name: of `SHAPES`.
         options: of the command line.
         installed: the peers.
-        folder: for files of this model.
+        folder: for what this run alone needs.
     """
 
     def __init__(self, name: str, options: argparse.Namespace, installed: Installed, folder: Path) -> None:
@@ -64,6 +68,7 @@ class ModelBenchmark:
         self._options = options
         self._installed = installed
         self._folder = folder
+        self._files = Files(options.files_dir or folder, name, options.quantize)
         self._model = folder_of(name, options.models_dir)
         self._bits = BITS[options.quantize]
         self._notes = dict(installed.missing)
@@ -74,10 +79,9 @@ class ModelBenchmark:
         Raises:
             EngineError: our engine failed, or transformers.
         """
-        bundle = self._folder / "bundle"
-        options, paths = self._options, {OURS: str(bundle)}
-        deployment = {"quantize": options.quantize, "threads": options.threads, "context": options.context}
-        entry = deployed(self._model, bundle, **deployment)
+        options = self._options
+        bundle, entry = self._bundle()
+        paths = {OURS: str(bundle)}
         plan = rounds.Plan(self._shape.vocabulary, options.context, options.rounds)
         step_bytes = self._shape.step_bytes(self._bits)
         with ExitStack() as stack:
@@ -104,22 +108,42 @@ class ModelBenchmark:
             entry["peak_memory_mb"] = rounds.peaks_mb(engines)
             entry["first_token_s"] = measured.first_token_s
             if options.sequences:
-                numbers, size = [int(one) for one in options.sequences.split(",")], self._shape.vocabulary
-                entry |= several(
-                    self._model, self._folder, engines[OURS], numbers, size, options.rounds, **deployment
-                )
+                bundles = {count: self._bundle(count)[0] for count in self._counts()}
+                size, shape = self._shape.vocabulary, {"threads": options.threads, "context": options.context}
+                entry |= several(bundles, engines[OURS], size, options.rounds, **shape)
             entry["kl_divergence"] = self._divergences(engines)
             entry["peer_agrees"] = self._agreements(engines)
         return entry | {"notes": self._notes, "seconds": measured.seconds}
 
+    def prepare(self) -> None:
+        """Make the bundles and the files of peers, and measure nothing.
+
+        Raises:
+            EngineError: one could not be made.
+        """
+        self._bundle()
+        for count in self._counts():
+            self._bundle(count)
+        for name in self._installed.pythons:
+            self._file(PEERS[name])
+
+    def _counts(self) -> list[int]:
+        return [int(one) for one in self._options.sequences.split(",") if one]
+
+    def _bundle(self, sequences: int = 1) -> tuple[Path, dict[str, Any]]:
+        options = self._options
+        deployment = {"threads": options.threads, "context": options.context, "sequences": sequences}
+        return self._files.bundle(self._model, **deployment)
+
     def _file(self, peer: Peer) -> Path:
         """The model as a peer reads it, written by a process that ends with it."""
-        path = self._folder / f"{peer.environment}{peer.suffix}"
-        if not path.exists():
+
+        def write(path: Path) -> None:
             with self._of_environment(peer) as writer:
                 model = str(self._model.absolute())
-                writer.ask("write", folder=model, path=str(path), bits=self._bits)
-        return path
+                writer.ask("write", folder=model, path=str(path.absolute()), bits=self._bits)
+
+        return self._files.of_peer(f"{peer.environment}{peer.suffix}", write)
 
     def _original(self, peer: Peer) -> Path:
         """A transformers folder with the weights of a peer's file, read back."""
@@ -127,7 +151,8 @@ class ModelBenchmark:
         if not folder.is_dir():
             with self._of_environment(peer) as reader:
                 model = str(self._model.absolute())
-                reader.ask("original", path=str(self._file(peer)), model=model, folder=str(folder))
+                path = str(self._file(peer).absolute())
+                reader.ask("original", path=path, model=model, folder=str(folder))
         return folder
 
     def _of_environment(self, peer: Peer) -> EngineProcess:
@@ -188,13 +213,20 @@ def show(name: str, entry: Mapping[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 1 where a model was not verified."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.prepare and options.files_dir is None:
+        parser.error("--prepare needs --files-dir")
     names = options.configs.split(",")
     peers = [name for name in options.peers.split(",") if name]
     results = heading("benchmarks.llm", SCHEMA, arguments)
     models = models_so_far(options.json, results) if options.resume else {}
     installed = install(peers)
     for name in names:
+        if options.prepare:
+            ModelBenchmark(name, options, installed, options.files_dir).prepare()
+            print(f"{name}: prepared in {options.files_dir}", flush=True)
+            continue
         if name not in models:
             with tempfile.TemporaryDirectory(prefix="edgetlm-llm-") as folder:
                 try:
@@ -220,6 +252,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequences", type=_listed(_SEQUENCES), default="", help="several texts, as 2,4")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models-dir", type=Path, default=Path("edgetlm-out/language-models"))
+    parser.add_argument("--files-dir", type=Path, help="keep bundles and files of peers here, and reuse them")
+    parser.add_argument("--prepare", action="store_true", help="fill --files-dir, and measure nothing")
     parser.add_argument("--resume", action="store_true", help="keep the models that the result file has")
     add_json_option(parser)
     return parser

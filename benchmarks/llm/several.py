@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.llm.deployment import deployed
 from benchmarks.llm.figures import OURS, tokens_of
 from benchmarks.llm.process import EngineProcess
 from benchmarks.llm.rounds import DECODED, PAUSE_S, SHORT, turns
@@ -23,41 +22,38 @@ _SEED = 2_000_000
 
 
 def several(
-    model: Path,
-    folder: Path,
+    bundles: Mapping[int, Path],
     single: EngineProcess,
-    sequences: Sequence[int],
     vocabulary: int,
     rounds: int,
-    **deployment: Any,
+    *,
+    threads: int,
+    context: int,
 ) -> dict[str, Any]:
-    """Deploy a model for several texts, and measure it.
+    """Measure bundles for several texts.
 
     Args:
-        model: its folder.
-        folder: for bundles.
+        bundles: by number of texts, two or more each.
         single: our engine with the bundle for one text, loaded.
-        sequences: numbers of texts, two or more each.
         vocabulary: of the model.
         rounds: of measurements.
-        deployment: `quantize`, `threads` and `context`; see `deployed`.
+        threads: to compute with.
+        context: tokens that each text has places for.
 
     Returns:
         By number of texts, one included: `decode_tokens_s_several`, of all texts together;
         `speedup_several`, to one text, with its bounds; `seconds_several` of each round.
 
     Raises:
-        EngineError: a bundle could not be made, or an engine failed.
+        EngineError: an engine failed.
     """
     with ExitStack() as stack:
         engines = {"1": single}
-        for count in sequences:
-            bundle = folder / f"several-{count}"
-            deployed(model, bundle, sequences=count, **deployment)
-            name, threads = f"{OURS}, {count} texts", int(deployment["threads"])
+        for count, bundle in bundles.items():
+            name = f"{OURS}, {count} texts"
             engine = EngineProcess(name, "benchmarks.llm.engines.edgetlm_engine", threads)
             engines[str(count)] = stack.enter_context(engine)
-            engine.ask("load", path=str(bundle), threads=threads, context=deployment["context"])
+            engine.ask("load", path=str(bundle), threads=threads, context=context)
         return figures(measure(engines, vocabulary, rounds))
 
 

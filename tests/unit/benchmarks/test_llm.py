@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.llm import rounds, several
+from benchmarks.llm import files, rounds, several
 from benchmarks.llm.__main__ import main
 from benchmarks.llm.engines.edgetlm_engine import Edgetlm, commands
 from benchmarks.llm.engines.gguf_file import Source, halved, interleaved, read_weights, sources_of
@@ -218,10 +218,42 @@ def test_several_texts_are_measured_together(tmp_path: Path, monkeypatch: pytest
     assert found["speedup_several"]["2"][0] == pytest.approx(1.25)
 
 
+def test_files_are_made_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def deployment(model: Path, bundle: Path, **options: Any) -> dict[str, Any]:
+        made.append(options)
+        bundle.mkdir()
+        return {"verified": True, "deploy_s": float(len(made))}
+
+    monkeypatch.setattr(files, "deployed", deployment)
+    kept = files.Files(tmp_path, "0.1b", "int4")
+    first, entry = kept.bundle(tmp_path, threads=1, context=64)
+    assert kept.bundle(tmp_path, threads=1, context=64) == (first, entry) and len(made) == 1
+    assert entry["verified"] and "deploy_commit" in entry
+    others = {kept.bundle(tmp_path, threads=2, context=64)[0]}
+    others.add(kept.bundle(tmp_path, threads=1, context=64, sequences=2)[0])
+    others.add(files.Files(tmp_path, "0.1b", "int8").bundle(tmp_path, threads=1, context=64)[0])
+    assert len(others | {first}) == len(made) == 4
+    # A bundle whose deployment was interrupted is none.
+    first.with_suffix(".json").unlink()
+    assert kept.bundle(tmp_path, threads=1, context=64)[1]["deploy_s"] == 5.0
+
+    def interrupted(path: Path) -> None:
+        path.write_text("half")
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        kept.of_peer("a.gguf", interrupted)
+    assert kept.of_peer("a.gguf", lambda path: path.mkdir()).is_dir()
+    assert kept.of_peer("a.gguf", interrupted).name == "a.gguf"
+
+
 def test_unknown_models_and_peers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, reason in (
         (["--configs", "7b"], "no 7b; there are 0.1b"),
         (["--peers", "x"], "no x; there"),
+        (["--prepare"], "--prepare needs --files-dir"),
     ):
         with pytest.raises(SystemExit):
             main(arguments)
