@@ -12,10 +12,11 @@ from torch import fx
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from device_agent.contract.text import printable
 from host.errors import ImportFailed
 from host.importers.layers import LayerNames, source_line
 from host.importers.native_output import converted, converting
-from host.importers.torch import recurrent
+from host.importers.torch import placed, recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
 
 _Convert = Callable[[fx.Node], Any]
@@ -34,6 +35,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         converters = super().create_convert_map()
         converters |= dict.fromkeys(recurrent.OPERATORS, self._recurrent)
         converters |= {CONSTANT.__name__: self._constant, "cumsum.default": self._cumsum}
+        converters |= {placed.OPERATOR: self._placed}
         return {name: self._named(name, method) for name, method in converters.items()}
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
@@ -56,6 +58,14 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
     def _recurrent(self, node: fx.Node) -> tuple[relax.Expr, ...]:
         return recurrent.convert(self.block_builder, node, self.retrieve_args(node))
 
+    def _placed(self, node: fx.Node) -> relax.Expr:
+        """One index, a vector, as caches are written; TVM converts the others."""
+        arguments = self.retrieve_args(node)
+        axis = placed.along_one_axis(arguments)
+        if axis is None:
+            return self._index_put(node)
+        return placed.placed(self.block_builder, arguments, axis)
+
     def _cumsum(self, node: fx.Node) -> relax.Expr:
         """Sums of whole numbers and truth values are int64 in torch; TVM keeps the type of the input."""
         value = self.env[node.args[0]]
@@ -67,11 +77,24 @@ def convert_program(program: torch.export.ExportedProgram) -> tvm.IRModule:
     """Build `main` of a program whose shapes are numbers, weights bound as constants.
 
     Raises:
-        ImportFailed: an operator that relax cannot express.
+        ImportFailed: an operator that relax cannot express, or a buffer that is to be kept between calls.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside torch and TVM
         return converted(lambda: _converted(program), "program")
+
+
+def _refuse_kept(program: torch.export.ExportedProgram) -> None:
+    """Refuse a buffer that a call changes and the next one reads: it would begin anew at each call."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    for node in program.graph.nodes:
+        name = signature.inputs_to_buffers.get(node.name)
+        if node.op == "placeholder" and name in changed and node.users:
+            raise ImportFailed(
+                f"buffer {printable(name, 100)!r} is changed by the model, and nothing keeps it between calls: "
+                "give it as an input and return it as an output"
+            )
 
 
 def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
@@ -79,6 +102,7 @@ def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
         kept = recurrent.kept_whole()
         table = torch.export.default_decompositions()
         program = program.run_decompositions({k: v for k, v in table.items() if k not in kept})
+    _refuse_kept(program)
     importer = _Importer(fold_constants(program))
     return importer.layers.written(importer.from_exported_program(program, False, True, False, None))
 
