@@ -92,8 +92,8 @@ def _refuse_kept(program: torch.export.ExportedProgram) -> None:
         name = signature.inputs_to_buffers.get(node.name)
         if node.op == "placeholder" and name in changed and node.users:
             raise ImportFailed(
-                f"buffer {printable(name, 100)!r} is changed by the model, and nothing keeps it between calls: "
-                "give it as an input and return it as an output"
+                f"buffer {printable(name, 100)!r} is changed by the model, and nothing keeps it between "
+                "calls: give it as an input and return it as an output"
             )
 
 

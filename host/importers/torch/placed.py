@@ -1,7 +1,7 @@
 """Rows written to places along one axis, as a cache of keys and values takes those of new tokens.
 
-`cache[:, :, positions] = rows` and `index_copy` become `index_put` with one index that is a vector. TVM takes an
-index for each axis alone.
+`cache[:, :, positions] = rows` and `index_copy` become `index_put` with one index that is a vector. TVM takes
+an index for each axis alone.
 """
 
 from __future__ import annotations
