@@ -36,6 +36,8 @@ _NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
 }
 _GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
@@ -168,6 +170,9 @@ def metadata_of(kind: str, config: Any) -> dict[str, Any]:
         found["final_logit_softcapping"] = float(config.final_logit_softcapping)
     if kind in ("gemma2", "gemma3"):
         found["attention.sliding_window"] = config.sliding_window
+    if kind == "phi3":
+        found["attention.sliding_window"] = config.sliding_window or 0
+        found["rope.dimension_count"] = int(size * config.rope_parameters.get("partial_rotary_factor", 1.0))
     return {"general.architecture": kind, **{f"{kind}.{name}": value for name, value in found.items()}}
 
 

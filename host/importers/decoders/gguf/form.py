@@ -22,6 +22,8 @@ class GgufForm:
             converter of llama.cpp does it for LLaMA.
         norm_offset: that the weights of norms have been enlarged by.
         sandwich: whether both parts are normalised before they are added.
+        fused: whether queries, keys and values are one matrix, and so are gate and up.
+        partial: whether a part of each head may rotate.
         keys: metadata after `kind` that `fields` reads, beside the common ones.
         fields: makes fields of config.json beside the common ones; None for none.
     """
@@ -30,5 +32,7 @@ class GgufForm:
     interleaved: bool = False
     norm_offset: float = 0.0
     sandwich: bool = False
+    fused: bool = False
+    partial: bool = False
     keys: tuple[str, ...] = ()
     fields: Fields | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from host.importers.decoders.config import (
@@ -23,6 +23,11 @@ _WHOLE = {
     "num_attention_heads": ("attention.head_count", MAX_HEADS),
     "max_position_embeddings": ("context_length", MAX_POSITIONS),
 }
+_FREQUENCIES = "rope_freqs.weight"
+_SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+FACTORS = (_FREQUENCIES, _SHORT, _LONG)
+"""Tensors of what the frequencies of the rotation are divided by."""
+
 # What changes nothing, or is read below.
 _KNOWN = (
     "vocab_size",
@@ -35,6 +40,7 @@ _KNOWN = (
     "rope.scaling.type",
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
+    "rope.scaling.attn_factor",
     "rope.scaling.finetuned",
 )
 
@@ -45,7 +51,7 @@ def as_fields(
     kind: str,
     vocabulary: int,
     names: Collection[str],
-    factors: list[float],
+    factors: Mapping[str, list[float]],
 ) -> dict[str, Any]:
     """Fields of config.json.
 
@@ -55,7 +61,7 @@ def as_fields(
         kind: its `model_type`.
         vocabulary: rows of the embedding.
         names: of the tensors.
-        factors: that the frequencies of the rotation are divided by; none where there are none.
+        factors: that the frequencies of the rotation are divided by, by the names in `FACTORS`.
 
     Raises:
         ImportFailed: metadata that is not known, or asks for what is not implemented.
@@ -72,18 +78,22 @@ def as_fields(
     usual = max(fields["hidden_size"] // heads, 1)
     size = metadata.whole(f"{form.kind}.attention.key_length", 1, MAX_HEAD_SIZE, min(usual, MAX_HEAD_SIZE))
     metadata.only(f"{form.kind}.attention.value_length", size)
-    metadata.only(f"{form.kind}.rope.dimension_count", size)
+    rotated = metadata.whole(f"{form.kind}.rope.dimension_count", 1, MAX_HEAD_SIZE, size)
+    if not form.partial:
+        metadata.only(f"{form.kind}.rope.dimension_count", size)
     epsilon = metadata.number(f"{form.kind}.attention.layer_norm_rms_epsilon", 0.0, 1.0)
     fields |= {
         "head_dim": size,
         "rms_norm_eps": epsilon,
         "rope_parameters": rotation(metadata, form, factors),
     }
+    if rotated != size:
+        fields["rope_parameters"]["partial_rotary_factor"] = rotated / size
     fields["tie_word_embeddings"] = "output.weight" not in names
     return fields | (form.fields(metadata, names) if form.fields is not None else {})
 
 
-def rotation(metadata: Config, form: GgufForm, factors: list[float]) -> dict[str, Any]:
+def rotation(metadata: Config, form: GgufForm, factors: Mapping[str, list[float]]) -> dict[str, Any]:
     """The parameters of the rotation.
 
     Raises:
@@ -93,13 +103,17 @@ def rotation(metadata: Config, form: GgufForm, factors: list[float]) -> dict[str
     prefix = f"{form.kind}.rope"
     made: dict[str, Any] = {"rope_theta": metadata.number(f"{prefix}.freq_base", 1.0, 1e12, 10000.0)}
     kind = metadata.text(f"{prefix}.scaling.type", 40, "none")
-    if factors:
+    if _FREQUENCIES in factors:
         # LLaMA 3: what its parameters make of each frequency, as the only form of both kinds that names them.
         if kind != "none":
             raise metadata.unsupported(f"rope_freqs.weight with {prefix}.scaling.type {kind!r}")
         positions = metadata.whole(f"{form.kind}.context_length", 1, MAX_POSITIONS)
-        longer = {"short_factor": factors, "long_factor": factors, "factor": 1.0, "attention_factor": 1.0}
+        own = factors[_FREQUENCIES]
+        longer = {"short_factor": own, "long_factor": own, "factor": 1.0, "attention_factor": 1.0}
         return made | longer | {"rope_type": "longrope", "original_max_position_embeddings": positions}
+    if _SHORT in factors and kind in ("none", "longrope"):
+        return made | _of_two_lengths(metadata, form, factors)
+    metadata.only(f"{prefix}.scaling.attn_factor", 1.0)
     if kind == "none":
         metadata.only(f"{prefix}.scaling.factor", 0.0, 1.0)
         return made | {"rope_type": "default"}
@@ -110,6 +124,21 @@ def rotation(metadata: Config, form: GgufForm, factors: list[float]) -> dict[str
         original = f"{prefix}.scaling.original_context_length"
         made["original_max_position_embeddings"] = metadata.whole(original, 1, MAX_POSITIONS)
     return made
+
+
+def _of_two_lengths(metadata: Config, form: GgufForm, factors: Mapping[str, list[float]]) -> dict[str, Any]:
+    """LongRoPE, whose factors are tensors of the file: of texts within the context of the training, and longer."""
+    prefix = f"{form.kind}.rope.scaling"
+    return {
+        "rope_type": "longrope",
+        "short_factor": factors[_SHORT],
+        "long_factor": factors.get(_LONG, factors[_SHORT]),
+        "original_max_position_embeddings": metadata.whole(
+            f"{prefix}.original_context_length", 1, MAX_POSITIONS
+        ),
+        # A file without it means 1 to llama.cpp.
+        "attention_factor": metadata.number(f"{prefix}.attn_factor", 1e-3, 1e3, 1.0),
+    }
 
 
 def _only_known(metadata: Config, form: GgufForm) -> None:

@@ -13,11 +13,11 @@ from host.importers.decoders.config import MAX_HEAD_SIZE, MAX_HEADS, MAX_VOCABUL
 from host.importers.decoders.folder import ModelFolder
 from host.importers.decoders.gguf.form import GgufForm
 from host.importers.decoders.gguf.header import Header, TensorPlace, read_header
-from host.importers.decoders.gguf.metadata import as_fields
+from host.importers.decoders.gguf.metadata import FACTORS, as_fields
 from host.importers.decoders.gguf.tensor import GgufTensor
 from host.importers.decoders.gguf.tokenizer import make_tokenizer
 
-_EMBEDDING, _FACTORS = "token_embd.weight", "rope_freqs.weight"
+_EMBEDDING = "token_embd.weight"
 _OUTER = {
     _EMBEDDING: "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
@@ -41,6 +41,7 @@ _SANDWICH = {
     "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+_FUSED = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 _LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(\w+)\.(weight|bias)")
 _END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
@@ -64,7 +65,7 @@ def read_gguf(path: Path) -> ModelFolder:
     weights = {
         _name(metadata, form, name): _tensor(path, name, place, form, config)
         for name, place in header.tensors.items()
-        if name != _FACTORS
+        if name not in FACTORS
     }
     beside = path.parent / TOKENIZER
     made, reason = (None, "") if beside.is_file() else make_tokenizer(metadata)
@@ -104,7 +105,7 @@ def _name(metadata: Config, form: GgufForm, name: str) -> str:
     if name in _OUTER:
         return _OUTER[name]
     found = _LAYER.fullmatch(name)
-    inner = {**_INNER, **(_SANDWICH if form.sandwich else {})}
+    inner = {**_INNER, **(_SANDWICH if form.sandwich else {}), **(_FUSED if form.fused else {})}
     if found is None or found[2] not in inner:
         raise metadata.unsupported(f"tensor {name!r}")
     return f"model.layers.{found[1]}.{inner[found[2]]}.{found[3]}"
@@ -123,15 +124,18 @@ def _tensor(path: Path, name: str, place: TensorPlace, form: GgufForm, config: C
     return GgufTensor(path, place.dtype, place.shape, place.begin, place.end, heads, offset)
 
 
-def _factors(path: Path, header: Header) -> list[float]:
-    """What the frequencies of the rotation are divided by."""
-    place = header.tensors.get(_FACTORS)
-    if place is None:
-        return []
-    if place.dtype != "F32" or len(place.shape) != 1 or place.shape[0] > MAX_HEAD_SIZE:
-        raise ModelFileError(f"{path.name}: {_FACTORS} is no short vector of F32: convert the model again")
-    tensor = GgufTensor(path, place.dtype, place.shape, place.begin, place.end)
-    return [float(one) for one in tensor.read(_FACTORS)]
+def _factors(path: Path, header: Header) -> dict[str, list[float]]:
+    """What the frequencies of the rotation are divided by, by the name of the tensor."""
+    found = {}
+    for name in FACTORS:
+        place = header.tensors.get(name)
+        if place is None:
+            continue
+        if place.dtype != "F32" or len(place.shape) != 1 or place.shape[0] > MAX_HEAD_SIZE:
+            raise ModelFileError(f"{path.name}: {name} is no short vector of F32: convert the model again")
+        tensor = GgufTensor(path, place.dtype, place.shape, place.begin, place.end)
+        found[name] = [float(one) for one in tensor.read(name)]
+    return found
 
 
 def _end_tokens(metadata: Config) -> tuple[int, ...]:

@@ -26,12 +26,22 @@ from tests.tiny_tokenizer import write_tokenizer
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import LLAMA3, place_and_run
 
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.5, 1.7, 2.0, 2.4, 3.0],
+    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+    "original_max_position_embeddings": 64,
+}
+LONG_POSITIONS = {"max_position_embeddings": 128, "original_max_position_embeddings": 64}
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("llama", "llama", {}),
     "llama-biased": ("llama", "llama", {"attention_bias": True, "tie_word_embeddings": True}),
     "llama-3": ("llama", "llama", {"rope_parameters": LLAMA3}),
     "qwen2": ("qwen2", "qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", "qwen3", {"head_dim": 32}),
+    "phi3": ("phi3", "phi3", {"sliding_window": 9, "partial_rotary_factor": 0.75, "pad_token_id": 0}),
+    "phi3-long": ("phi3", "phi3", {"rope_parameters": LONG, "pad_token_id": 0, **LONG_POSITIONS}),
     "gemma": ("gemma", "gemma", {"head_dim": 16}),
     "gemma2": (
         "gemma2",
@@ -50,6 +60,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"head_dim": 16, "sliding_window": 9, "num_hidden_layers": 7, "query_pre_attn_scalar": 16},
     ),
 }
+# As the converter of llama.cpp writes the factor of LongRoPE: of the whole context over that of the training.
+LONG_SCALE = (1 + np.log(2) / np.log(64)) ** 0.5
 TOKENS = np.random.default_rng(1).integers(0, 128, 40).tolist()
 
 
@@ -62,7 +74,14 @@ def made(folder: Path, name: str, types: dict[str, str] | None = None) -> tuple[
         inverse = model.model.rotary_emb.inv_freq.numpy()
         plain = LLAMA3["rope_theta"] ** -(np.arange(0, 16, 2) / 16)
         tensors["rope_freqs.weight"] = stored(plain / inverse)
-    return write_gguf(folder / "tiny.gguf", metadata_of(kind, model.config), tensors), model
+    values = metadata_of(kind, model.config)
+    if name == "phi3-long":
+        for length in ("short", "long"):
+            factors = np.array(LONG[f"{length}_factor"], np.float32)
+            tensors[f"rope_factors_{length}.weight"] = stored(factors)
+        values["phi3.rope.scaling.original_context_length"] = 64
+        values["phi3.rope.scaling.attn_factor"] = float(LONG_SCALE)
+    return write_gguf(folder / "tiny.gguf", values, tensors), model
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -81,13 +100,13 @@ def test_logits_are_those_of_the_model(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
-@pytest.mark.parametrize("name", ["llama", "qwen2"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "phi3"])
 def test_weights_of_whole_numbers_are_kept(name: str, kind: str, tmp_path: Path) -> None:
     path, model = made(tmp_path, name, {"": kind})
     read = read_gguf(path)
     assert detect_format(path) == "gguf" and not read.notes[:-1]
     matrices = [key for key, tensor in read.weights.items() if len(tensor.shape) == 2]
-    assert len(matrices) > 14
+    assert len(matrices) > (9 if name == "phi3" else 14)
     parameters = dict(model.named_parameters())
     for key in matrices:
         tensor = read.weights[key]
@@ -220,7 +239,7 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
 
     refused(
         again({"general.architecture": "mamba"}),
-        "'mamba' is not read .*gemma, gemma2, gemma3, llama, qwen2, qwen3",
+        "'mamba' is not read .*gemma, gemma2, gemma3, llama, phi3, qwen2, qwen3",
     )
     refused(again({"general.type": "adapter"}), "general.type")
     refused(again({"split.count": 3}), "llama-gguf-split --merge")
