@@ -127,7 +127,7 @@ def rotation(metadata: Config, form: GgufForm, factors: Mapping[str, list[float]
 
 
 def _of_two_lengths(metadata: Config, form: GgufForm, factors: Mapping[str, list[float]]) -> dict[str, Any]:
-    """LongRoPE, whose factors are tensors of the file: of texts within the context of the training, and longer."""
+    """LongRoPE, whose factors are tensors of the file: of texts within the trained context, and longer."""
     prefix = f"{form.kind}.rope.scaling"
     return {
         "rope_type": "longrope",
