@@ -156,14 +156,17 @@ class Commands:
         """Runs one inference, on the `tensors` of the request or else on the inputs set before.
 
         The reply to the first one after loading has `first_run_s`, its seconds without the copies. Named by
-        `function`, one of a language model beside main runs.
+        `function`, one of a language model beside main runs, and the reply has its seconds, `run_s`.
         """
         if header.get("function") is not None:
             self._need_model()
             self._only_tvm("call")
             function = frames.fields_of(header, "run").name("function")
-            self._engine.call(function, frames.split_tensors(header.get("tensors"), blob))
-            return _tensor_reply({}, self._engine.outputs())
+            tensors = frames.split_tensors(header.get("tensors"), blob)
+            begin = time.monotonic()
+            self._engine.call(function, tensors)
+            spent = {"run_s": time.monotonic() - begin}
+            return _tensor_reply(spent, self._engine.outputs())
         if header.get("tensors") is not None:
             self.inputs(header, blob)
         first, begin = self._need_inputs(), time.monotonic()

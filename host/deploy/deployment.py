@@ -19,7 +19,6 @@ from host.compare.comparison import (
 )
 from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_sensor, select_backend
-from host.compare.text_quality import judge_text
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
 from host.compile.explanation import explained_kernels
@@ -45,13 +44,13 @@ from host.deploy.leased_boards import LeasedBoards
 from host.deploy.processors import compile_for_processors, compile_or_fall_back
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
+from host.deploy.texts import judged_text, timed_text
 from host.deploy.wrong_kernel import first_wrong_kernel
 from host.engines import check_peers, engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
 from host.errors import EngineError, one_line
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel, TimingPolicy
-from host.model.text_quality import TextQuality
 from host.model_file import detect_format
 from host.options import BACKENDS, SINGLE_PRECISION, CompileOptions, DeployOptions
 from host.options.of_model import check_for_model
@@ -189,7 +188,9 @@ class _Deployment:
         model = read_model(self.options, self.clock, self.reader, architecture)
         compiled = compile_for_processors(builder, self.options, model, self.timing)
         made, fallback, on_gpu = compiled.made, compiled.fallback, compiled.on_gpu
-        context = model.decoder.context if model.decoder is not None else 0
+        context, step_bytes = 0, 0
+        if model.decoder is not None:
+            context, step_bytes = model.decoder.context, model.decoder.step_bytes
         beside = made is not None and SINGLE_PRECISION in (self.options.peers or ())
         single = compiled_single(builder, model) if beside else None
         model = without_source(model)
@@ -207,7 +208,12 @@ class _Deployment:
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
         tasks = with_times(variant.tasks, comparison.kernel_times_s)
         directory = variant.path
-        text = self._text_quality(model, directory, variant.threads) if choice.backend == "tvm" else None
+        text, speed = None, None
+        if choice.backend == "tvm":
+            place = (directory, variant.threads, self.device, self.clock)
+            on_processor = variant.name != GPU and profile.hardware.gpu is None
+            text = judged_text(model, *place)
+            speed = timed_text(*place, step_bytes, profile.hardware if on_processor else None)
         memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
             directory = builder.engine(model, choice.backend, fallback)
@@ -239,6 +245,7 @@ class _Deployment:
             context=context,
             quantisation=model.quantisation,
             text=text,
+            speed=speed,
             replaced=self.staging.replaced(),
             date=datetime.now(UTC).date().isoformat(),
             parameters=model.parameters,
@@ -352,14 +359,6 @@ class _Deployment:
             else:
                 self.clock.progress.note(f"{engine} does not read {model.format} files and is left out")
         return entrants
-
-    def _text_quality(self, model: ImportedModel, directory: Path, threads: int) -> TextQuality | None:
-        """How well the bundle continues the user's text; None without one."""
-        if model.text is None:
-            return None
-        with self.clock.stage("text"), self.device.open_session("tvm", threads) as session:
-            session.load(directory)
-            return judge_text(session, model.text)
 
     def _record(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from host.deploy.gates import Gate
     from host.model.quantisation import OutputError, Quantisation
     from host.model.text_quality import TextQuality
+    from host.model.text_speed import TextSpeed
     from host.statistics import Estimate
     from host.tuning.result import TuneResult
 
@@ -246,6 +247,21 @@ def text_quality(one: TextQuality) -> dict[str, Any]:
         "greedy": {"tokens": one.greedy_tokens, "equal": one.greedy_equal},
     }
     return {key: _finite(value) for key, value in found.items()}
+
+
+def text_speed(one: TextSpeed) -> dict[str, Any]:
+    """How fast a language model reads a prompt and writes a text."""
+    return {
+        "decode": [
+            {"behind": step.behind, "tokens_s": 1.0 / step.seconds, "joules_a_token": step.joules}
+            for step in one.steps
+        ],
+        "prefill": {"tokens": one.prompt_tokens, "tokens_s": one.prompt_tokens_s},
+        "first_token_s": one.prompt_s,
+        "step_bytes": one.step_bytes,
+        "read_bytes_s": one.read_bytes_s,
+        "bandwidth_share": one.bandwidth_share,
+    }
 
 
 def estimate(one: Estimate | None, factor: float = 1.0) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from host.manifest import MemoryPart
     from host.model.quantisation import Quantisation
     from host.model.text_quality import TextQuality
+    from host.model.text_speed import TextSpeed
     from host.tuning.result import TuneResult
 
 
@@ -57,6 +58,7 @@ class DeployResult(Tabular):
             language model keeps, whose step with one token is what was measured; 0 for another model.
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
             stage was under way. text: how well a language model continues the user's text; None without one.
+            speed: of prompts and texts of a language model; None of another, and where times say nothing.
             replaced: the bundle of the deployment before, in whose place this one is put; None for the first.
             date: on which it was made (UTC, ISO 8601). parameters: of the model file; None where they were
             not counted. explained: the kernels under the limits of the processor, those with the most time
@@ -90,6 +92,7 @@ class DeployResult(Tabular):
     quantisation: Quantisation | None = None
     stages: tuple[StageSpan, ...] = ()
     text: TextQuality | None = None
+    speed: TextSpeed | None = None
     replaced: ReplacedBundle | None = None
     date: str = ""
     parameters: int | None = None

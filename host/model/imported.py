@@ -36,6 +36,7 @@ class Decoder:
             float32. None where there is one text.
         rounding: 8 where `prefill` rounds activations of products with quantised weights to 8 bits on
             processors that multiply bytes; 0 where it does as a step.
+        step_bytes: of matrices that a step multiplies with, as the bundle stores them.
     """
 
     context: int
@@ -49,6 +50,7 @@ class Decoder:
     sequences: int = 1
     together: tvm.IRModule | None = None
     rounding: int = 0
+    step_bytes: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,6 +195,12 @@ class Session(Closing):
             self.start = Start(self._load_s, self._fields(reply).seconds("first_run_s"))
         return unpack(reply.get("tensors"), blob)
 
+    def call_s(self, inputs: Sequence[np.ndarray], function: str) -> float:
+        """Seconds of a call of a language model's function beside main, on the device's clock; see `run`."""
+        descriptions, blobs = pack(inputs)
+        reply, _ = self._command({"command": "run", "tensors": descriptions, "function": function}, blobs)
+        return self._fields(reply).seconds("run_s")
+
     def measure(self, inputs: Sequence[np.ndarray] | None = None, **plan: float | int | bool) -> Measurement:
         """Measure inferences, on the device's own clock, without the copies of inputs and outputs.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_error, print_line
 from sdk.report.compared import compared_text, tokens_text
-from sdk.report.quantisation.language_model import text_lines
+from sdk.report.quantisation.language_model import speed_lines, text_lines
 from sdk.report.quantisation.text import quantisation_lines
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ def print_deployment(deployment: Deployment) -> None:
     _print_title(result)
     print_line(f"backend   {result.choice.backend} ({result.choice.why})")
     print_line(f"verified  largest relative error {verdict.max_rel_err:.1e}, allowed {verdict.tolerance:.0e}")
+    if result.speed is not None:
+        for number, line in enumerate(speed_lines(result.speed)):
+            print_line(f"{'' if number else 'texts':<9} {line}")
     if result.text is not None:
         for number, line in enumerate(text_lines(result.text)):
             print_line(f"{'' if number else 'text':<9} {line}")

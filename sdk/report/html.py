@@ -19,7 +19,7 @@ from sdk.report.kernels.rooflines import on_roofline, roofline_charts, source_te
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, joules_of, power_context, throttled
 from sdk.report.quantisation.charts import quantisation_charts
-from sdk.report.quantisation.language_model import text_lines
+from sdk.report.quantisation.language_model import speed_lines, text_lines
 from sdk.report.tuning import STOPPED, tuning_charts
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def render(result: DeployResult, picture: str = "") -> str:
         computed=computed,
         **_explained(result),
         since_last=figures["since_last"],
+        speed_lines=[] if result.speed is None else speed_lines(result.speed),
         text_lines=[] if result.text is None else text_lines(result.text),
         stopped=STOPPED,
         **(power_context(result.power) if result.power is not None else {"power": None}),

@@ -50,5 +50,6 @@ def check_functions(device: Device, folder: Path) -> None:
         ):
             with pytest.raises(DeviceError, match=words):
                 session.run(given, function)
+        assert session.call_s([four, one, one], "prefill") > 0.0
         [found] = session.run([np.array([2], np.int32), one])
         np.testing.assert_array_equal(found, tiny.logits([2]))

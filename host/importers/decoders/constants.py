@@ -138,6 +138,14 @@ class Constants:
                     yield QuantisedPart(part, Quantised.of(made.form, [one[rows] for one in arrays]))
                     begin += part.rows
 
+    def step_bytes(self, weights: DecoderWeights) -> int:
+        """Bytes of the matrices that a step multiplies with: all but an embedding that is no head."""
+        alone = weights.embedding != weights.head
+        products = [one for one in weights.products() if not (alone and one is weights.embedding)]
+        arrays = [array for one in products for made in self.product(one).weights for array in made.arrays]
+        total = sum(np.from_dlpack(one.value).nbytes for one in arrays)
+        return total // 2 if self.half else total
+
     def _made(self, product: Product) -> ProductConstants:
         bias = None
         if product.biases:

@@ -132,6 +132,7 @@ def import_decoder(
             sequences,
             together,
             ROUNDED if golden.rounds else 0,
+            constants.step_bytes(weights),
         ),
         text=golden.text,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),

@@ -1,4 +1,4 @@
-"""How well a language model continues a text, as text for people."""
+"""How well a language model continues a text, and how fast, as text for people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from host.model.text_quality import TextQuality
+    from host.model.text_speed import StepSpeed, TextSpeed
 
 _BASELINES = {"float32": "float32", "file": "the file's values in float32"}
 
@@ -21,3 +22,24 @@ def text_lines(one: TextQuality) -> list[str]:
         f"in {one.agreement:.1%}",
         f"greedy continuation equal to the reference's for {one.greedy_equal} of {one.greedy_tokens} tokens",
     ]
+
+
+def speed_lines(one: TextSpeed) -> list[str]:
+    """Tokens a second by the length of the text, of a prompt, and the time to the first token."""
+    steps = [f"{_rate(1.0 / step.seconds)} behind {step.behind} tokens{_joules(step)}" for step in one.steps]
+    share = one.bandwidth_share
+    read = "" if share is None else f", {share:.0%} of what the memory gives"
+    return [
+        f"writes {', '.join(steps)}",
+        f"weights of {one.step_bytes / 1e6:,.4g} MB a token{read}",
+        f"reads a prompt of {one.prompt_tokens} at {_rate(one.prompt_tokens_s)}, first token after "
+        f"{one.prompt_s:.3g} s",
+    ]
+
+
+def _joules(step: StepSpeed) -> str:
+    return "" if step.joules is None else f" ({step.joules:.3g} J a token)"
+
+
+def _rate(tokens_s: float) -> str:
+    return f"{tokens_s:,.0f} tokens/s" if tokens_s >= 100 else f"{tokens_s:.3g} tokens/s"

@@ -30,6 +30,17 @@ def test_the_text_is_judged_on_the_device(
     words += f" --bundle {tmp_path / 'bundle'} --report {tmp_path / 'report.html'}"
     assert main([*words.split(), *(["--quantize", quantize] if quantize else [])]) == 0
     said = capsys.readouterr().out
+    speed = json.loads(figures.read_text())["speed"]
+    assert [one["behind"] for one in speed["decode"]] == [48, 95] and speed["prefill"]["tokens"] == 64
+    assert all(one["tokens_s"] > 0.0 and "joules_a_token" in one for one in speed["decode"])
+    assert speed["first_token_s"] * speed["prefill"]["tokens_s"] == pytest.approx(64)
+    # Products of two layers and the embedding, which is no head.
+    elements = 2 * 64 * (4 * 32 + 2 * 2 * 32 + 4 * 32 + 3 * 96) + 64 * 64
+    assert speed["step_bytes"] == elements * (34 if quantize else 128) // 32
+    assert (
+        f"first token after {speed['first_token_s']:.3g} s" in said
+        and "How fast texts come" in (tmp_path / "report.html").read_text()
+    )
     found = json.loads(figures.read_text())["text"]
     assert (found["tokens"], found["baseline"]) == (24, "float32")
     assert f"perplexity {found['perplexity']:.4g} over 24 tokens" in said

@@ -103,8 +103,13 @@ Reply Commands::inputs(const JsonObject& header, const Buffer& blob) {
 Reply Commands::run(const JsonObject& header, const Buffer& blob) {
   if (const Fields asked(header, "run"); asked.has("function")) {
     need_model();
-    engine_.call(asked.name("function"), split_tensors(header, blob));
-    return engine_.outputs();
+    const auto tensors = split_tensors(header, blob);
+    const double begin = seconds_now();
+    engine_.call(asked.name("function"), tensors);
+    const double seconds = seconds_now() - begin;
+    Reply reply = engine_.outputs();
+    reply.fields.Set(ffi::String("run_s"), seconds);
+    return reply;
   }
   if (find(header, "tensors") != nullptr) inputs(header, blob);
   const bool first = need_inputs();

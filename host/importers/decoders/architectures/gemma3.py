@@ -44,7 +44,7 @@ def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
         "sliding_window": metadata.whole("gemma3.attention.sliding_window", 1, MAX_POSITIONS),
         "layer_types": kinds,
         "rope_parameters": {
-            "full_attention": rotation(metadata, GGUF, []),
+            "full_attention": rotation(metadata, GGUF, {}),
             "sliding_attention": {"rope_type": "default", "rope_theta": local},
         },
         "query_pre_attn_scalar": query_scalar(metadata, "gemma3", _LARGEST),
