@@ -15,10 +15,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 
 from host.lowering.decoding.blocked import blocked_tiles
-from host.lowering.decoding.lines import LOWEST, POSITIONS, each, vectors
+from host.lowering.decoding.lines import LOWEST, POSITIONS, each, fetched, vectors
 from host.lowering.expressions.math import exp_below, number, tanh
 from host.lowering.graph import Node
 from host.lowering.script import function_of_script
@@ -28,6 +29,11 @@ BLOCK = "cached_attention"
 OPTIONS = "edgetlm.cached_attention"
 # Rows of a tile at most, and vectors of sums that its values may take.
 _MOST_ROWS, _MOST_SUMS = 8, 16
+# Sums of products that a row is divided into, as each addition waits for the one before it; vectors of all of
+# them at most.
+_PARTS, _MOST_PART_VECTORS = (1, 2, 4), 8
+# Bytes of keys, and of values, by which they are fetched ahead.
+_LINE_BYTES, _AHEAD_BYTES = 64, 8192
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,19 @@ class CacheShape:
     stated: bool = False
 
     @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of the caches."""
+        return int(tvm.DataType(self.kept).itemsize)
+
+    @property
+    def parts(self) -> int:
+        """Sums that the products of a query and a key are added up in, side by side."""
+        vectors = self.tile * -(-POSITIONS // self.lanes)
+        fitting = [n for n in _PARTS if n * vectors <= _MOST_PART_VECTORS and self.size % n == 0]
+        # A GPU's rule writes a program of its own.
+        return 1 if self.stated else max(fitting, default=1)
+
+    @property
     def group(self) -> int:
         """Heads of queries that share a head of keys."""
         return self.heads // self.key_heads
@@ -82,7 +101,7 @@ def cached_attention_function(node: Node) -> tirx.PrimFunc:
     def capped(score: Any) -> Any:
         return tanh(score * number(1.0 / shape.cap)) * number(shape.cap)
 
-    return function_of_script(_text(shape), power=exp_below, capped=capped)
+    return function_of_script(_text(shape), power=exp_below, capped=capped, fetch=fetched)
 
 
 def _text(shape: CacheShape) -> str:
@@ -129,7 +148,7 @@ def _buffers(shape: CacheShape) -> list[str]:
     tile, blocks = shape.tile, shape.capacity // POSITIONS
     return [
         f'scores = T.sblock_alloc_buffer(({tile}, {blocks}, {POSITIONS}), "float32")',
-        f'sums = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")',
+        f'sums = T.sblock_alloc_buffer(({shape.parts * tile}, {POSITIONS}), "float32", scope="local")',
         f'largest = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")',
         f'highest = T.sblock_alloc_buffer(({tile},), "float32", scope="local")',
         f'mixed = T.sblock_alloc_buffer(({tile}, {shape.size}), "float32", scope="local")',
@@ -184,13 +203,7 @@ def _tiles(shape: CacheShape) -> list[str]:
         f"for r in range({count}):",
         *each(tile, "largest[i, l] = " + LOWEST),
         f"    for b in range({blocks}):",
-        *each(tile, "sums[i, l] = T.float32(0)", 8),
-        f"        for d in range({shape.size}):",
-        *each(
-            tile,
-            f"sums[i, l] = sums[i, l] + {query} * T.cast(key_cache[vh, {first} + b, d, l], 'float32')",
-            12,
-        ),
+        *_scores(shape, query, first, blocks),
         *each(tile, f"scores[i, b, l] = {within}", 8),
         *each(tile, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])", 8),
         f"    for i in T.unroll({tile}):",
@@ -207,6 +220,7 @@ def _tiles(shape: CacheShape) -> list[str]:
         "            highest[i] = highest[i] + sums[i, n + 1]",
         *vectors(tile, parts, "mixed[i, d] = T.float32(0)", 4),
         f"    for n in range({last} - {first} * 16):",
+        *_fetched_values(shape, first, f"{last} - {first} * 16"),
         *vectors(
             tile,
             parts,
@@ -215,4 +229,38 @@ def _tiles(shape: CacheShape) -> list[str]:
             8,
         ),
         *vectors(tile, parts, f"{output} = mixed[i, d] / highest[i]", 4),
+    ]
+
+
+def _scores(shape: CacheShape, query: str, first: str, blocks: str) -> list[str]:
+    """Text of the sums over a block of keys, in parts that do not wait for one another."""
+    tile, parts, size = shape.tile, shape.parts, shape.size
+    key = f"key_cache[vh, {first} + b, d, l]"
+    statement = f"sums[i, l] = sums[i, l] + {query} * T.cast({key}, 'float32')"
+    lines = each(parts * tile, "sums[i, l] = T.float32(0)", 8)
+    if shape.stated:
+        return [*lines, f"        for d in range({size}):", *each(tile, statement, 12)]
+    lines.append(f"        for k in range({size // parts}):")
+    line = max(_LINE_BYTES // (POSITIONS * shape.element_bytes), 1)
+    ahead = max(_AHEAD_BYTES // (size * POSITIONS * shape.element_bytes), 1)
+    for part in range(parts):
+        element = f"k * {parts} + {part}"
+        if part % line == 0:
+            place = f"vh, {first} + T.min(b + {ahead}, {blocks} - 1), {element}, 0"
+            lines.append(f"            T.evaluate(fetch(T.address_of(key_cache[{place}])))")
+        own = statement.replace("sums[i, l]", f"sums[{part * tile} + i, l]").replace(", d", f", {element}")
+        lines += each(tile, own, 12)
+    for part in range(1, parts):
+        lines += each(tile, f"sums[i, l] = sums[i, l] + sums[{part * tile} + i, l]", 8)
+    return lines
+
+
+def _fetched_values(shape: CacheShape, first: str, count: str) -> list[str]:
+    """Text that fetches the values of a later position, none behind the last one."""
+    row = shape.size * shape.element_bytes
+    ahead, step = max(_AHEAD_BYTES // row, 1), _LINE_BYTES // shape.element_bytes
+    place = f"vh, {first} * 16 + T.min(n + {ahead}, {count} - 1)"
+    return [
+        f"        T.evaluate(fetch(T.address_of(value_cache[{place}, {begin}])))"
+        for begin in ([] if shape.stated else range(0, shape.size, step))
     ]

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tvm import tirx
+
 # Positions of a vector of keys.
 POSITIONS = 16
 LOWEST = "T.float32(-3.4028234663852886e38)"
+
+
+# Hints of `llvm.prefetch`: for reading, into the second level, as data.
+_HINTS = (0, 2, 1)
+
+
+def fetched(address: Any) -> Any:
+    """Fetches a line into the cache before it is read."""
+    hints = [tirx.const(hint, "int32") for hint in _HINTS]
+    return tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *hints)
 
 
 def each(tile: int, statement: str, indent: int = 4) -> list[str]:
