@@ -93,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
         # With the runtime of TVM, which no other command needs.
         from device_agent.text_service import serve
 
-        return serve(options.bundle, options.trust, options.keys)
+        return serve(options.bundle, options.trust, options.keys, home.board)
     from device_agent.serve import control
 
     if options.command == "ticket":

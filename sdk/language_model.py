@@ -36,6 +36,9 @@ class TextTiming:
         decode_s: seconds of computing those behind the first.
         speculated_tokens: of the tokens, those that were drafted and turned out right: no step computed them.
         tokens_per_s: tokens per second behind the first; None where there are none.
+        watts: mean power of the machine from the beginning of the prompt to the end of the text; None where
+            it has no sensor, or the text was too short for it.
+        joules_a_token: the energy of that time by the tokens that were generated; None as `watts`.
     """
 
     prompt_tokens: int
@@ -45,6 +48,8 @@ class TextTiming:
     decode_s: float
     speculated_tokens: int
     tokens_per_s: float | None
+    watts: float | None = None
+    joules_a_token: float | None = None
 
 
 class LanguageModel(Closing):
@@ -154,7 +159,8 @@ class LanguageModel(Closing):
             reply = self._ask({})
             if "piece" not in reply:
                 self.stopped = str(reply["stopped"])
-                self.timing = TextTiming(**reply["timing"], tokens_per_s=reply["tokens_per_s"])
+                power = reply["power"] or {}
+                self.timing = TextTiming(**reply["timing"], tokens_per_s=reply["tokens_per_s"], **power)
                 return
             yield reply["piece"]
 

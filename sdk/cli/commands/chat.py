@@ -97,4 +97,6 @@ def speed(timing: TextTiming, stopped: str) -> str:
     if timing.speculated_tokens:
         parts.append(f"{timing.speculated_tokens} of them by speculation")
     parts.append(f"first token after {timing.prefill_s:.2f} s ({timing.prompt_tokens} tokens of prompt)")
+    if timing.watts is not None and timing.joules_a_token is not None:
+        parts.append(f"{timing.watts:.3g} W, {timing.joules_a_token:.3g} J a token")
     return f"[{', '.join(parts)}; {stopped}]"
