@@ -138,6 +138,18 @@ class Constants:
                     yield QuantisedPart(part, Quantised.of(made.form, [one[rows] for one in arrays]))
                     begin += part.rows
 
+    def read(self, weights: DecoderWeights) -> None:
+        """Read what can be refused: a module that is left half made lets TVM print a line of its own.
+
+        Raises:
+            ModelFileError: see `product`.
+            OSError: a file cannot be read.
+        """
+        for product in weights.products():
+            self.product(product)
+        for norm in (weights.final_norm, *(norm for layer in weights.layers for norm in layer.norms())):
+            self._vector(norm.weight)
+
     def step_bytes(self, weights: DecoderWeights) -> int:
         """Bytes of the matrices that a step multiplies with: all but an embedding that is no head."""
         alone = weights.embedding != weights.head

@@ -87,6 +87,7 @@ def import_decoder(
     bits = read.bits or BITS[quantize]
     check_bytes(read, weights, bits, group)
     constants = Constants(read, bits, context, group, half=half)
+    constants.read(weights)
     step = build_step(description, weights, constants, context)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None

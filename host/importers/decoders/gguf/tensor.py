@@ -36,7 +36,7 @@ class GgufTensor(StoredTensor):
         """The values as float32; see `StoredTensor.read`."""
         if self.dtype not in BLOCKS:
             raise ModelFileError(
-                f"{self.path.name}: weight {printable(name, 100)!r} has type {printable(self.dtype, 20)}; "
+                f"{self.path.name}: weight {printable(name, 100)!r} has {_kind(self.dtype)}; "
                 f"{', '.join(BLOCKS)} are read: give a file of one of these, such as Q4_0 or Q8_0"
             )
         if self.form is None:
@@ -86,3 +86,9 @@ class GgufTensor(StoredTensor):
             f"{self.path.name}: weight {printable(name, 100)!r} holds NaN or infinity: "
             "the model cannot give useful outputs"
         )
+
+
+def _kind(dtype: str) -> str:
+    """A type for a message; one that is not known is "type N" already."""
+    shown = printable(dtype, 20)
+    return shown if shown.startswith("type ") else f"type {shown}"

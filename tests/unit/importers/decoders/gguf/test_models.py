@@ -254,7 +254,7 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
     refused(again({}, drop="token_embd.weight"), "token_embd.weight is missing")
     other = tensors["blk.1.ffn_up.weight"]
     refused(
-        again({}, {"blk.1.ffn_up.weight": Stored("IQ9", other.shape, b"")}), "has type type 999; F32, F16"
+        again({}, {"blk.1.ffn_up.weight": Stored("IQ9", other.shape, b"")}), "has type 999; F32, F16"
     )
     bad = np.full(other.shape, np.nan)
     refused(again({}, {"blk.1.ffn_up.weight": stored(bad)}), "NaN")
