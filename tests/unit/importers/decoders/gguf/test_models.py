@@ -253,9 +253,7 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
     refused(again({}, drop="blk.1.ffn_up.weight"), "layers.1.mlp.up_proj.weight' .* missing")
     refused(again({}, drop="token_embd.weight"), "token_embd.weight is missing")
     other = tensors["blk.1.ffn_up.weight"]
-    refused(
-        again({}, {"blk.1.ffn_up.weight": Stored("IQ9", other.shape, b"")}), "has type 999; F32, F16"
-    )
+    refused(again({}, {"blk.1.ffn_up.weight": Stored("IQ9", other.shape, b"")}), "has type 999; F32, F16")
     bad = np.full(other.shape, np.nan)
     refused(again({}, {"blk.1.ffn_up.weight": stored(bad)}), "NaN")
     scales = Stored("Q8_0", other.shape, b"\xff" * (34 * other.shape[0] * other.shape[1] // 32))
