@@ -161,12 +161,9 @@ class Commands:
         if header.get("function") is not None:
             self._need_model()
             self._only_tvm("call")
-            function = frames.fields_of(header, "run").name("function")
-            tensors = frames.split_tensors(header.get("tensors"), blob)
-            begin = time.monotonic()
-            self._engine.call(function, tensors)
-            spent = {"run_s": time.monotonic() - begin}
-            return _tensor_reply(spent, self._engine.outputs())
+            given, begin = frames.split_tensors(header.get("tensors"), blob), time.monotonic()
+            self._engine.call(frames.fields_of(header, "run").name("function"), given)
+            return _tensor_reply({"run_s": time.monotonic() - begin}, self._engine.outputs())
         if header.get("tensors") is not None:
             self.inputs(header, blob)
         first, begin = self._need_inputs(), time.monotonic()
