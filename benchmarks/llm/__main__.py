@@ -9,7 +9,8 @@ decode         tokens a second behind 128 tokens (`decode`) and, where the conte
 several        tokens a second of all texts, where so many are continued together (`--sequences`)
 prefill        tokens a second of a prompt of 512 tokens, until the next one is known
 bandwidth      bytes of weights that a token needs times tokens a second, over what a loop reads that only
-               reads a buffer of that size with the same threads
+               reads a buffer of that size with the same threads; with the keys and values that it reads too,
+               `bandwidth_share_with_cache`
 peak memory    proportional set size of the engine's process
 first token    from the beginning of loading until the token behind a prompt of 512
 kl_divergence  of the next token's distribution to that of transformers with the weights as they were, over 64
@@ -103,6 +104,9 @@ class ModelBenchmark:
             engines = {name: engine for name, engine in engines.items() if name not in measured.failed}
             entry |= speeds(measured.seconds, plan.tokens)
             entry["bandwidth_share"] = rounds.bandwidth_share(measured, step_bytes)
+            # Of the middle of a round.
+            kept = self._shape.kept_bytes(rounds.SHORT + rounds.DECODED // 2)
+            entry["bandwidth_share_with_cache"] = rounds.bandwidth_share(measured, step_bytes + kept)
             entry["step_bytes"], entry["read_bytes_s"] = step_bytes, measured.read_bytes_s
             entry["versions"] = {name: engine.ask("version")["version"] for name, engine in engines.items()}
             entry["peak_memory_mb"] = rounds.peaks_mb(engines)

@@ -60,6 +60,10 @@ class Shape:
         elements = self.step_elements() + self.hidden
         return elements * bits // 8 + 2 * elements // GROUP + 4 * norms
 
+    def kept_bytes(self, tokens: int) -> int:
+        """Bytes of keys and values in half precision that a step behind so many tokens reads."""
+        return 2 * 2 * self.layers * self.key_heads * self.head_size * tokens
+
 
 SHAPES = {
     "0.1b": Shape("llama", 12, 768, 12, 12, 64, 2048, 32000, tied=True),

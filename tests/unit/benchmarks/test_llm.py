@@ -47,6 +47,12 @@ def test_the_sizes_are_those_of_the_names() -> None:
     assert millions == {"0.1b": 110, "0.5b": 596, "1.1b": 1034}
 
 
+def test_keys_and_values_that_a_step_reads() -> None:
+    # 12 heads of 64 in 12 layers, and 8 of 128 in 28, in half precision.
+    assert SHAPES["0.1b"].kept_bytes(1) == 2 * 12 * 12 * 64 * 2
+    assert SHAPES["0.5b"].kept_bytes(144) == 144 * 2 * 28 * 8 * 128 * 2
+
+
 def test_rows_of_queries_stand_in_pairs_in_files_of_llama() -> None:
     rows = np.arange(16, dtype=np.float32).reshape(8, 2)
     changed = interleaved(rows, 2)
