@@ -15,7 +15,7 @@ The arms:
     scheduled   as before, where the first programs are no trials
     across      the programs with the largest expected saving, of whatever kernel
 
-The product divides trials as in `across` inside of a model, and as in `scheduled` where kernels are measured alone.
+The product is `across` inside of a model, and `scheduled` where kernels are measured alone.
 Inside of a model, every job measures the first program of each kernel: it is no trial of any other arm.
 """
 
