@@ -15,7 +15,7 @@ from host.progress import Silence
 from host.records import Record, RecordStore
 from sdk.cli.main import main
 from tests.integration.fleet.conftest import LocalFleet
-from tests.integration.test_tuning import perceptron, trials_of
+from tests.integration.test_tuning import perceptron, references, trials_of
 
 
 def records() -> list[Record]:
@@ -45,7 +45,7 @@ def test_a_tag_measures_one_job_on_all_its_boards(
     assert main([*command, "--json", str(tmp_path / "t.json")]) == 0
     kept = records()
     # The reference of each task counts against no budget.
-    tasks = len({one.candidate.workload_hash for one in kept})
+    tasks = references(kept)
     assert len(kept) == len(trials_of(kept)) == 12 + tasks
     assert of_device(kept, "left")
     assert of_device(kept, "right")
@@ -91,7 +91,7 @@ def test_a_board_that_loses_its_power_loses_only_its_turn(
     saboteur = Saboteur(boards, victim)
     result = tune_model(options, saboteur)
     kept = records()
-    tasks = len({one.candidate.workload_hash for one in kept})
+    tasks = references(kept)
     assert result.tuning.trials == len(kept) - tasks == len(trials_of(kept)) - tasks == 16
     assert not [one.failure for one in kept if one.failure]
     other = {"left": "right", "right": "left"}[victim]
