@@ -5,6 +5,7 @@ Heavy packages are imported inside the calls, so that `sdk --help` answers at on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -156,8 +157,8 @@ def tune(
 ) -> TunedModel:
     """Measure programs of a model's kernels on a device and train on the results, for later deployments.
 
-    After an interruption the same call continues: earlier measurements count against the budget. A budget of
-    time ends early when little further gain is expected.
+    After an interruption the same call continues: earlier measurements count against the budget. The call
+    ends within a budget of time, and early when little further gain is expected.
 
     Args:
         model: see `deploy`.
@@ -170,6 +171,7 @@ def tune(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
+    begun_s = time.monotonic()
     options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_tuning(model, options)
@@ -180,7 +182,7 @@ def tune(
     with source as path:
         options = replace(options, model=path, command=options.command or _call("tune", model, options))
         with StagedPage(_page(report, options, "tuning.html")) as page, shown(progress) as listener:
-            result = tune_model(options, listener)
+            result = tune_model(options, listener, begun_s)
             page.write(render_tuning(result))
     return result
 
