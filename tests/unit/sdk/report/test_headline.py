@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from host.model import Layer
 from sdk.report.compared import headline
 from sdk.report.html import render
 from tests.unit.compare.samples import result
@@ -23,3 +24,11 @@ def test_names_of_kernels_fold_at_their_words_and_are_text() -> None:
     one = result()
     named = replace(one, tasks=(replace(one.tasks[0], name="fused_packed_<b>"), *one.tasks[1:]))
     assert "<code>fused_<wbr>packed_<wbr>&lt;b&gt;</code>" in render(named)
+
+
+def test_names_of_layers_fold_at_their_modules_and_are_text() -> None:
+    one = result()
+    layer = Layer(0, "/stages.0/blocks_1/<b>", "Conv")
+    named = replace(one, tasks=(replace(one.tasks[0], layers=(layer,)), *one.tasks[1:]))
+    folded = "/stages.<wbr>0/<wbr>blocks_<wbr>1/<wbr>&lt;b&gt;"
+    assert f'<td class="names">{folded}</td>' in render(named)
