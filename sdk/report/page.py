@@ -124,7 +124,7 @@ def _drawn(name: str, chart: Chart | None) -> Any:
 
 
 def _foldable(name: str) -> Any:
-    """Names of kernels or layers, whose lines end behind their words where they are longer than their column."""
+    """Names of kernels or layers, whose lines end behind words where they are longer than their column."""
     import markupsafe
 
     # Each part is escaped by itself: a break inside of `&lt;` would show it as it is.
