@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from host.compile.memory_cap import described, megabytes
+from host.compile.memory_cap import described, size_text
 from host.errors import UserError
 from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
 from sdk.report.compared import headline
@@ -149,9 +149,9 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
             rate = result.flops / result.measurement.median_s / 1e9
             found.append(("rate", f"{rate:.3g} GFLOP/s"))
     if memory is not None:
-        found += [("weights", megabytes(memory.weights_bytes)), ("peak memory", megabytes(memory.peak_bytes))]
+        found += [("weights", size_text(memory.weights_bytes)), ("peak memory", size_text(memory.peak_bytes))]
     if result.bundle_bytes:
-        found.append(("size on the device", f"{result.bundle_bytes / 1e6:.1f} MB"))
+        found.append(("size on the device", size_text(result.bundle_bytes)))
     if result.start is not None:
         load, run = (
             f"{seconds * 1e3:,.4g} ms" for seconds in (result.start.load_s, result.start.first_run_s)

@@ -365,9 +365,9 @@ def test_a_card_has_what_is_known_of_model_and_device() -> None:
         "device": "2 cores, 1 GiB of memory",
         "arithmetic of a run": "4 MFLOP",
         "rate": "2 GFLOP/s",
-        "weights": "3.0 MB",
-        "peak memory": "5.0 MB",
-        "size on the device": "2.5 MB",
+        "weights": "3.0 MiB",
+        "peak memory": "5.0 MiB",
+        "size on the device": "2.4 MiB",
         "energy of a run": "250 mJ",
         "made on": "2026-11-24",
     }
