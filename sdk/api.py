@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from host.files import check_output_bundle
 from host.options import CompileOptions, DeployOptions
 from sdk.device import Device
 from sdk.files.arrays import read_arrays, write_arrays
@@ -90,6 +91,7 @@ def deploy(
     options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_deployment(model, options)
+    check_output_bundle(options.bundle or _page(None, options, "bundle"), "--bundle")
     from host.importers import start_ahead
 
     shapes = options.shapes
@@ -134,6 +136,7 @@ def compile(
     options = named(with_settings(options or CompileOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_compilation(model, options, target)
+    check_output_bundle(Path(output), "--output")
     from host.importers import start_ahead
 
     shapes = options.shapes

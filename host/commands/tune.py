@@ -19,7 +19,6 @@ from host.compile.model_file import read_model
 from host.compile.processor import profile_for_processor
 from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import tunes_gpu, variants_of
-from host.deadline import Deadline
 from host.deploy.board_group import Boards, device_names
 from host.deploy.comparison_settings import comparison_settings
 from host.deploy.leased_boards import LeasedBoards
@@ -30,7 +29,7 @@ from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
 from host.table import Table, Tabular
-from host.tuning.budget import comparison_s
+from host.tuning.budget import Deadline, comparison_s
 from host.tuning.runners.reach import open_reach
 from host.versions import versions
 

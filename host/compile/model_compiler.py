@@ -12,11 +12,11 @@ from host.compile.ranged_model import RangedModel, compile_ranged
 from host.compile.static_model import Compiled, Plan
 from host.compile.tuning.first_programs import learn_from_others, take_first_programs
 from host.compile.tuning.kernel_tuning import KernelTuning, recall, records_of
-from host.deadline import Deadline
 from host.errors import ImportFailed, UserError
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import CompileOptions
 from host.progress import StageClock
+from host.tuning.budget import Deadline
 from host.versions import versions
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from host.deadline import Deadline
 from host.records import RecordOrigin
-from host.tuning.budget import Budget
+from host.tuning.budget import Budget, Deadline
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from host.compile.static_model import Plan
 from host.compile.tuning.first_programs import language_model
 from host.compile.tuning.proposers import TLM
-from host.deadline import Deadline
 from host.errors import UserError
 from host.execution.cores import usable_cores
 from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
@@ -22,6 +21,7 @@ from host.places import records_file
 from host.progress import StageClock
 from host.records import MODEL, RecordOrigin, RecordStore
 from host.records.store import profile_data
+from host.tuning.budget import Budget, Deadline, kept_for_comparison_s
 
 if TYPE_CHECKING:
     from host.schedules.proposer import Proposer
@@ -226,7 +226,6 @@ class KernelTuning:
         tasks: Sequence[TuningTask],
         in_model: KernelsInModel | None,
     ) -> Any:
-        from host.tuning.budget import Budget, kept_for_comparison_s
         from host.tuning.history import tuning_key
         from host.tuning.options import TuneOptions
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from host.deadline import Deadline
 from host.model import Candidate
-from host.tuning.budget import Budget, comparison_s, kept_for_comparison_s
+from host.tuning.budget import Budget, Deadline, comparison_s, kept_for_comparison_s
 from host.tuning.options import TuneOptions
 from host.tuning.tasks import TuningTask
 from tests.unit.tuning.learning.test_learning_loop import Clocked

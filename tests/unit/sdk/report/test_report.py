@@ -380,23 +380,6 @@ def test_a_card_has_what_is_known_of_model_and_device() -> None:
     assert "<dt>rate</dt>" not in render(replace(one, timing=EMULATOR))
 
 
-@pytest.mark.parametrize(
-    ("installed", "peer", "quotient"), [("tvm", "onnxruntime", "1.75"), ("onnxruntime", "tvm", "0.57")]
-)
-def test_the_table_of_engines_has_the_ratio_of_the_headline(installed: str, peer: str, quotient: str) -> None:
-    """That of rounds in pairs, which is another number than the quotient of the medians, 1.5."""
-    one = result()
-    with_ratio = replace(
-        one, ratios={"onnxruntime": (1.75, 1.7, 1.8)}, choice=replace(one.choice, backend=installed)
-    )
-    rows = re.findall(
-        r"<tr><td>([a-z]+)</td>\s*(?:<td[^>]*>[^<]*</td>){4}<td class=\"number\">(\d\.\d\d)</td>",
-        render(with_ratio),
-    )
-    assert dict(rows)[installed] == "1.00"
-    assert dict(rows)[peer] == quotient
-
-
 def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
     one = result()
     page = render(one).split("<script")[0]
