@@ -99,6 +99,11 @@ class BatchBuilder:
         """Stop soon; the batch under preparation is no longer needed."""
         self._stopping.set()
 
+    @property
+    def _too_late(self) -> bool:
+        """Whether what is not built by now is of no use."""
+        return self._stopping.is_set() or self._options.deadline.passed
+
     def next_batch(self, number: int, history: TuningHistory, spent: float) -> Batch:
         """The next batch.
 
@@ -151,6 +156,8 @@ class BatchBuilder:
         """The batch of these programs; `ended` is the reason where there are none."""
         self._proposed[number] = [candidate for _, candidate in chosen]
         programs = self._built(chosen)
+        if not programs and self._options.deadline.passed:
+            return Batch(number, (), "time")
         return Batch(number, programs, "" if programs else ended)
 
     def _under_way(self, history: TuningHistory) -> list[Candidate]:
@@ -232,7 +239,7 @@ class BatchBuilder:
         every = [one for batch in self._proposed.values() for one in batch]
         chosen: list[tuple[TuningTask, Candidate]] = []
         open_states = list(states)
-        while len(chosen) < size and open_states and not self._stopping.is_set():
+        while len(chosen) < size and open_states and not self._too_late:
             exhausted = set()
             for key, count in allocate_trials(open_states, size - len(chosen)).items():
                 task = self._tasks[key]
@@ -265,10 +272,11 @@ class BatchBuilder:
     def _built(self, chosen: Sequence[tuple[TuningTask, Candidate]]) -> tuple[Program, ...]:
         workers = max(1, self._options.workers)
         if workers == 1:
-            return tuple(self._program(task, one) for task, one in chosen if not self._stopping.is_set())
+            return tuple(self._program(task, one) for task, one in chosen if not self._too_late)
         prepare = lower_priority if self._options.low_priority else None
         with ThreadPoolExecutor(workers, "building", prepare) as pool:
-            return tuple(pool.map(lambda pair: self._program(*pair), chosen))
+            built = pool.map(lambda pair: None if self._too_late else self._program(*pair), chosen)
+            return tuple(program for program in built if program is not None)
 
     def _program(self, task: TuningTask, candidate: Candidate) -> Program:
         built, failure = None, ""
