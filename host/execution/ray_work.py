@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from host.errors import EdgeError
 from host.execution.cores import pin
 from host.execution.engine import HostLost, JobCrashed
+from host.execution.same_version import check_version, version_here
 
 if TYPE_CHECKING:
     from host.execution.ray_engine import RayEngine
@@ -149,7 +150,8 @@ class RayActor:
     def begin(self, method: str, *arguments: Any) -> RayCall:
         """See `Actor.begin`."""
         # As one value: Ray treats each argument by itself, which takes longer than the rest of a small call.
-        return RayCall(self._engine, self._begun("call", pickle.dumps((method, arguments), _PICKLE)))
+        packed = pickle.dumps((version_here(), method, arguments), _PICKLE)
+        return RayCall(self._engine, self._begun("call", packed))
 
     def pid(self) -> int:
         """The process on its host."""
@@ -183,8 +185,13 @@ class Hosted:
         self._object = make(*arguments)
 
     def call(self, packed: bytes) -> bytes:
-        """Call a method of the object; its name and arguments are packed, and so is what it returns."""
-        method, arguments = pickle.loads(packed)
+        """Call a method of the object; its name and arguments are packed, and so is what it returns.
+
+        Raises:
+            UserError: the command has another version.
+        """
+        version, method, arguments = pickle.loads(packed)
+        check_version(version)
         return pickle.dumps(getattr(self._object, method)(*arguments), _PICKLE)
 
     def discard(self) -> None:
@@ -198,7 +205,12 @@ class Hosted:
         return os.getpid()
 
 
-def run_job(function: Callable[..., T], *arguments: Any) -> T:
-    """A job in a process of a host, which does other jobs afterwards."""
+def run_job(version: str, function: Callable[..., T], *arguments: Any) -> T:
+    """A job in a process of a host, which does other jobs afterwards.
+
+    Raises:
+        UserError: the command has another version.
+    """
+    check_version(version)
     pin(to_boards=False)
     return function(*arguments)
