@@ -54,14 +54,13 @@ class RayCluster:
         own = {"PYTHONPATH": str(ROOT)}
         self.environment = {**os.environ, **start_environment(secrets.token_hex(32)), **own}
         try:
-            self.start(0)
-            self.start(*range(1, len(boards)))
+            self.start(*range(len(boards)))
         except BaseException:
             self.close()
             raise
 
     def start(self, *numbers: int) -> None:
-        """Start hosts at once, the head first, and wait until they run."""
+        """Start hosts at once, of which each waits for the head, and wait until they run."""
         for number in numbers:
             self._begin(number)
         for number in numbers:

@@ -241,8 +241,7 @@ class Run:
             # Its hosts are those of a cluster that is no more.
             for number in range(1, self._trial.nodes):
                 cluster.kill(number)
-            cluster.start(0)
-            cluster.start(*range(1, self._trial.nodes))
+            cluster.start(*range(self._trial.nodes))
 
     def journal(self) -> list[dict[str, Any]]:
         """What the boards have measured to the end, in order."""

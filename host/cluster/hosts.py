@@ -85,9 +85,9 @@ class HostState:
 
 
 def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
-    """Start every host that does not run, the head first, with the secret of this user's cluster.
+    """Start every host that does not run, with the secret of this user's cluster.
 
-    Where the head did not run, all hosts are started anew.
+    Where the head does not run, all hosts are started anew, at the same time: each waits for the head.
 
     Raises:
         EdgeError: the secret cannot be kept.
@@ -110,13 +110,22 @@ def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
         script = script.replace("{command}", shlex.join(command)).replace("{why}", shlex.join(why))
         return _run_script(host, script, token, _START_S)
 
-    first = start(cluster.hosts[0])
-    if first.state == "failed":
-        return (first,)
-    if first.state == "started":
-        # A host that runs is one of a cluster that is no more.
-        _each(_end, cluster.hosts[1:])
-    return (first, *_each(start, cluster.hosts[1:]))
+    rest = cluster.hosts[1:]
+    found = _look(cluster.hosts[0])
+    if found.state != "down":
+        # It runs, or cannot be reached, and then nobody knows whether its hosts still have it.
+        first = found if found.state == "failed" else start(cluster.hosts[0])
+        return (first,) if first.state == "failed" else (first, *_each(start, rest))
+    # A host that runs is one of a cluster that is no more.
+    _each(_end, rest)
+    with ThreadPoolExecutor(1) as beside:
+        others = beside.submit(_each, start, rest)
+        first = start(cluster.hosts[0])
+        if first.state == "failed":
+            # They would wait for it for two minutes.
+            _each(_end, rest)
+            return (first,)
+        return (first, *others.result())
 
 
 def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
@@ -126,7 +135,7 @@ def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
 
 def status(cluster: ClusterDescription) -> tuple[HostState, ...]:
     """The state of each host, in the order of the description: "up", "down", or "failed" with the reason."""
-    return _each(lambda host: _run_script(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S), cluster.hosts)
+    return _each(_look, cluster.hosts)
 
 
 def kept_token() -> str:
@@ -151,6 +160,10 @@ def kept_token() -> str:
             f"the cluster's token cannot be kept in {path} ({printable(error, 200)}); make room for it, or "
             "remove a file that is damaged"
         ) from error
+
+
+def _look(host: ClusterHost) -> HostState:
+    return _run_script(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S)
 
 
 def _end(host: ClusterHost) -> HostState:

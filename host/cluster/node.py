@@ -56,6 +56,8 @@ def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
         # A machine that does much other work takes minutes, also for what a host itself waits for.
         "RAY_raylet_start_wait_time_s": "240",
         "RAY_agent_register_timeout_ms": "240000",
+        # A host may be started before its head listens.
+        "RAY_gcs_server_port_wait_time_s": "120",
         **PROCESSES,
         BOARD_CORES: str(board_cores),
     }

@@ -105,8 +105,7 @@ def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
             # With its head, the cluster: the command waits for another one at the same place.
             cluster.kill(0)
             cluster.kill(1)
-            cluster.start(0)
-            cluster.start(1)
+            cluster.start(0, 1)
 
         command.at(12, every_host)
 
