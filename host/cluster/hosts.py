@@ -87,7 +87,8 @@ class HostState:
 def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
     """Start every host that does not run, with the secret of this user's cluster.
 
-    Where the head does not run, all hosts are started anew, at the same time: each waits for the head.
+    Where the head does not run, all hosts are started anew. Machines start at the same time, and wait for the
+    head; hosts of one machine start one after the other (see `start_command`, on `temporary`).
 
     Raises:
         EdgeError: the secret cannot be kept.
@@ -115,17 +116,20 @@ def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
     if found.state != "down":
         # It runs, or cannot be reached, and then nobody knows whether its hosts still have it.
         first = found if found.state == "failed" else start(cluster.hosts[0])
-        return (first,) if first.state == "failed" else (first, *_each(start, rest))
+        return (first,) if first.state == "failed" else (first, *_by_machine(start, rest))
     # A host that runs is one of a cluster that is no more.
     _each(_end, rest)
-    with ThreadPoolExecutor(1) as beside:
-        others = beside.submit(_each, start, rest)
+    beside = tuple(host for host in rest if host.ssh == cluster.hosts[0].ssh)
+    elsewhere = tuple(host for host in rest if host not in beside)
+    with ThreadPoolExecutor(1) as waiting:
+        others = waiting.submit(_by_machine, start, elsewhere)
         first = start(cluster.hosts[0])
         if first.state == "failed":
             # They would wait for it for two minutes.
-            _each(_end, rest)
+            _each(_end, elsewhere)
             return (first,)
-        return (first, *others.result())
+        states = {one.host: one for one in (*map(start, beside), *others.result())}
+    return (first, *(states[host] for host in rest))
 
 
 def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
@@ -178,6 +182,19 @@ def _script(text: str, host: ClusterHost, limit_s: float) -> str:
 def _each(do: Callable[[ClusterHost], HostState], hosts: tuple[ClusterHost, ...]) -> tuple[HostState, ...]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(do, hosts))
+
+
+def _by_machine(
+    do: Callable[[ClusterHost], HostState], hosts: tuple[ClusterHost, ...]
+) -> tuple[HostState, ...]:
+    """As `_each`; the hosts of one machine one after the other."""
+    machines: dict[str, list[ClusterHost]] = {}
+    for host in hosts:
+        machines.setdefault(host.ssh, []).append(host)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        done = pool.map(lambda machine: [do(host) for host in machine], machines.values())
+        states = {one.host: one for some in done for one in some}
+    return tuple(states[host] for host in hosts)
 
 
 def _run_script(host: ClusterHost, script: str, stdin: str, limit_s: float) -> HostState:
