@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from host.cluster.node import start_command, start_environment
+from host.cluster.node import RETRIES, start_command, start_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 # Of the loopback interface: Ray takes 127.0.0.1 for a name of the machine's other address.
@@ -47,21 +49,23 @@ class RayCluster:
         self._folder = folder
         self._boards = boards
         self._cores = (first_cores, *[cores] * (len(boards) - 1))
+        self._made: list[str] = []
         self._hosts: list[subprocess.Popen[bytes] | None] = [None] * len(boards)
         with socket.create_server((ADDRESS, 0)) as free:
             self._port = free.getsockname()[1]
         self.engine = f"ray://{ADDRESS}:{self._port}"
         own = {"PYTHONPATH": str(ROOT)}
-        self.environment = {**os.environ, **start_environment(secrets.token_hex(32)), **own}
+        self._environment = {**os.environ, **start_environment(secrets.token_hex(32)), **own}
+        # A command that a head refuses is not to ask for as long as a host that waits for one.
+        self.environment = {name: value for name, value in self._environment.items() if name != RETRIES}
         try:
-            self.start(0)
-            self.start(*range(1, len(boards)))
+            self.start(*range(len(boards)))
         except BaseException:
             self.close()
             raise
 
     def start(self, *numbers: int) -> None:
-        """Start hosts at once, the head first, and wait until they run."""
+        """Start hosts at once, of which each waits for the head, and wait until they run."""
         for number in numbers:
             self._begin(number)
         for number in numbers:
@@ -77,11 +81,17 @@ class RayCluster:
             self._port,
             ADDRESS,
             store_bytes=_STORE_BYTES,
+            temporary=self._temporary(),
         )
         with self._log(number).open("wb") as log:
             self._hosts[number] = subprocess.Popen(
-                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
+                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
             )
+
+    def _temporary(self) -> str:
+        """A new folder; its name is short, as that of a socket has to be."""
+        self._made.append(tempfile.mkdtemp(prefix="edgetlm-", dir="/tmp"))
+        return self._made[-1]
 
     def kill(self, number: int) -> None:
         """Kill a host with everything that it has started, as a power cut does."""
@@ -108,6 +118,8 @@ class RayCluster:
         for number in reversed(range(len(self._hosts))):
             if self._hosts[number] is not None:
                 self.kill(number)
+        for folder in self._made:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _processes(self) -> Iterator[psutil.Process]:
         for host in self._hosts:

@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="folder of a server whose records stay for the next run")
     parser.add_argument("--nodes", type=int, default=0, help="hosts of a Ray cluster on this machine")
     parser.add_argument("--boards", type=int, default=8, help="simulated boards, spread over the hosts")
-    parser.add_argument("--trials", type=int, default=20, help="measurements of each board")
+    parser.add_argument("--trials", type=int, default=25, help="measurements of each board")
     parser.add_argument("--seconds", type=float, default=2.0, help="that a measurement takes")
     parser.add_argument("--kill", choices=(*PARTS, EVERY), help="what is killed in the middle of the tuning")
     parser.add_argument("--many", type=int, default=0, help="simulated boards that one command uses")

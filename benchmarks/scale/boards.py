@@ -5,9 +5,9 @@ The same tuning runs on one board and on all of them; what is killed is killed i
     alone_per_s     measurements a second of one board
     speedup         measurements a second of all boards over those of one
     idle_share      of the boards' time between the first and the last begin of a measurement
-    overhead_ms     of a measurement by a board's actor: median from call to answer, without itself
-    to_board_ms     its first part: median from call to the measurement's begin
-    back_ms         its second part: median from the measurement's end to the answer
+    overhead_ms     of a measurement: median from its end to the begin of the same board's next one
+    answer_ms       median from a measurement's end until its answer is in the command; the board does not
+                    wait for it where it has the next program already
     lost            records of before the kill that are not there at the end, and missing measurements; what
                     is both counts once
     surplus         programs on record beyond those that were asked for
@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -240,8 +241,7 @@ class Run:
             # Its hosts are those of a cluster that is no more.
             for number in range(1, self._trial.nodes):
                 cluster.kill(number)
-            cluster.start(0)
-            cluster.start(*range(1, self._trial.nodes))
+            cluster.start(*range(self._trial.nodes))
 
     def journal(self) -> list[dict[str, Any]]:
         """What the boards have measured to the end, in order."""
@@ -264,8 +264,8 @@ class Run:
         return 1.0 - busy / (len(self._names) * (last - first))
 
     def overhead(self) -> dict[str, float | None]:
-        """`overhead_ms`, `to_board_ms` and `back_ms`: see the docstring of the module."""
-        return overhead(self.said["calls"], self.journal())
+        """`overhead_ms` and `answer_ms`: see the docstring of the module."""
+        return overhead(self.said["answers"], self.journal())
 
     def _programs(self) -> dict[str, str]:
         """The program of each record, by the record's key."""
@@ -284,20 +284,22 @@ def rate(journal: Sequence[Mapping[str, Any]]) -> float:
     return len(journal) / (end - begin)
 
 
-def overhead(
-    calls: Mapping[str, Sequence[float]], journal: Sequence[Mapping[str, Any]]
-) -> dict[str, float | None]:
-    """Medians of what measurements took beyond themselves, in ms; None where no answer was heard of.
+def overhead(answers: Mapping[str, float], journal: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Medians of what measurements cost beyond themselves, in ms; None where there is nothing to tell from.
 
     Args:
-        calls: when each was called and its answer was here, by its library.
-        journal: what the boards have measured: `library`, `begin` and `end`, in seconds of the same clock.
+        answers: when the answer of each was here, by its library.
+        journal: what the boards have measured: `board`, `library`, `begin` and `end`, in seconds of
+            one clock.
     """
-    heard = [(*calls[one["library"]], one["begin"], one["end"]) for one in journal if one["library"] in calls]
+    by_board: dict[str, list[Mapping[str, Any]]] = {}
+    for one in sorted(journal, key=lambda one: float(one["begin"])):
+        by_board.setdefault(str(one["board"]), []).append(one)
     parts = {
-        "overhead_ms": [(answer - call) - (end - begin) for call, answer, begin, end in heard],
-        "to_board_ms": [begin - call for call, _, begin, _ in heard],
-        "back_ms": [answer - end for _, answer, _, end in heard],
+        "overhead_ms": [
+            later["begin"] - one["end"] for some in by_board.values() for one, later in pairwise(some)
+        ],
+        "answer_ms": [answers[one["library"]] - one["end"] for one in journal if one["library"] in answers],
     }
     return {name: 1e3 * statistics.median(some) if some else None for name, some in parts.items()}
 

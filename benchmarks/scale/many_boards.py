@@ -82,6 +82,12 @@ class RackBoard:
         """
         raise MeasureError(f"{self.name} measures kernels alone; take a board for variants of a model")
 
+    def follow(self, task: TuningTask, library: Path) -> None:
+        """Nothing to do: forty boards share an actor, which does not know whose turn is next."""
+
+    def withdraw(self) -> None:
+        """Nothing to do: see `follow`."""
+
     def drop(self) -> str:
         """Nothing to do: no connection can break."""
         return ""

@@ -16,11 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import multiprocessing
 import random
 import statistics
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +30,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
+from host.execution.cores import usable_cores
 from host.records import Record, RecordStore
 from host.records.database import BATCH, RECORDS, Database, row_of
 from host.records.record import key_of, line_of
@@ -58,17 +61,22 @@ def some_record(threads: int) -> Record:
     return replace(one, measurement=measured, origin=replace(one.origin, sentence=words, model="mobilenetv2"))
 
 
-def made_rows(count: int) -> Iterator[dict[str, Any]]:
-    """So many rows, whose lines are records."""
+def made_rows(count: int, begin: int = 0) -> Iterator[dict[str, Any]]:
+    """So many rows, whose lines are records; those with other numbers are other records.
+
+    Args:
+        count: how many.
+        begin: number of the first one.
+    """
     templates = []
     for threads in range(1, DEVICES + 1):
         one = some_record(threads)
         line = line_of(one)
         templates.append((one, row_of(one, line), line))
     names = [task_name(number) for number in range(_TASKS)]
-    draw = random.Random(7)
+    draw = random.Random(7 + begin)
     time_text = json.dumps(_TIME * 1e-3)
-    for number in range(count):
+    for number in range(begin, begin + count):
         one, row, line = templates[number % DEVICES]
         task = names[number // DEVICES % _TASKS]
         tile = number // (DEVICES * _TASKS) + 1
@@ -87,25 +95,27 @@ def made_rows(count: int) -> Iterator[dict[str, Any]]:
 def fill(url: str, count: int) -> float:
     """Fill an empty database as a restored copy is: by COPY, with its indexes afterwards.
 
+    A process for each core makes the rows.
+
     Returns:
         The seconds that it took.
     """
     begin = time.monotonic()
     database = Database(url)
-    names = [column.name for column in RECORDS.columns if column.name != "id"]
     indexes = sorted(RECORDS.indexes, key=lambda index: str(index.name))
     with database.engine.begin() as connection:
         connection.execute(sql.text(f"ALTER TABLE records DROP CONSTRAINT {_UNIQUE}"))
         for index in indexes:
             index.drop(connection)
-        driver = connection.connection.driver_connection
-        assert driver is not None
-        with driver.cursor().copy(f"COPY records ({', '.join(names)}) FROM STDIN") as copy:
-            for number, row in enumerate(made_rows(count), 1):
-                copy.write_row([row[name] for name in names])
-                if number % _SHOWN == 0:
-                    said = f"{number} of {count} records, {time.monotonic() - begin:.0f} s"
-                    print(said, file=sys.stderr, flush=True)
+    parts = [(url, first, min(_SHOWN, count - first)) for first in range(0, count, _SHOWN)]
+    workers = min(usable_cores(), len(parts))
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as processes:
+        done = 0
+        for copied in as_completed([processes.submit(_copy, *part) for part in parts]):
+            done += copied.result()
+            said = f"{done} of {count} records, {time.monotonic() - begin:.0f} s"
+            print(said, file=sys.stderr, flush=True)
+    with database.engine.begin() as connection:
         connection.execute(sql.text("SET LOCAL maintenance_work_mem = '1GB'"))
         connection.execute(sql.text(f"ALTER TABLE records ADD CONSTRAINT {_UNIQUE} UNIQUE (record_key)"))
         for index in indexes:
@@ -115,6 +125,20 @@ def fill(url: str, count: int) -> float:
         connection.execute(sql.text("VACUUM ANALYZE records"))
     database.engine.dispose()
     return time.monotonic() - begin
+
+
+def _copy(url: str, begin: int, count: int) -> int:
+    """Copy rows into the table; returns how many."""
+    names = [column.name for column in RECORDS.columns if column.name != "id"]
+    database = Database(url)
+    with database.engine.begin() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with driver.cursor().copy(f"COPY records ({', '.join(names)}) FROM STDIN") as copy:
+            for row in made_rows(count, begin):
+                copy.write_row([row[name] for name in names])
+    database.engine.dispose()
+    return count
 
 
 def best_ms(url: str) -> dict[str, float]:

@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,7 @@ class SimulatedBoard:
             [seconds * _PARTS[(number + k) % len(_PARTS)] for k in range(len(_PARTS))]
         )
         self._journal = journal / f"{name}.jsonl"
+        self._measuring = threading.Lock()
 
     def connect(self) -> None:
         """Nothing to do: the board is simulated in this process."""
@@ -69,10 +71,12 @@ class SimulatedBoard:
     def measure_kernel(self, number: int, kernel: str, arguments: Arguments, library: bytes) -> Measurement:
         """Take the time of a measurement, and give one that follows from the library."""
         digest = hashlib.sha256(library).hexdigest()
-        begin = time.time()
-        time.sleep(next(self._seconds))
+        with self._measuring:
+            begin = time.time()
+            time.sleep(next(self._seconds))
+            end = time.time()
         with self._journal.open("a") as file:
-            file.write(json.dumps({"library": digest, "begin": begin, "end": time.time()}) + "\n")
+            file.write(json.dumps({"library": digest, "begin": begin, "end": end}) + "\n")
         seconds = 1e-4 * (1.0 + int(digest[:8], 16) / 2**32)
         return Measurement((seconds,) * 3, Energy("unavailable", None, None, "simulated"), {}, {}, 1)
 
@@ -109,20 +113,19 @@ def _product(name: str, rows: int, depth: int, columns: int) -> Any:
 
 
 class Timed(HostedConnection):
-    """Takes down when each measurement was called, and when its answer was here.
+    """Takes down when the answer of each measurement was here.
 
     Attributes:
-        calls: both times, by the clock of the boards, and by the digest of the program's library.
+        answers: when, by the clock of the boards, by the digest of the program's library.
     """
 
-    calls: dict[str, tuple[float, float]]
+    answers: dict[str, float]
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
-        content = library.read_bytes()
-        begin = time.time()
+        digest = hashlib.sha256(library.read_bytes()).hexdigest()
         found = super().measure(task, library)
-        self.calls[hashlib.sha256(content).hexdigest()] = (begin, time.time())
+        self.answers[digest] = time.time()
         return found
 
 
@@ -138,12 +141,12 @@ def connection(
         return SimpleNamespace(agent=agent, close=lambda: None, replace=lambda lost: None)
 
     made = Timed(BoardAccess(name, device, connect), actor)
-    made.calls = {}
+    made.answers = {}
     return made
 
 
 def run(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Any]:
-    """Tune, and say when measurements were called and answered."""
+    """Tune, and say when measurements were answered."""
     device = profile()
     names = options.boards.split(",")
     engine = open_engine(options.engine)
@@ -174,7 +177,7 @@ def run(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, A
                 )
         return {
             "trials": found.trials,
-            "calls": {digest: times for board in boards for digest, times in board.calls.items()},
+            "answers": {digest: at for board in boards for digest, at in board.answers.items()},
         }
     finally:
         engine.close()

@@ -40,7 +40,8 @@ def parse(data: bytes, max_bytes: int, what: str = "the text") -> Any:
             parse_float=_finite,
             parse_constant=_constant,
         )
-        _check_parts(value)
+        # Without an escape, a text is what was UTF-8 before.
+        _check_parts(value, b"\\u" in data)
     except (ValueError, RecursionError) as error:
         raise ValueError("%s is not valid JSON: %s" % (what, printable(error, 200))) from error
     return value
@@ -73,21 +74,27 @@ def _constant(text: str) -> Any:
     raise ValueError("%s is no number of JSON" % text)
 
 
-def _check_parts(value: Any) -> None:
+def _check_parts(value: Any, escapes: bool) -> None:
     """Refuses what is nested too deeply, and lone surrogates, which escapes make and no encoding takes.
 
     The standard library's reader gives up in time where the nesting would be too deep for itself.
     """
-    waiting = [(value, 1)]
-    while waiting:
-        one, depth = waiting.pop()
-        if isinstance(one, str):
-            one.encode("utf-8")  # UnicodeEncodeError is a ValueError
-            continue
-        if not isinstance(one, (dict, list)):
-            continue
+    if escapes and isinstance(value, str):
+        value.encode("utf-8")  # UnicodeEncodeError is a ValueError
+    level = [value] if isinstance(value, (dict, list)) else []
+    depth = 0
+    while level:
+        depth += 1
         if depth > LIMITS.json.depth:
             raise ValueError("nested deeper than %d" % LIMITS.json.depth)
-        if isinstance(one, dict):
-            waiting.extend((key, depth + 1) for key in one)
-        waiting.extend((part, depth + 1) for part in (one.values() if isinstance(one, dict) else one))
+        below = []
+        for one in level:
+            if escapes and isinstance(one, dict):
+                for key in one:
+                    key.encode("utf-8")
+            for part in one.values() if isinstance(one, dict) else one:
+                if isinstance(part, (dict, list)):
+                    below.append(part)
+                elif escapes and isinstance(part, str):
+                    part.encode("utf-8")
+        level = below

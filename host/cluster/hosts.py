@@ -85,9 +85,10 @@ class HostState:
 
 
 def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
-    """Start every host that does not run, the head first, with the secret of this user's cluster.
+    """Start every host that does not run, with the secret of this user's cluster.
 
-    Where the head did not run, all hosts are started anew.
+    Where the head does not run, all hosts are started anew. Machines start at the same time, and wait for the
+    head; hosts of one machine start one after the other (see `start_command`, on `temporary`).
 
     Raises:
         EdgeError: the secret cannot be kept.
@@ -110,13 +111,25 @@ def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
         script = script.replace("{command}", shlex.join(command)).replace("{why}", shlex.join(why))
         return _run_script(host, script, token, _START_S)
 
-    first = start(cluster.hosts[0])
-    if first.state == "failed":
-        return (first,)
-    if first.state == "started":
-        # A host that runs is one of a cluster that is no more.
-        _each(_end, cluster.hosts[1:])
-    return (first, *_each(start, cluster.hosts[1:]))
+    rest = cluster.hosts[1:]
+    found = _look(cluster.hosts[0])
+    if found.state != "down":
+        # It runs, or cannot be reached, and then nobody knows whether its hosts still have it.
+        first = found if found.state == "failed" else start(cluster.hosts[0])
+        return (first,) if first.state == "failed" else (first, *_by_machine(start, rest))
+    # A host that runs is one of a cluster that is no more.
+    _each(_end, rest)
+    beside = tuple(host for host in rest if host.ssh == cluster.hosts[0].ssh)
+    elsewhere = tuple(host for host in rest if host not in beside)
+    with ThreadPoolExecutor(1) as waiting:
+        others = waiting.submit(_by_machine, start, elsewhere)
+        first = start(cluster.hosts[0])
+        if first.state == "failed":
+            # They would wait for it for two minutes.
+            _each(_end, elsewhere)
+            return (first,)
+        states = {one.host: one for one in (*map(start, beside), *others.result())}
+    return (first, *(states[host] for host in rest))
 
 
 def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
@@ -126,7 +139,7 @@ def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
 
 def status(cluster: ClusterDescription) -> tuple[HostState, ...]:
     """The state of each host, in the order of the description: "up", "down", or "failed" with the reason."""
-    return _each(lambda host: _run_script(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S), cluster.hosts)
+    return _each(_look, cluster.hosts)
 
 
 def kept_token() -> str:
@@ -153,6 +166,10 @@ def kept_token() -> str:
         ) from error
 
 
+def _look(host: ClusterHost) -> HostState:
+    return _run_script(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S)
+
+
 def _end(host: ClusterHost) -> HostState:
     return _run_script(host, _script(_DOWN, host, _END_S), "", _END_S)
 
@@ -165,6 +182,19 @@ def _script(text: str, host: ClusterHost, limit_s: float) -> str:
 def _each(do: Callable[[ClusterHost], HostState], hosts: tuple[ClusterHost, ...]) -> tuple[HostState, ...]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(do, hosts))
+
+
+def _by_machine(
+    do: Callable[[ClusterHost], HostState], hosts: tuple[ClusterHost, ...]
+) -> tuple[HostState, ...]:
+    """As `_each`; the hosts of one machine one after the other."""
+    machines: dict[str, list[ClusterHost]] = {}
+    for host in hosts:
+        machines.setdefault(host.ssh, []).append(host)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        done = pool.map(lambda machine: [do(host) for host in machine], machines.values())
+        states = {one.host: one for some in done for one in some}
+    return tuple(states[host] for host in hosts)
 
 
 def _run_script(host: ClusterHost, script: str, stdin: str, limit_s: float) -> HostState:

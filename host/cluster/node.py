@@ -9,6 +9,9 @@ from host.execution.cores import BOARD_CORES
 from host.execution.engine import PROCESSES
 from host.options.engine import BOARD
 
+# How often a process asks a head for what it does not have yet, a second each time.
+RETRIES = "RAY_NUM_REDIS_GET_RETRIES"
+
 
 def start_command(
     python: str,
@@ -18,6 +21,7 @@ def start_command(
     port: int = 0,
     address: str = "",
     store_bytes: int | None = None,
+    temporary: str = "",
 ) -> list[str]:
     """The command that starts a host; it runs until it is ended, and ends what it started.
 
@@ -29,12 +33,16 @@ def start_command(
         port: of a head.
         address: by which the other hosts reach this one; "" lets Ray find one.
         store_bytes: memory for what is sent between hosts; a third of the machine's if None.
+        temporary: folder of this host alone for its sockets and logs; "" takes Ray's, where the names of
+            sockets are counted: of two hosts of a machine that start at the same moment one ends at once, and
+            its start takes four minutes to see it.
     """
     command = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     command += [f"--address={head}"] if head else ["--head", f"--port={port}", "--include-dashboard=false"]
     command += [f"--node-ip-address={address}"] if address else []
     command += [f"--num-cpus={cores}"] if cores is not None else []
     command += [f"--object-store-memory={store_bytes}"] if store_bytes is not None else []
+    command += [f"--temp-dir={temporary}"] if temporary else []
     command += ["--resources", json.dumps({BOARD + name: 1 for name in boards})]
     # Nobody reads what it would collect, nor is there a machine to be rented: each is a process of 100 MB.
     command += ["--include-log-monitor=false", *([] if head else ["--no-monitor"])]
@@ -56,6 +64,9 @@ def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
         # A machine that does much other work takes minutes, also for what a host itself waits for.
         "RAY_raylet_start_wait_time_s": "240",
         "RAY_agent_register_timeout_ms": "240000",
+        # A host may be started before its head listens, and before that is a host itself.
+        "RAY_gcs_server_port_wait_time_s": "120",
+        RETRIES: "120",
         **PROCESSES,
         BOARD_CORES: str(board_cores),
     }

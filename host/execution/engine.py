@@ -75,9 +75,11 @@ class Engine(Protocol):
     Attributes:
         remote: whether work runs in other processes, perhaps of other hosts, which share no memory with this
             one: functions are those of modules, and arguments are copied.
+        cluster: the name by which another process joins the same hosts (`open_engine`); "" where none can.
     """
 
     remote: bool
+    cluster: str
 
     def cores(self) -> int:
         """The number of jobs that run at the same time."""

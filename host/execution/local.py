@@ -19,6 +19,7 @@ class LocalEngine:
     """
 
     remote = False
+    cluster = ""
 
     def cores(self) -> int:
         """Cores of this machine that this process may use."""

@@ -26,7 +26,8 @@ from host.errors import EdgeError, UserError
 from host.execution.engine import HostLost, JobCrashed
 from host.execution.ray_session import LOOK_S, RaySession
 from host.execution.ray_work import Hosted, Place, RayActor, RayJob, Reference, Shared, run_job
-from host.options.engine import BOARD
+from host.execution.same_version import version_here
+from host.options.engine import BOARD, RAY_AT
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class RayEngine:
     remote = True
 
     def __init__(self, address: str = "", boards: Sequence[str] = ()) -> None:
+        self.cluster = f"{RAY_AT}{address}" if address else ""
         self._actors: list[RayActor] = []
         self._ending = threading.Event()
         # Protects all that follows, and is notified when any of it changes.
@@ -247,7 +249,7 @@ class RayEngine:
                 with self._calling() as ray:
                     number = self._number
                     found = [one.of(ray, number) if isinstance(one, Shared) else one for one in work]
-                    return Reference(number, self._job.remote(*found))
+                    return Reference(number, self._job.remote(version_here(), *found))
             except HostLost:
                 # It is either about to be noticed that the head is gone, or another is waited for.
                 if self._ending.wait(1.0):

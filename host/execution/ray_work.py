@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from host.errors import EdgeError
 from host.execution.cores import pin
 from host.execution.engine import HostLost, JobCrashed
+from host.execution.same_version import check_version, version_here
 
 if TYPE_CHECKING:
     from host.execution.ray_engine import RayEngine
 
 T = TypeVar("T")
 
+_PICKLE = pickle.HIGHEST_PROTOCOL
 # How long an actor may take to remove what it keeps.
 _DISCARD_S = 5.0
 # How long an actor may take to be made, importing the compiler's packages included.
@@ -103,7 +106,7 @@ class RayJob:
 
 
 class RayCall:
-    """A call of an actor; a `host.execution.Pending`.
+    """A call of a method of an actor's object; a `host.execution.Pending`.
 
     Args:
         engine: of the actor.
@@ -116,7 +119,7 @@ class RayCall:
 
     def result(self, timeout: float | None = None, /) -> Any:
         """See `Pending.result`."""
-        return self._engine.result(self._reference, timeout)
+        return pickle.loads(self._engine.result(self._reference, timeout))
 
     def cancel(self) -> bool:
         """See `Pending.cancel`."""
@@ -146,23 +149,25 @@ class RayActor:
 
     def begin(self, method: str, *arguments: Any) -> RayCall:
         """See `Actor.begin`."""
-        return self._begin("call", method, *arguments)
+        # As one value: Ray treats each argument by itself, which takes longer than the rest of a small call.
+        packed = pickle.dumps((version_here(), method, arguments), _PICKLE)
+        return RayCall(self._engine, self._begun("call", packed))
 
     def pid(self) -> int:
         """The process on its host."""
-        return int(self._begin("process").result(_MADE_S))
+        return int(self._engine.result(self._begun("process"), _MADE_S))
 
     def end(self) -> None:
         """See `Actor.end`."""
         if self._engine.left(self._handle):
             return
         with contextlib.suppress(EdgeError, TimeoutError):
-            self._begin("discard").result(_DISCARD_S)
+            self._engine.result(self._begun("discard"), _DISCARD_S)
         with contextlib.suppress(EdgeError):
             self._engine.kill(self._handle)
 
-    def _begin(self, method: str, *arguments: Any) -> RayCall:
-        return RayCall(self._engine, self._engine.begin_call(self._made(), method, arguments))
+    def _begun(self, method: str, *arguments: Any) -> Reference:
+        return self._engine.begin_call(self._made(), method, arguments)
 
     def _made(self) -> Reference:
         with self._lock:
@@ -179,9 +184,15 @@ class Hosted:
             pin(to_boards=True)
         self._object = make(*arguments)
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the object."""
-        return getattr(self._object, method)(*arguments)
+    def call(self, packed: bytes) -> bytes:
+        """Call a method of the object; its name and arguments are packed, and so is what it returns.
+
+        Raises:
+            UserError: the command has another version.
+        """
+        version, method, arguments = pickle.loads(packed)
+        check_version(version)
+        return pickle.dumps(getattr(self._object, method)(*arguments), _PICKLE)
 
     def discard(self) -> None:
         """Remove what the object keeps."""
@@ -194,7 +205,12 @@ class Hosted:
         return os.getpid()
 
 
-def run_job(function: Callable[..., T], *arguments: Any) -> T:
-    """A job in a process of a host, which does other jobs afterwards."""
+def run_job(version: str, function: Callable[..., T], *arguments: Any) -> T:
+    """A job in a process of a host, which does other jobs afterwards.
+
+    Raises:
+        UserError: the command has another version.
+    """
+    check_version(version)
     pin(to_boards=False)
     return function(*arguments)

@@ -22,7 +22,10 @@ _ALONE: sql.ColumnElement[str] = sql.literal_column("''")
 
 
 def near_rows(
-    profile_key: str, tasks: Mapping[str, tuple[str, int]], measured: sql.ColumnElement[bool]
+    profile_key: str,
+    tasks: Mapping[str, tuple[str, int]],
+    measured: sql.ColumnElement[bool],
+    arrays: bool = False,
 ) -> sql.Select[Any]:
     """What `best_rows` gives for tasks of which few records decide: "workload_hash" and "number".
 
@@ -35,13 +38,12 @@ def near_rows(
         profile_key: of the device.
         tasks: the rule and its version of each, by workload hash; at least one.
         measured: says of a row whether its time counts.
+        arrays: give the tasks as arrays, which PostgreSQL has: the text of the statement is then made once,
+            and not for each number of tasks.
     """
-    columns = (sql.column("task", sql.String), sql.column("rule", sql.String))
-    asked = (
-        sql.values(*columns, sql.column("version", sql.Integer), name="asked")
-        .data([(task, rule, version) for task, (rule, version) in tasks.items()])
-        .cte("asked")
-    )
+    rows = [(task, rule, version) for task, (rule, version) in tasks.items()]
+    columns = {"task": sql.String(), "rule": sql.String(), "version": sql.Integer()}
+    asked = (_arrays if arrays else _values)(columns, rows).cte("asked")
 
     def of(one: sql.FromClause) -> sql.ColumnElement[bool]:
         return sql.and_(
@@ -89,11 +91,26 @@ def near_rows(
     )
 
 
+def _values(columns: Mapping[str, Any], rows: Sequence[tuple[Any, ...]]) -> Any:
+    return sql.values(*(sql.column(name, kind) for name, kind in columns.items()), name="asked").data(rows)
+
+
+def _arrays(columns: Mapping[str, Any], rows: Sequence[tuple[Any, ...]]) -> Any:
+    from sqlalchemy.dialects.postgresql import ARRAY
+
+    parts = [
+        sql.func.unnest(sql.bindparam(None, list(part), type_=ARRAY(kind)), type_=kind).label(name)
+        for (name, kind), part in zip(columns.items(), zip(*rows, strict=True), strict=True)
+    ]
+    return sql.select(*parts)
+
+
 def best_numbers(
     ask: Callable[[sql.Select[Any]], Sequence[Any]],
     profile_key: str,
     tasks: Mapping[str, tuple[str, int]],
     measured: sql.ColumnElement[bool],
+    arrays: bool = False,
 ) -> dict[int, str]:
     """The task of each record that is to be taken, by the record's `id`.
 
@@ -102,10 +119,11 @@ def best_numbers(
         profile_key: of the device.
         tasks: the rule and its version of each, by workload hash.
         measured: says of a row whether its time counts.
+        arrays: see `near_rows`.
     """
     if not tasks:
         return {}
-    numbers = {number: task for task, number in ask(near_rows(profile_key, tasks, measured))}
+    numbers = {number: task for task, number in ask(near_rows(profile_key, tasks, measured, arrays))}
     rest = set(tasks) - set(numbers.values())
     if rest:
         for task, rule, version, number in ask(best_rows(profile_key, sorted(rest), measured)):

@@ -114,14 +114,19 @@ def is_plausible(record: Record) -> bool:
 
 def _shallow(content: Any) -> bool:
     """Whether no text of plain data is longer than any that is written; the reader bounds the depth."""
+    longest = LIMITS.records.text_characters
     waiting = [content]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str) and len(one) > LIMITS.records.text_characters:
+    # What is in a list is looked at where it stands: to put every word away first takes three times as long.
+    for container in waiting:
+        if isinstance(container, str) and len(container) > longest:
             return False
-        if isinstance(one, dict):
-            waiting.extend(one)
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        parts = (*container, *container.values()) if isinstance(container, dict) else container
+        if not isinstance(parts, (list, tuple)):
+            continue
+        for one in parts:
+            if isinstance(one, str):
+                if len(one) > longest:
+                    return False
+            elif isinstance(one, (dict, list)):
+                waiting.append(one)
     return True

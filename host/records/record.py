@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -78,12 +79,12 @@ class Record:
         reason = printable(failure, _REASON_CHARACTERS) or "it says no reason"
         return cls(candidate, dict(profile), nothing, origin=origin or RecordOrigin(), failure=reason)
 
-    @property
+    @cached_property
     def profile_key(self) -> str:
         """Hash of the device profile: records of equal profiles may be compared."""
         return key_of(self.profile)
 
-    @property
+    @cached_property
     def candidate_key(self) -> str:
         """Hash of the program, whoever proposed it."""
         candidate = self.candidate

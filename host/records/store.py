@@ -131,6 +131,7 @@ class RecordStore(Closing):
             key_of(profile),
             tasks,
             _MEASURED,
+            arrays=self._database.shared,
         )
         query = sql.select(RECORDS).where(RECORDS.c.id.in_(list(numbers)))
         taken = {row.id: row for row in self._reader.rows(query)} if numbers else {}

@@ -124,6 +124,24 @@ def upgrade_store(records: str) -> str:
     return database.name
 
 
+def downgrade_store(records: str, version: int) -> str:
+    """Bring a store back to an earlier version of the schema; returns its name without secrets.
+
+    Raises:
+        UserError: there is no such version.
+        EdgeError: it cannot be opened, or is not this user's to change.
+    """
+    from host.places import records_file
+    from host.records.database import Database
+
+    database = Database(records or records_file())
+    try:
+        database.downgrade(version)
+    finally:
+        database.engine.dispose()
+    return database.name
+
+
 def open_store(records: str, must_exist: bool = False) -> RecordStore:
     """Open the records.
 

@@ -86,6 +86,7 @@ def test_hosts_are_started_used_and_ended(
     strange = {**known, "RAY_AUTH_TOKEN": "0" * 64}
     refused = subprocess.run(command, env=strange, capture_output=True, text=True, check=False, timeout=240)
     assert refused.returncode != 0 and not refused.stdout.strip()
+    assert "does not answer, or takes another token" in refused.stderr.splitlines()[-1]
 
     assert cluster("down") == {"build": "ended", "rack": "ended"}
     _, alive = psutil.wait_procs(running, timeout=60)

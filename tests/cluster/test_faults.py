@@ -105,8 +105,7 @@ def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
             # With its head, the cluster: the command waits for another one at the same place.
             cluster.kill(0)
             cluster.kill(1)
-            cluster.start(0)
-            cluster.start(1)
+            cluster.start(0, 1)
 
         command.at(12, every_host)
 
@@ -132,21 +131,20 @@ def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
     assert {one.origin.device for one in kept} == set(boards)
 
 
-def test_a_board_that_no_host_reaches_is_refused_at_once(
-    tmp_path: Path, cluster: RayCluster, shared: str
+def test_a_board_is_watched_by_the_host_that_reaches_it_and_refused_where_none_does(
+    tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
 ) -> None:
-    command = Command(cluster, tmp_path, ("pi5",), shared, 4)
+    """Its reference programs run there: no port of this machine leads to it. Both commands run at once."""
+    unreached = Command(cluster, tmp_path, ("pi5",), shared, 4)
     try:
-        assert command.ended() == 2
+        _watch(cluster, boards, shared)
+        assert unreached.ended() == 2
     finally:
-        command.end()
-    assert "no host of the cluster reaches pi5; boards of the cluster are: replay:" in command.said()
+        unreached.end()
+    assert "no host of the cluster reaches pi5; boards of the cluster are: replay:" in unreached.said()
 
 
-def test_a_board_is_watched_from_the_host_that_reaches_it(
-    cluster: RayCluster, boards: tuple[str, str], shared: str
-) -> None:
-    """Its reference programs run there: no port of this machine leads to the board."""
+def _watch(cluster: RayCluster, boards: tuple[str, str], shared: str) -> None:
     command = [sys.executable, "-m", "sdk.cli", "watch", boards[1], "--once", "--engine", cluster.engine]
     command += ["--records", shared, "-o", "json"]
     places = {name: value for name, value in os.environ.items() if name.startswith("XDG_")}

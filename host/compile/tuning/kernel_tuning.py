@@ -217,7 +217,12 @@ class KernelTuning:
             return None
         concurrent, low_priority = self._beside()
         threads = 1 if concurrent and low_priority else usable_cores()
-        return FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
+        engine = self._reach().engine
+        # A training has a core for itself: the only one is for builds, without which boards stand still.
+        cluster = engine.cluster if engine.cluster and engine.cores() > 1 else ""
+        return FinetuneTrainer(
+            self.profile, self.folder, self.options.seed, threads, low_priority, cluster=cluster
+        )
 
     def _options(
         self,

@@ -12,11 +12,11 @@ import sqlalchemy as sql
 from sqlalchemy.exc import SQLAlchemyError
 
 from host.closing import Closing
-from host.errors import EdgeError
+from host.errors import EdgeError, UserError
 from host.records.database.engine import BEGIN, engine_of, parsed, write_ahead
 from host.records.database.problems import ServerAway, problem, store_name
 from host.records.database.tables import REVISION
-from host.records.database.upgrade import check_file, revision_of, upgrade
+from host.records.database.upgrade import OLDEST, check_file, downgrade, revision_of, upgrade
 
 # Seconds for which the same is tried again while a server is away: a restart takes less.
 PATIENCE_S = 60.0
@@ -115,6 +115,27 @@ class Database:
                     raise ServerAway(f"{error} (it was tried for {self._patience_s:g} s)") from error
                 time.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def downgrade(self, version: int) -> None:
+        """Bring the tables back to an earlier version, for programs that read no newer one.
+
+        All records stay. What that version has no tables for goes: leases before 3, epochs of boards with
+        the marks of those that drifted before 4.
+
+        Args:
+            version: of the schema.
+
+        Raises:
+            UserError: there is no such version.
+            EdgeError: the tables are not this user's to change; nothing was changed.
+        """
+        if not OLDEST <= version < int(REVISION):
+            raise UserError(
+                f"record store {self.name} is of schema version {int(REVISION)}: name an earlier one, from "
+                f"{OLDEST} on"
+            )
+        with self.writing() as connection:
+            downgrade(connection, version)
 
     @contextmanager
     def _transaction(self) -> Iterator[sql.Connection]:

@@ -18,6 +18,10 @@ from host.records.database.problems import BUSY_S, POSTGRESQL, store_name, url_o
 BEGIN = "edgetlm_begin"
 # Seconds between two attempts at what SQLite does not wait for.
 _AGAIN_S = 0.01
+# How long a server may take for a statement: to read all of the largest store takes minutes.
+ANSWER_S = 600.0
+# How often the driver sees whether Ctrl-C was pressed, as it does by itself.
+_LOOK_S = 0.1
 # A server that is off, or a network that is cut, is noticed within a minute; a URL's own options go first.
 _POSTGRESQL_OPTIONS = {
     "application_name": "edgetlm",
@@ -67,7 +71,9 @@ def engine_of(url: sql.URL) -> sql.Engine:
     """
     if url.get_backend_name() != "sqlite":
         options = {name: value for name, value in _POSTGRESQL_OPTIONS.items() if name not in url.query}
-        return sql.create_engine(url, pool_pre_ping=True, connect_args=options)
+        shared = sql.create_engine(url, pool_pre_ping=True, connect_args=options)
+        sql.event.listen(shared, "do_connect", _connected_within_bounds)
+        return shared
     engine = sql.create_engine(url, connect_args={"timeout": BUSY_S})
 
     @sql.event.listens_for(engine, "connect")
@@ -83,6 +89,27 @@ def engine_of(url: sql.URL) -> sql.Engine:
             connection.exec_driver_sql(statement)
 
     return engine
+
+
+def _connected_within_bounds(_: Any, record: Any, arguments: Any, named: Any) -> Any:
+    """A connection of PostgreSQL that is lost where the server, or what is between, says nothing for long.
+
+    The options of a connection notice a cut network. A server that stands still, or a proxy before it,
+    still acknowledges what it is sent.
+    """
+    import psycopg
+
+    class Bounded(psycopg.Connection[Any]):
+        def wait(self, gen: Any, interval: float = _LOOK_S, timeout: float | None = None) -> Any:
+            try:
+                return super().wait(gen, interval, timeout or ANSWER_S)
+            except psycopg.errors._WaitTimeout as error:
+                if timeout is not None:
+                    raise
+                self.pgconn.finish()
+                raise psycopg.OperationalError(f"timeout expired: no answer for {ANSWER_S:g} s") from error
+
+    return Bounded.connect(*arguments, **named)
 
 
 def _distrust(connection: sqlite3.Connection) -> None:

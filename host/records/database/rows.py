@@ -62,7 +62,11 @@ def insert_new(connection: sql.Connection, table: sql.Table, rows: Sequence[dict
     if not rows:
         return 0
     statement = inserting(connection, table).on_conflict_do_nothing(index_elements=[key])
-    # What is returned is counted: a number of rows is not known of several statements in one.
+    if connection.dialect.name == "postgresql":
+        # A statement for each row, all sent at once: one with 6,000 parameters takes both ends longer.
+        done = connection.execute(statement, list(rows), execution_options={"preserve_rowcount": True})
+        return int(done.rowcount)
+    # What is returned is counted: SQLite's driver does not add up what several statements have changed.
     added = connection.execute(statement.returning(table.c[key]), list(rows))
     return len(added.all())
 

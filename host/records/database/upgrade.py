@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sql
 
 from device_agent.contract.text import printable
 from host.errors import EdgeError
 from host.records.database.tables import INDEXES, METADATA, REVISION, REVISION_TABLE
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 # No virtual table, none made of a query, no generated column, no expression that is checked.
 _PLAIN_TABLE = re.compile(r"(?is)CREATE TABLE (?!.*\b(?:AS|CHECK|GENERATED|WITHOUT)\b).*")
@@ -21,6 +25,8 @@ _OURS = {*METADATA.tables, REVISION_TABLE, "meta"}
 _REVISION = re.compile(r"(?!0000)[0-9]{4}")
 # Of PostgreSQL, held while tables are made, so that two processes do not make them at once.
 _LOCK_NUMBER = 0x65646765
+# The first version has no room for programs that failed.
+OLDEST = 2
 # Alembic keeps the operation under way in its modules.
 _ALEMBIC = threading.Lock()
 
@@ -124,16 +130,13 @@ def upgrade(connection: sql.Connection, name: str) -> None:
         EdgeError: the database is of something else, or a row is damaged.
     """
     from alembic import command
-    from alembic.config import Config
 
-    if connection.dialect.name == "postgresql":
-        connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_LOCK_NUMBER)))
+    _lock(connection)
     # Another process may have been faster.
     found = revision_of(connection, name)
     if found == REVISION:
         return
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", f"{__package__}:migrations")
+    config = _config(connection)
     with _ALEMBIC:
         if found and REVISION_TABLE not in sql.inspect(connection).get_table_names():
             command.stamp(config, found)
@@ -145,3 +148,31 @@ def upgrade(connection: sql.Connection, name: str) -> None:
                 f"{int(REVISION)}: {printable(error, 200)}; repair it, or take another store with --records; "
                 "nothing was changed"
             ) from error
+
+
+def downgrade(connection: sql.Connection, version: int) -> None:
+    """Bring tables of the newest revision back to an earlier one; all records stay.
+
+    Args:
+        connection: in a transaction, which the caller ends.
+        version: from `OLDEST` to the present one.
+    """
+    from alembic import command
+
+    _lock(connection)
+    with _ALEMBIC:
+        command.downgrade(_config(connection), f"{version:04}")
+
+
+def _lock(connection: sql.Connection) -> None:
+    """Have other processes wait that change the tables; SQLite's transactions do so by themselves."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_LOCK_NUMBER)))
+
+
+def _config(connection: sql.Connection) -> Config:
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", f"{__package__}:migrations")
+    return config

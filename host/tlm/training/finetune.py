@@ -321,15 +321,20 @@ def write_job(path: Path, options: FinetuneOptions, examples: Sequence[Example])
     write_whole(path, json.dumps(content).encode())
 
 
-def run_job(path: Path, report: Callable[[Progress], None]) -> FinetuneResult:
+def run_job(path: Path, report: Callable[[Progress], None], engine: Engine | None = None) -> FinetuneResult:
     """Does a job and writes its result beside it.
+
+    Args:
+        path: of the job.
+        report: see `finetune`.
+        engine: see `finetune`.
 
     Raises:
         TlmError: the job is damaged, or as `finetune`.
     """
     options, examples = _read_job(path)
     torch.set_num_threads(options.threads)
-    result = finetune(options, examples, report)
+    result = finetune(options, examples, report, engine)
     content = {**asdict(result), "checkpoint": str(result.checkpoint)}
     write_whole(_result_of(path), json.dumps(content).encode())
     return result

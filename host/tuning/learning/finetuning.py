@@ -5,6 +5,7 @@ The process lives for the whole tuning, because starting it takes longer than tr
     python -m host.tuning.learning.finetuning --nice 15
 
 reads the name of a job from each line, and answers with lines of JSON: the steps that are done, then the end.
+With `--engine ray://HEAD` it joins the cluster by itself, and a host of it takes the steps.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from typing import Any
 
 from host.closing import Closing
 from host.errors import EdgeError, TlmError, one_line
+from host.execution import Engine, open_engine
 from host.model import DeviceProfile
+from host.options.engine import LOCAL
 from host.records import Record
 from host.tuning.background import LOW_PRIORITY
 from host.tuning.learning.trainer import Report, TrainingResult
@@ -54,6 +57,8 @@ class FinetuneTrainer(Closing):
         steps: batches of one training between two batches of measurements.
         last_steps: of the training at the end of a run.
         root: folder of fine-tuned checkpoints; None takes the user's.
+        cluster: name of an engine (`host.execution.open_engine`) whose hosts take the steps; "" for the
+            training process itself, which compares the two models in any case.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class FinetuneTrainer(Closing):
         steps: int = 24,
         last_steps: int = 72,
         root: Path | None = None,
+        cluster: str = "",
     ) -> None:
         self._profile = profile
         self._folder = folder
@@ -75,6 +81,7 @@ class FinetuneTrainer(Closing):
         self._steps = steps
         self._last_steps = last_steps
         self._root = root
+        self._cluster = cluster
         self._process: _TrainingProcess | None = None
 
     def start(self, records: Sequence[Record], last: bool, seconds: float) -> FinetuneJob | None:
@@ -107,7 +114,7 @@ class FinetuneTrainer(Closing):
         job = self._folder / f"finetune-{len(records)}.json"
         write_job(job, options, examples)
         if self._process is None or not self._process.alive:
-            self._process = _TrainingProcess(self._folder / "finetune.log", self._nice)
+            self._process = _TrainingProcess(self._folder / "finetune.log", self._nice, self._cluster)
         return FinetuneJob(job, self._process, options.out / _LEARNED, len(records))
 
     def reserve_s(self, seconds: float) -> float:
@@ -183,9 +190,10 @@ class FinetuneJob:
 class _TrainingProcess:
     """The training process, on the side of its parent."""
 
-    def __init__(self, log: Path, nice: int) -> None:
+    def __init__(self, log: Path, nice: int, cluster: str) -> None:
         self._log = log
         command = [sys.executable, "-m", "host.tuning.learning.finetuning", "--nice", str(nice)]
+        command += ["--engine", cluster] if cluster else []
         with log.open("wb") as file:
             self._process = subprocess.Popen(
                 command,
@@ -257,7 +265,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run jobs at a lower priority until the parent ends; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m host.tuning.learning.finetuning")
     parser.add_argument("--nice", type=int, default=0)
-    os.nice(parser.parse_args(arguments).nice)
+    parser.add_argument("--engine", default=LOCAL)
+    options = parser.parse_args(arguments)
+    os.nice(options.nice)
     # What libraries print goes to the log; answers alone go to the parent.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -269,10 +279,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answers.write(json.dumps(content) + "\n")
         answers.flush()
 
+    engine: Engine | None = None
     while True:
-        reason = ""
+        reason, job = "", Path(jobs.get())
         try:
-            run_job(Path(jobs.get()), lambda step: answer({"done": step.done, "total": step.total}))
+            engine = engine or open_engine(options.engine)
+            run_job(job, lambda step: answer({"done": step.done, "total": step.total}), engine)
         except EdgeError as error:
             reason = one_line(error)
         answer({"error": reason})

@@ -55,7 +55,9 @@ class ReferenceModel:
 
 
 class BoardConnection(Protocol):
-    """The interface of a worker to its board; all methods but `abort` are called from one thread at a time.
+    """The interface of a worker to its board; one thread at a time calls it.
+
+    Only `abort` and `withdraw` are called from other threads too.
 
     Attributes:
         name: the user's name for it.
@@ -92,6 +94,12 @@ class BoardConnection(Protocol):
             EngineError: the model cannot be loaded.
             DeviceError: the board went away.
         """
+
+    def follow(self, task: TuningTask, library: Path) -> None:
+        """Name the built program that is timed after the next one; a board elsewhere may get it before."""
+
+    def withdraw(self) -> None:
+        """Forget what `follow` named: another program comes next, or none. Called from any thread."""
 
     def drop(self) -> str:
         """Drop a broken connection; returns the error of closing it, "" if there is none."""
@@ -147,6 +155,12 @@ class ReconnectingDevice:
             self._lost = False
             if cut is not None:
                 self.device.replace(cut)
+
+    def follow(self, task: TuningTask, library: Path) -> None:
+        """See `BoardConnection.follow`: this process itself begins each program."""
+
+    def withdraw(self) -> None:
+        """See `BoardConnection.withdraw`."""
 
     def drop(self) -> str:
         """See `BoardConnection.drop`."""

@@ -6,12 +6,13 @@ import contextlib
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from host.errors import DeviceError
-from host.execution import Actor, HostLost
+from host.execution import Actor, HostLost, Pending
 from host.model import DeviceProfile, Measurement
 from host.transport.hosted import HostedBoard
 from host.transport.wire import DisconnectedError
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from host.transport import Device
 
 T = TypeVar("T")
+
+# A program that is still measured after so long is one that the board has begun: the next one is behind it.
+_BEGUN_S = 0.05
 
 
 class MeasuringBoard(HostedBoard):
@@ -125,8 +129,31 @@ def _not_here() -> Device:
     raise DeviceError("it is the command that connects again")
 
 
+def _call_of(number: int, task: TuningTask, library: Path) -> tuple[int, str, Arguments, bytes]:
+    """The arguments of `MeasuringBoard.measure_kernel`."""
+    return number, task.name, arguments_of(task), library.read_bytes()
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """A program that waits at its host for the board.
+
+    Attributes:
+        library: of the program.
+        number: of the connection.
+        answer: to the call.
+    """
+
+    library: Path
+    number: int
+    answer: Pending[Measurement]
+
+
 class HostedConnection(ReconnectingDevice):
     """A `BoardConnection` to a board of another host; see `ReconnectingDevice`.
+
+    The program that follows is sent while the board measures, so that the board begins it without waiting
+    until an answer has come here and the next call has gone there.
 
     Args:
         access: of the board.
@@ -138,6 +165,8 @@ class HostedConnection(ReconnectingDevice):
         self._actor = actor
         self._used: Device | None = None
         self._kept_models: set[Path] = set()
+        self._following: tuple[TuningTask, Path] | None = None
+        self._sent: _Sent | None = None
 
     def connect(self) -> None:
         """See `BoardConnection.connect`."""
@@ -151,10 +180,44 @@ class HostedConnection(ReconnectingDevice):
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
         number = self._number()
-        found: Measurement = self._call(
-            "measure_kernel", number, task.name, arguments_of(task), library.read_bytes()
-        )
-        return found
+        sent, self._sent = self._sent, None
+        following, self._following = self._following, None
+        if sent is None or sent.library != library or sent.number != number:
+            if following is None:
+                found: Measurement = self._call("measure_kernel", *_call_of(number, task, library))
+                return found
+            sent = self._begun(number, task, library)
+        if following is None:
+            return self._answer(sent)
+        try:
+            return self._answer(sent, _BEGUN_S)
+        except TimeoutError:
+            self._sent = self._begun(number, *following)
+        return self._answer(sent)
+
+    def follow(self, task: TuningTask, library: Path) -> None:
+        """See `BoardConnection.follow`."""
+        self._following = task, library
+
+    def withdraw(self) -> None:
+        """See `BoardConnection.withdraw`; what the board begins nevertheless has no answer."""
+        self._following = self._sent = None
+
+    def close(self) -> None:
+        """See `BoardConnection.close`."""
+        if self._sent is not None:
+            self.withdraw()
+            self.abort()
+        super().close()
+
+    def _begun(self, number: int, task: TuningTask, library: Path) -> _Sent:
+        arguments = _call_of(number, task, library)
+        with self._losing():
+            return _Sent(library, number, self._actor.begin("measure_kernel", *arguments))
+
+    def _answer(self, sent: _Sent, timeout: float | None = None) -> Measurement:
+        with self._losing():
+            return sent.answer.result(timeout)
 
     def measure_variants(self, model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
         """See `BoardConnection.measure_variants`."""
@@ -171,6 +234,7 @@ class HostedConnection(ReconnectingDevice):
     def _all_open(self) -> contextlib.ExitStack:
         """See `ReconnectingDevice`: the board's host begins anew."""
         self._used = None
+        self.withdraw()
         return contextlib.ExitStack()
 
     def _number(self) -> int:
@@ -180,8 +244,14 @@ class HostedConnection(ReconnectingDevice):
         return number
 
     def _call(self, method: str, *arguments: object) -> Any:
-        try:
+        with self._losing():
             return self._actor.call(method, *arguments)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        """What is done with the actor; raises HostLost where it, or its connection, is gone."""
+        try:
+            yield
         except (HostLost, DisconnectedError) as error:
             # An actor that was restarted does not have this connection.
             raise HostLost(f"{self.name}: {error}") from error

@@ -105,6 +105,9 @@ class KernelsInModel:
         """The variants that the changed programs of a job are divided into."""
         return _variants([one for one in programs if not self._is_reference(one)])
 
+    def follow(self, connection: BoardConnection, programs: Sequence[Program]) -> None:
+        """See `MeasuringMethod.follow`: whether a job is divided is known when the one before it is done."""
+
     def measure(
         self,
         connection: BoardConnection,

@@ -30,6 +30,9 @@ class MeasuringMethod(Protocol):
             BuildError: a program of the job is at fault.
         """
 
+    def follow(self, connection: BoardConnection, programs: Sequence[Program]) -> None:
+        """Name the programs of the job after the next one, for a connection that may send them before."""
+
     def measure(
         self,
         connection: BoardConnection,
@@ -65,6 +68,12 @@ class KernelsAlone:
     def prepared(self, programs: Sequence[Program]) -> Sequence[Path]:
         """See `MeasuringMethod.prepared`: their libraries are built."""
         return ()
+
+    def follow(self, connection: BoardConnection, programs: Sequence[Program]) -> None:
+        """See `MeasuringMethod.follow`."""
+        [program] = programs
+        if isinstance(program.built, Path):
+            connection.follow(program.task, program.built)
 
     def measure(
         self,

@@ -164,6 +164,8 @@ class Worker:
             job, self.state = self._job, BoardState.MEASURING
             self._trials_since_timing += len(job.programs)
             self._take_next()
+            if self._next is not None and not self._timing_due():
+                group.method.follow(self.connection, self._next[0].programs)
         outcomes = self._with_deadline(partial(self._measure, job, prepared))
         with self._changed:
             if group.jobs.finish(job, self.name, outcomes):
@@ -193,6 +195,7 @@ class Worker:
         """Return the second job to the queue, for another board; the caller has the lock."""
         if self._next is not None:
             (job, prepared), self._next = self._next, None
+            self.connection.withdraw()
             prepared.add_done_callback(_removed)
             self._group.jobs.give_back(job, at_fault=False)
 

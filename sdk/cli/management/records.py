@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
         group, copy_records, "sdk records copy records.sqlite postgresql+psycopg://me@host/records", "copy"
     )
     add_command(group, upgrade, "sdk records upgrade --records postgresql+psycopg://owner@host/records")
+    add_command(group, downgrade, "sdk records downgrade 4 --records postgresql+psycopg://owner@host/records")
     add_command(group, taught, "sdk records taught --device pi5")
     add_command(group, publish, "sdk records publish orin orin.pack")
     add_command(group, pull, "sdk records pull orin.pack")
@@ -180,6 +181,21 @@ def upgrade(records: Records = "", verbose: Verbose = False) -> None:
     from sdk.management.records import upgrade_store
 
     print_line(f"{upgrade_store(records)} is up to date")
+
+
+def downgrade(
+    version: Annotated[int, typer.Argument(help="Version of the tables that the earlier program reads.")],
+    records: Records = "",
+    verbose: Verbose = False,
+) -> None:
+    """Bring the tables of a store back to an earlier version, before going back to an earlier program.
+
+    All records stay. Before version 4, epochs of boards and marks of drifts go, before version 3 leases too.
+    """
+    from sdk.cli.console import print_line
+    from sdk.management.records import downgrade_store
+
+    print_line(f"{downgrade_store(records, version)} is of schema version {version}")
 
 
 def _tasks(options: CompileOptions, device: str) -> ModelTasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,48 @@ def test_kernels_are_timed_by_the_host(host: Host, device: Device, library: Path
     measuring.close()
     with pytest.raises(DeviceError, match="timed by that host"):
         device.forward(1)
+
+
+class LaterAnswers(Host):
+    """Calls that are begun are done by threads, as those of another process are."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__(make)
+        self._threads = ThreadPoolExecutor()
+        self.begun: list[bytes] = []
+
+    def begin(self, method: str, *arguments: Any) -> Any:
+        self.begun.append(arguments[-1])
+        return self._threads.submit(self.call, method, *arguments)
+
+
+def test_the_program_that_follows_is_there_before_the_answer(
+    device: Device, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one is begun while the first one is measured; its answer is taken when it is asked for."""
+    monkeypatch.setattr("host.tuning.runners.hosted._BEGUN_S", 0.0)
+    host = LaterAnswers(MeasuringBoard)
+    made: list[Device] = []
+    other = library.with_name("other.so")
+    other.write_bytes(library.read_bytes() + b"other")
+    task = TuningTask(dense_space(), 1e-5)
+    device.close()
+    with connect_hosted(host, BOARD, 0.0) as there:
+        measuring = connection(host, there, made)
+        measuring.follow(task, other)
+        assert measuring.measure(task, library).median_s > 0
+        assert host.begun == [library.read_bytes(), other.read_bytes()]
+        assert measuring.measure(task, other).median_s > 0
+        assert len(host.begun) == 2, "it was there already"
+        # One that comes after all is not the one that was named: it is sent itself.
+        measuring.follow(task, other)
+        measuring.measure(task, library)
+        measuring.withdraw()
+        assert measuring.measure(task, library).median_s > 0
+        # What is with the board when everything ends is cut off.
+        measuring.follow(task, other)
+        measuring.measure(task, library)
+        measuring.close()
 
 
 def test_a_host_that_ends_is_a_lost_board_and_comes_back(host: Host, device: Device, library: Path) -> None:

@@ -30,13 +30,13 @@ def test_boards_that_are_never_idle_are_as_fast_as_one_each(boards: int) -> None
     assert rate(journal) == pytest.approx(boards / 3.0)
 
 
-def test_overhead_is_what_a_call_takes_beyond_its_measurement() -> None:
-    journal = [_entry("a", 10.0, 12.0), _entry("b", 10.0, 13.0), _entry("c", 10.0, 14.0)]
-    # Of the third, nobody heard.
-    calls = {"a10.0": (9.75, 12.5), "b10.0": (9.5, 13.25)}
-    found = overhead(calls, journal)
-    assert found == {"overhead_ms": 750.0, "to_board_ms": 375.0, "back_ms": 375.0}
-    assert set(overhead({}, journal).values()) == {None}
+def test_overhead_is_how_long_a_board_stands_between_two_measurements() -> None:
+    journal = [_entry("a", 12.5, 14.0), _entry("a", 10.0, 12.0), _entry("b", 13.25, 14.0)]
+    journal.append(_entry("b", 10.0, 13.0))
+    # Of the last ones, nobody heard.
+    answers = {"a10.0": 12.25, "b10.0": 13.75}
+    assert overhead(answers, journal) == {"overhead_ms": 375.0, "answer_ms": 500.0}
+    assert set(overhead({}, journal[2:3]).values()) == {None}
 
 
 def test_simulated_boards_measure_as_fast_as_each_other_and_do_not_end_together(

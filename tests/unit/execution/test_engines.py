@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from host.errors import BuildError, UserError
 from host.execution import open_engine
 from host.execution.cores import divided
+from host.execution.ray_work import Hosted, run_job
+from host.execution.same_version import version_here
 from host.options.engine import check_engine, head_of
 
 
@@ -106,6 +109,21 @@ def test_ray_is_imported_for_nobody_who_does_not_ask_for_it() -> None:
     # It is a hundred modules and more where it is asked for: that is what the others are spared.
     ray = imported_by("import host.execution.ray_engine, ray")
     assert len([name for name in ray if name.startswith("ray.")]) > 100
+
+
+def test_a_host_with_another_version_refuses_the_work_and_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host.execution.ray_work.pin", lambda to_boards: None)
+    kept = pickle.dumps((version_here(), "append", (1,)))
+    hosted = Hosted(list, False)
+    assert pickle.loads(hosted.call(kept)) is None
+    assert pickle.loads(hosted.call(pickle.dumps((version_here(), "copy", ())))) == [1]
+    assert run_job(version_here(), len, [1, 2]) == 2
+    for work in (
+        lambda: hosted.call(pickle.dumps(("edgetlm 0.0.9", "append", (1,)))),
+        lambda: run_job("edgetlm 0.0.9", len, []),
+    ):
+        with pytest.raises(UserError, match=r"the host .* has edgetlm .*, and this command edgetlm 0\.0\.9:"):
+            work()
 
 
 def test_what_builds_and_measures_goes_without_torch_which_others_can_have() -> None:

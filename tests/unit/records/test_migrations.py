@@ -105,6 +105,58 @@ def test_a_store_of_the_third_version_is_upgraded(place: str | Path) -> None:
         assert {"records_by_program", "records_in_models"} <= set(found)
 
 
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_a_store_goes_back_to_an_earlier_version_and_comes_again(place: str | Path, version: int) -> None:
+    old = _old_records()
+    with RecordStore(place) as store:
+        store.append(old)
+    assert main(["records", "downgrade", str(version), "--records", str(place)]) == 0
+
+    def shape(where: str | Path) -> dict[str, tuple[set[str], set[tuple[str, ...]]]]:
+        """The columns and indexes of each table."""
+        engine = sql.create_engine(f"sqlite:///{where}" if isinstance(where, Path) else where)
+        inspector = sql.inspect(engine)
+        found = {
+            table: (
+                {str(one["name"]) for one in inspector.get_columns(table)},
+                {tuple(map(str, one["column_names"])) for one in inspector.get_indexes(table)},
+            )
+            for table in inspector.get_table_names()
+            if table != "alembic_version"
+        }
+        with engine.connect() as connection:
+            if version == 2:
+                assert connection.exec_driver_sql("SELECT * FROM meta").all() == [("schema_version", "2")]
+            assert connection.exec_driver_sql("SELECT count(*) FROM records").scalar() == len(old)
+        engine.dispose()
+        return found
+
+    there = shape(place)
+    # As the programs of that time made them.
+    for name, made in {2: version_2, 3: version_3}.items():
+        if name == version and isinstance(place, Path):
+            made(beside := place.with_name("beside.sqlite"), old)
+            assert shape(beside) == there
+    assert ("leases" in there, "board_epochs" in there) == (version > 2, version > 3)
+    if not isinstance(place, Path):
+        assert main(["records", "upgrade", "--records", place]) == 0
+    with RecordStore(place) as store:
+        assert all(same(a, b) for a, b in zip(store, old, strict=True))
+        assert len(store.best_of({"task": ("matmul", 4)}, profile())) == 1
+        assert store.append([old[0], record(1.0)]) == 1
+        with store._database.reading() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            assert compare_metadata(context, METADATA) == []
+
+
+@pytest.mark.parametrize("version", ["1", "5", "9"])
+def test_there_is_no_way_back_to_other_versions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    assert main(["records", "downgrade", version, "--records", str(tmp_path / "records.sqlite")]) == 2
+    assert "is of schema version 5: name an earlier one, from 2 on" in capsys.readouterr().err
+
+
 def test_a_shared_store_is_brought_up_to_date_by_its_owner_alone(
     shared: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -199,6 +202,37 @@ def test_a_server_that_stays_away_ends_it_after_a_while(
                 store.append([record(1.0)])
         finally:
             server.start()
+
+
+def test_a_server_that_stands_still_is_given_up_and_asked_anew(
+    shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a proxy that stalls: what is sent is acknowledged, and nothing is answered."""
+    monkeypatch.setattr("host.records.database.engine.ANSWER_S", 0.5)
+    asked = sql.text(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with RecordStore(shared) as store, RecordStore(shared) as other:
+        both = [record(1.0), record(2.0)]
+        assert store.append(both[:1]) == 1
+        with other._database.reading() as connection:
+            standing = connection.execute(asked).scalars().all()
+        for number in standing:
+            os.kill(number, signal.SIGSTOP)
+        try:
+            assert store.append(both) == 1
+        finally:
+            for number in standing:
+                os.kill(number, signal.SIGCONT)
+        assert len(list(store)) == 2
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_an_hour_that_a_host_is_off_costs_no_record(stocked: RecordStore, hours: int) -> None:
+    before = len(list(stocked))
+    wrong = (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
+    assert stocked.append([replace(record(9.0), made_at=wrong)]) == 1
+    assert len(list(stocked)) == before + 1
 
 
 # -- roles

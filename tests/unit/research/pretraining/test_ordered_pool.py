@@ -75,6 +75,7 @@ class _Hosts:
     """An engine of other processes, which does each job when its result is asked for."""
 
     remote = True
+    cluster = ""
 
     def __init__(self) -> None:
         self.submitted: list[int] = []

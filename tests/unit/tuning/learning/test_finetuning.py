@@ -87,6 +87,19 @@ def test_a_training_that_nobody_waits_for_ends(measured: Path, base: Path, tmp_p
     assert model_for(profile(), tmp_path / "models") == base
 
 
+def test_a_cluster_that_does_not_answer_fails_the_training_alone(
+    measured: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    models = tmp_path / "models"
+    with FinetuneTrainer(profile(), tmp_path, root=models, cluster="ray://127.0.0.1:9") as trainer:
+        training = trainer.start(records(measured), last=False, seconds=0.0)
+        assert training is not None
+        with pytest.raises(TlmError, match=r"the cluster's head 127\.0\.0\.1:9 does not answer"):
+            training.result(lambda done, total: None)
+    assert model_for(profile(), models) == base
+
+
 def test_damaged_weights_are_told_of_and_measuring_goes_on(base: Path, tmp_path: Path) -> None:
     (base / WEIGHTS).write_bytes((base / WEIGHTS).read_bytes()[:1000])
     listening = Listening()

@@ -32,6 +32,8 @@ class FakeBoard:
         slowness: of every time that it measures.
         away: attempts to connect that fail before one succeeds.
         times: libraries that it has measured to the end, references among them.
+        named: libraries that were named as the next ones.
+        withdrawn: how often a name was taken back.
     """
 
     name: str
@@ -39,6 +41,8 @@ class FakeBoard:
     slowness: float = 1.0
     away: int = 0
     times: list[Path] = field(default_factory=list)
+    named: list[Path] = field(default_factory=list)
+    withdrawn: int = 0
     connected: bool = False
     connections: int = 0
     closed: bool = False
@@ -57,6 +61,12 @@ class FakeBoard:
             self.behave(self, library)
         self.times.append(library)
         return measured(SECOND * self.slowness)
+
+    def follow(self, task: TuningTask, library: Path) -> None:
+        self.named.append(library)
+
+    def withdraw(self) -> None:
+        self.withdrawn += 1
 
     def lose(self) -> None:
         self.connected = False

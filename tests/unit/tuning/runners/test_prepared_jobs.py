@@ -70,6 +70,24 @@ def test_the_next_job_of_a_board_is_prepared_while_it_measures(tmp_path: Path) -
     }
 
 
+def test_a_connection_knows_the_next_program_and_forgets_one_that_is_given_back(tmp_path: Path) -> None:
+    lost = []
+
+    def behave(board: FakeBoard, library: Path) -> None:
+        if not lost:
+            lost.append(list(board.named))
+            board.lose()
+
+    board = FakeBoard("desk", behave)
+    wanted = made_programs(tmp_path, 5)
+    outcomes = run(pool([board], tmp_path, ahead=True), wanted)
+    assert all(one.measurement is not None for one in outcomes)
+    # It was named while the one before it was measured, and again when that came back after the loss.
+    assert lost == [[wanted[1].built]] and board.withdrawn == 1
+    measured = [path for path in board.times if not path.name.startswith("reference")]
+    assert [path.name for path in board.named[1:]] == [path.name for path in measured[1:]]
+
+
 def test_a_board_that_is_lost_gives_both_of_its_jobs_back(tmp_path: Path) -> None:
     lost = []
     gone = threading.Event()

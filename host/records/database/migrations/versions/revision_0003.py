@@ -101,3 +101,21 @@ def _leases() -> None:
         sql.Column("released_at", sql.Float(53), nullable=False),
     )
     op.create_index("lease_releases_by_ticket", "lease_releases", ["ticket"])
+
+
+def downgrade() -> None:
+    """Drop the leases and the columns, which the lines of the records have too."""
+    for name in ("lease_releases", "lease_queue", "leases"):
+        op.drop_table(name)
+    op.drop_index("records_by_task", "records")
+    for name in ("measured_in", "rule"):
+        op.drop_column("records", name)
+    names = ["workload_hash", "profile_key", "space_version", "median_s"]
+    op.create_index("records_by_task", "records", names)
+    # Numbers of rows stay as large as they are: programs of that version read them too.
+    meta = op.create_table(
+        "meta",
+        sql.Column("name", sql.String(64), primary_key=True),
+        sql.Column("value", sql.String(64), nullable=False),
+    )
+    op.bulk_insert(meta, [{"name": "schema_version", "value": "2"}])

@@ -36,3 +36,13 @@ def upgrade() -> None:
         sql.Column("found_by", _NAME, nullable=False),
         sql.Column("found_at", sql.Float(53), nullable=False),
     )
+
+
+def downgrade() -> None:
+    """Drop the tables and the column; the line of a record keeps its epoch."""
+    op.drop_table("board_drifts")
+    op.drop_table("board_epochs")
+    op.drop_index("records_by_task", "records")
+    op.drop_column("records", "epoch")
+    names = ["profile_key", "workload_hash", "median_s", "rule", "space_version"]
+    op.create_index("records_by_task", "records", [*names, "measured_in", "candidate_key", "id"])

@@ -20,3 +20,9 @@ def upgrade() -> None:
         postgresql_where=inside,
         sqlite_where=inside,
     )
+
+
+def downgrade() -> None:
+    """Drop the indexes."""
+    op.drop_index("records_in_models", "records")
+    op.drop_index("records_by_program", "records")
