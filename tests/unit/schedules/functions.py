@@ -78,17 +78,22 @@ def batched(batch: int, rows: int, columns: int, depth: int) -> tirx.PrimFunc:
 
 
 def convolution(
-    size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 16
+    size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 16, images: int = 1
 ) -> tirx.PrimFunc:
-    """NHWC convolution with packed weights, padded to keep the size, then a bias."""
+    """NHWC convolution of a sum of images with packed weights, padded to keep the size, then a bias."""
     pad = kernel // 2
-    a = te.placeholder((1, size, size, depth), name="A")
+    first = te.placeholder((1, size, size, depth), name="A")
+    others = [te.placeholder((1, size, size, depth), name=f"A{number}") for number in range(1, images)]
+
+    def image(*position: tirx.PrimExpr) -> tirx.PrimExpr:
+        return sum((one[position] for one in others), first[position])
+
     w = te.placeholder((columns // lanes, kernel, kernel, depth, lanes), name="W")
     bias = te.placeholder((columns,), name="B")
     padded = te.compute(
         (1, size + 2 * pad, size + 2 * pad, depth),
         lambda n, h, x, c: tirx.if_then_else(
-            tirx.all(h >= pad, h < size + pad, x >= pad, x < size + pad), a[n, h - pad, x - pad, c], ZERO
+            tirx.all(h >= pad, h < size + pad, x >= pad, x < size + pad), image(n, h - pad, x - pad, c), ZERO
         ),
         name="pad_temp",
     )
@@ -104,7 +109,7 @@ def convolution(
         name="conv2d",
     )
     d = te.compute((1, out, out, columns), lambda n, h, x, o: c[n, h, x, o] + bias[o], name="add")
-    return _function(a, w, bias, d)
+    return _function(first, *others, w, bias, d)
 
 
 def convolution_numpy(a: np.ndarray, w: np.ndarray, bias: np.ndarray, stride: int) -> np.ndarray:

@@ -17,11 +17,16 @@ _SCALING = EstimateConstant("lane_dots.scaling", 3.0)
 # Cycles around a tile, and around a band of one panel of channels.
 _TILE = EstimateConstant("lane_dots.tile", 6.0)
 _BAND = EstimateConstant("lane_dots.band", 30.0)
+# Slow-down of a tile that takes every register: what scales its sums needs some too. 112x112x96 with stride 2
+# and two vectors in 2, 4, 8 and 14 columns: 110, 111, 112 to 123, and 126 to 140 us.
+_CROWDED = EstimateConstant("lane_dots.crowded", 0.3)
 
 # Of a lane.
 _BYTES = 4
+# Registers beside the sums of a tile: interleaved bytes and weights.
+BESIDE_SUMS = 2
 
-CONSTANTS = (_INTERLEAVING, _SCALING, _TILE, _BAND)
+CONSTANTS = (_INTERLEAVING, _SCALING, _TILE, _BAND, _CROWDED)
 
 
 def lane_dots_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -31,9 +36,8 @@ def lane_dots_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     tile = _tile_cycles(shape, hardware, values) * (shape.width // values["columns"])
     interleaved = shape.columns * shape.groups * values["vectors"] * _INTERLEAVING.on(hardware)
     cycles = panels * (tile + interleaved + _BAND.on(hardware))
-    return shared_seconds(
-        max(cycles / hardware.frequency_hz, _moved_s(workload, hardware)), hardware, threads
-    )
+    moved = max(panels * _spilled_s(shape, hardware, values), _moved_s(workload, hardware))
+    return shared_seconds(max(cycles / hardware.frequency_hz, moved), hardware, threads)
 
 
 def _tile_cycles(shape: Shape, hardware: HardwareModel, values: Decisions) -> float:
@@ -47,13 +51,17 @@ def _tile_cycles(shape: Shape, hardware: HardwareModel, values: Decisions) -> fl
     arithmetic = sums * steps / hardware.fma_per_cycle
     chain = steps * hardware.fma_latency_cycles
     loads = read / hardware.loads_per_cycle
-    return max(arithmetic, chain, loads) + sums * _SCALING.on(hardware) + _TILE.on(hardware)
+    used = (sums + BESIDE_SUMS) / hardware.vector_registers
+    crowding = 1.0 + _CROWDED.on(hardware) * max(0.0, used - 0.75) / 0.25
+    return (max(arithmetic, chain, loads) + sums * _SCALING.on(hardware)) * crowding + _TILE.on(hardware)
 
 
 def _spilled_s(shape: Shape, hardware: HardwareModel, values: Decisions) -> float:
     """Seconds in which a panel's interleaved rows go to the second level and back, where the first is full.
 
     The lines of the image that hold the panel, and those of other channels in them, are in there too.
+    112x112x96 with stride 2 in panels of 1, 2 and 3 vectors, the last of which do not fit into 48 KB: 106,
+    112 and 144 us.
     """
     first, second = hardware.levels[:2]
     panel = values["vectors"] * shape.lanes

@@ -13,15 +13,13 @@ from typing import Any
 from host.lowering.ops.contraction.depthwise_dots import INTERLEAVED, ROWS, SUMS
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import PEEL, TILE_VECTORS, divisors, fuse_parallel, inline_chain, schedule_copy
-from host.schedules.cpu.lane_dots.cost import CONSTANTS, lane_dots_seconds
+from host.schedules.cpu.lane_dots.cost import BESIDE_SUMS, CONSTANTS, lane_dots_seconds
 from host.schedules.cpu.lane_dots.intrinsics import has_intrinsic, intrinsic
 from host.schedules.cpu.lane_dots.shape import is_lane_dots, joined, shape_of
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
 _MOST_VECTORS, _MOST_COLUMNS = 4, 16
-# Registers beside the sums of a tile: interleaved bytes and weights.
-_BESIDE_SUMS = 2
 # Dot products that are written out: LLVM compiles them in about a second.
 _LARGEST_CODE = 512
 _BANDS_OF_A_THREAD = 4
@@ -60,7 +58,7 @@ class LaneDots(Rule):
         shape = shape_of(workload)
         tile = values["vectors"] * values["columns"]
         sums = shape.rows * tile
-        fits = sums + _BESIDE_SUMS <= hardware.vector_registers and sums * shape.taps <= _LARGEST_CODE
+        fits = sums + BESIDE_SUMS <= hardware.vector_registers and sums * shape.taps <= _LARGEST_CODE
         return tile == 1 or fits
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

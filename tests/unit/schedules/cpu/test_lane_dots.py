@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
 from host.schedules.analysis import analyse
+from host.schedules.cpu.lane_dots.cost import lane_dots_seconds
 from host.schedules.cpu.lane_dots.rule import LaneDots
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import dot_cases
@@ -93,6 +95,25 @@ def test_gensor_finds_the_best_of_all_programs_by_estimate() -> None:
         every = [{"vectors": v, "columns": c} for v in choices["vectors"] for c in choices["columns"]]
         legal = [one for one in every if space.rule.legal(space.workload, BOARD.hardware, one)]
         assert space.estimate_s(values) <= 1.01 * min(map(space.estimate_s, legal))
+
+
+def test_interleaved_rows_that_the_first_level_does_not_hold_go_to_the_second_and_back() -> None:
+    hardware = BOARD.hardware
+    first, second, *others = hardware.levels
+    workload = space_for(Depthwise(112, 112, 96, 3, 2).task(hardware), hardware).workload
+    values = {"vectors": 3, "columns": 4}
+    # Four rows of 113 positions: of each a panel of 48 channels has a line, and a number for each lane.
+    image, interleaved = 4 * 113 * 64, 4 * 113 * 48
+    seconds = [
+        lane_dots_seconds(
+            workload, replace(hardware, levels=(replace(first, size_bytes=size), second, *others)), 1, values
+        )
+        for size in (image + interleaved, image + interleaved - 1)
+    ]
+    panels = 56 * 2
+    spilled = panels * (image + 2 * interleaved) / second.bandwidth_bytes_per_s
+    assert seconds[0] < spilled
+    assert seconds[1] == pytest.approx(spilled)
 
 
 def test_without_the_instruction_no_such_function_is_scheduled_by_this_rule() -> None:
