@@ -109,7 +109,7 @@ def build_model(
     executable, functions, activations_bytes, crossings = lower_to_executable(lowered.module, target)
     names = tuple(functions)
     if target.kind.name == "cuda":
-        on_cpu = {name: function for name, function in functions.items() if is_for_cpu(function)}
+        on_cpu = {name: function for name, function in functions.items() if _runs_on_cpu(function)}
         on_gpu = {name: function for name, function in functions.items() if name not in on_cpu}
         made, refused = build_cuda_kernels(on_gpu, kernels, target, progress, cache, workers, cuda_major)
         beside, _ = compile_all(on_cpu, {}, target.host, None, cache, workers)
@@ -141,6 +141,11 @@ def build_model(
         workspace=workspace,
         crossings=crossings,
     )
+
+
+def _runs_on_cpu(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether a function of a GPU's model runs on the CPU: those that compute sizes from sizes do too."""
+    return is_for_cpu(function) or "tirx.is_host_func" in (function.attrs or {})
 
 
 def lower_to_executable(module: tvm.IRModule, target: tvm.target.Target) -> ModelCode:

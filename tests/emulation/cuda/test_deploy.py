@@ -21,7 +21,7 @@ from targets.nvidia import ORIN_NANO
 from tests.deployments.own_files import read_here
 from tests.deployments.short_rounds import shorten
 from tests.emulation.cuda import emulated
-from tests.integration.small_models import convnet
+from tests.integration.small_models import convnet, encoder
 from tests.unit.importers.decoders.models import save
 
 
@@ -85,6 +85,22 @@ def test_a_language_model_is_verified_and_installed(tmp_path: Path) -> None:
     assert {"cuda_cached_attention", "cuda_quantised"} <= {kernel["rule"] for kernel in manifest["kernels"]}
     assert manifest["memory"]["workspace_bytes"] >= 0
     assert manifest["state"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_range_of_lengths_is_verified_and_installed(tmp_path: Path) -> None:
+    model = encoder(tmp_path / "model.onnx", hidden=16)
+    terms = DeployOptions(
+        model=model, backend="tvm", processor="gpu", shapes={"seq": ((1, 40),)}, lengths=(7, 40), rounds=6,
+        threads=1,
+    )  # fmt: skip
+    result = deploy(terms, Notes())
+    assert result.contenders["tvm"].verification.passed
+    assert [one.length for one in result.lengths] == [7, 40]
+    manifest = json.loads((result.bundle / "manifest.json").read_text())
+    assert manifest["target"]["kind"] == "cuda"
+    assert manifest["signature"]["length"]["high"] == 40
 
 
 def deployed(tmp_path: Path, **options: Any) -> tuple[Any, list[str], dict[str, Any]]:
