@@ -13,12 +13,12 @@ import tvm
 from tvm import relax
 
 from host.build.cache import KernelCache
-from host.build.crossings import CPU, Crossing, with_crossings
 from host.build.cuda.library import link_cuda
 from host.build.cuda.model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
+from host.build.memory.crossings import CPU, Crossing, with_crossings
 from host.build.memory.plan import entries_of, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.object_code import object_code

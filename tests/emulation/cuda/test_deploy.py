@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import targets.x86_64
+from host.build.cuda.nvrtc import Cubin, Nvrtc
 from host.compile.variants import FASTEST, GPU
 from host.deploy import DeployOptions, deploy
+from host.errors import BuildError
 from host.places import records_file
 from host.progress import Silence
 from host.records import RecordStore
@@ -132,6 +134,25 @@ def test_auto_tunes_the_gpu_and_measures_it_beside_the_cpu(tmp_path: Path) -> No
     with RecordStore(records_file()) as store:
         rules = {record.candidate.rule for record in store}
     assert rules and all(rule.startswith("cuda_") for rule in rules)
+
+
+@pytest.mark.long
+def test_trials_are_the_cpus_where_no_program_of_the_gpu_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Nvrtc, source: str, arch: str) -> Cubin:
+        raise BuildError("nvrtc: out of registers")
+
+    monkeypatch.setattr(Nvrtc, "compile", refuse)
+    # Kernels that were compiled before would be found.
+    monkeypatch.setattr("host.build.cuda.library.CUBIN_VERSION", "refused")
+    result, notes, manifest = deployed(tmp_path, trials=2, train=False)
+    assert [text for text in notes if "the GPU is left out" in text and "out of registers" in text]
+    assert manifest["target"]["kind"] == "llvm"
+    assert result.tuning is not None and result.tuning.measured_now > 0
+    with RecordStore(records_file()) as store:
+        rules = {record.candidate.rule for record in store}
+    assert [rule for rule in rules if not rule.startswith("cuda_")]
 
 
 def test_gpu_is_tuned_verified_and_installed(tmp_path: Path) -> None:
