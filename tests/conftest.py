@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.longest_first import longest_first
+from tests.scheduling.crashed_workers import pytest_xdist_make_scheduler
+from tests.scheduling.longest_first import longest_first
 from tests.shared_cache import ZIG
 
 if TYPE_CHECKING:
     from tests.servers.postgres import Server
 
+
+# pytest finds the hook under this name.
+__all__ = ["pytest_xdist_make_scheduler"]
 
 # No test fails by chance: the examples are those of the run before, however busy the machine is.
 # `--hypothesis-profile random` draws others.

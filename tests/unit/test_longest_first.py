@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.longest_first import LONGEST, longest_first
+from tests.scheduling.longest_first import LONGEST, longest_first
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +44,7 @@ def test_files_are_handed_out_in_that_order(tmp_path: Path) -> None:
     for file in LONGEST[:2]:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("def test_alone(): pass\n")
-    lines = "from tests.longest_first import longest_first\n\n"
+    lines = "from tests.scheduling.longest_first import longest_first\n\n"
     lines += "def pytest_collection_modifyitems(items):\n    items[:] = longest_first(items)\n"
     (tmp_path / "plugin_of_the_test.py").write_text(lines)
     [options] = [line for line in (ROOT / "scripts" / "test").read_text().splitlines() if "-m pytest" in line]
