@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from host.errors import BuildError, ScheduleError, TlmError, one_line
 from host.learned_estimate.observation import Observation, observations_of, values_of
 from host.model import Candidate, DeviceProfile
+from host.records import MODEL
 from host.schedules.proposer import Proposer
 from host.tuning.background import lower_priority
 from host.tuning.budget import MIN_GAIN
 from host.tuning.history import TuningHistory
 from host.tuning.options import TuneOptions
 from host.tuning.proposers.bandit import BanditProposer
-from host.tuning.proposers.bayesian import LearningProposer
+from host.tuning.proposers.bayesian import LearningProposer, OpenTask
 from host.tuning.proposers.caching import CachingProposer
 from host.tuning.runners.runner import Program
 from host.tuning.scheduler import TaskState, allocate_trials, expected_saving
@@ -108,7 +109,10 @@ class BatchBuilder:
         """
         under_way = self._under_way(history)
         budget = self._options.budget
-        left = budget.trials - len(history.own) - len(under_way) if budget.trials else sys.maxsize
+        references = self._references(history)
+        free = {candidate for _, candidate in references}
+        counted = history.spent + sum(one not in free for one in under_way)
+        left = budget.trials - counted if budget.trials else sys.maxsize
         if left <= 0:
             return Batch(number, (), "trials")
         if spent >= 1.0:
@@ -117,15 +121,26 @@ class BatchBuilder:
         if again and (left <= len(again) or spent >= _CONFIRM_FROM):
             return self._confirmation(number, again[:left], "programs")
         size = min(budget.batch_size, left - len(again))
-        states = self._states(history, under_way)
-        if budget.seconds and expected_saving(states, allocate_trials(states, size)) < MIN_GAIN:
+        references = [pair for pair in references if pair[1] not in under_way]
+        under_way += [candidate for _, candidate in references]
+        chosen, saving = self._propose(number, history, under_way, size)
+        if budget.seconds and saving < MIN_GAIN:
             return self._confirmation(number, again, "gain")
-        chosen = self._propose(number, history, states, size)
         return (
-            self._batch(number, chosen, "programs")
+            self._batch(number, [*references, *chosen], "programs")
             if chosen
             else self._confirmation(number, again, "programs")
         )
+
+    def _references(self, history: TuningHistory) -> list[tuple[TuningTask, Candidate]]:
+        """References of tasks that nothing is known of, inside of a model: every job times them anyway."""
+        if self._options.origin.measured_in != MODEL:
+            return []
+        return [
+            (task, task.reference)
+            for task in self._tasks.values()
+            if task.reference is not None and not history.task_records(task)
+        ]
 
     def _confirmation(self, number: int, chosen: Sequence[tuple[TuningTask, Candidate]], ended: str) -> Batch:
         """The batch of programs that are measured again."""
@@ -168,12 +183,49 @@ class BatchBuilder:
         ]
 
     def _propose(
-        self, number: int, history: TuningHistory, states: Sequence[TaskState], size: int
-    ) -> list[tuple[TuningTask, Candidate]]:
-        """Programs for so many trials; fewer only if no proposer has any left."""
+        self, number: int, history: TuningHistory, under_way: Sequence[Candidate], size: int
+    ) -> tuple[list[tuple[TuningTask, Candidate]], float]:
+        """Programs for so many trials, and the share of the model's time that they are expected to save.
+
+        Fewer only if no proposer has any left. Inside of a model, where all references are known, one
+        proposer that learns divides the trials among the tasks too; else the scheduler does.
+        """
         for proposer in self._proposers.values():
             if isinstance(proposer, LearningProposer):
                 proposer.learn(self._observations(history))
+        states = self._states(history, under_way)
+        seed = self._options.seed + number
+        first, *others = self._proposers.values()
+        inside = self._options.origin.measured_in == MODEL
+        if inside and not others and isinstance(first, LearningProposer):
+            tasks = self._open(history, states, under_way)
+            promises = first.propose_across(tasks, self._profile, size, seed)
+            total = sum(one.seconds for one in states if not one.abandoned)
+            saved = sum(one.saving_s for one in promises)
+            return [
+                (self._tasks[one.task], one.candidate) for one in promises
+            ], saved / total if total else 0.0
+        share = expected_saving(states, allocate_trials(states, size))
+        return self._proposed_by_several(history, states, size, seed), share
+
+    def _open(
+        self, history: TuningHistory, states: Sequence[TaskState], under_way: Sequence[Candidate]
+    ) -> list[OpenTask]:
+        """The tasks that are not abandoned."""
+        every = [one for batch in self._proposed.values() for one in batch]
+        found = []
+        for task in (self._tasks[one.key] for one in states if not one.abandoned):
+            now = tuple(one for one in under_way if one.workload_hash == task.key)
+            # Also what a throttled device measured.
+            tried = [one for one in every if one.workload_hash == task.key and one not in now]
+            gone = (*tried, *history.failed_programs(task))
+            found.append(OpenTask(task, history.measured_programs(task), now, gone))
+        return found
+
+    def _proposed_by_several(
+        self, history: TuningHistory, states: Sequence[TaskState], size: int, seed: int
+    ) -> list[tuple[TuningTask, Candidate]]:
+        """Programs of all proposers for so many trials, see `BanditProposer`."""
         bandit = BanditProposer(
             list(self._proposers.values()), self._options.seed, history.trials, self._note
         )
@@ -187,14 +239,11 @@ class BatchBuilder:
                 taken = [one for one in (*every, *(c for _, c in chosen)) if one.workload_hash == key]
                 taken += history.failed_programs(task)
                 known = history.measured_programs(task)
-                found = [] if known or taken or task.reference is None else [task.reference]
+                inside = self._options.origin.measured_in == MODEL
+                found = [] if known or taken or inside or task.reference is None else [task.reference]
+                taken += [] if task.reference is None else [task.reference]
                 found += bandit.propose(
-                    task.space,
-                    self._profile,
-                    known,
-                    count - len(found),
-                    self._options.seed + number,
-                    [*taken, *found],
+                    task.space, self._profile, known, count - len(found), seed, [*taken, *found]
                 )
                 chosen += [(task, one) for one in found]
                 if len(found) < count:

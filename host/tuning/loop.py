@@ -229,7 +229,7 @@ class _TuningRun:
     def _another_batch(self, ahead: int) -> bool:
         """Whether the budget allows another batch after those that are being prepared."""
         budget = self._options.budget
-        return not budget.trials or len(self.history.own) + ahead * budget.batch_size < budget.trials
+        return not budget.trials or self.history.spent + ahead * budget.batch_size < budget.trials
 
     def _training_due(self) -> bool:
         """Whether there are enough new records for a training."""
@@ -376,7 +376,7 @@ class _TuningRun:
                 times[key] = best[1]
                 won[best[0].candidate.proposer] += 1
         progress = TuningProgress(
-            trials=len(self.history.own),
+            trials=self.history.spent,
             elapsed_s=self.elapsed_s,
             budget=self._options.budget,
             model_s=model_seconds(list(self._tasks.values()), times),
