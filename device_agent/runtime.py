@@ -116,7 +116,7 @@ class Model:
                 self.machine.set_length(length)
                 for tensor, one in zip(self.machine.inputs, given):
                     one.copy_to(tensor)
-                results = [_to_array(tensor) for tensor in tensors_of(self.machine.invoke())]
+                results = [_to_array(one, self.machine.on_gpu) for one in tensors_of(self.machine.invoke())]
         return {info.name: result for info, result in zip(self.signature.outputs, results)}
 
     def generate(
@@ -337,12 +337,13 @@ def _from_data(tensor: TensorData) -> Any:
     return numpy.frombuffer(tensor.data, dtype=tensor.dtype).reshape(tensor.shape)
 
 
-def _to_array(tensor: Any) -> Any:
+def _to_array(tensor: Any, on_gpu: bool) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return tensor
     shape, dtype = tuple(tensor.shape), str(tensor.dtype)
-    if dtype == "bool" or "cpu" not in str(tensor.device):
-        # NumPy before 1.25 does not take booleans by DLPack, and none takes what lies on a GPU.
+    if dtype == "bool" or on_gpu:
+        # NumPy before 1.25 does not take booleans by DLPack, and none takes what lies on a GPU. What
+        # a GPU's model leaves on the CPU is the same tensor in every run.
         return numpy.frombuffer(ffi.to_bytes(tensor, tensor_bytes(shape, dtype)), dtype=dtype).reshape(shape)
     return numpy.from_dlpack(tensor)

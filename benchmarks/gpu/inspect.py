@@ -76,7 +76,7 @@ def built(path: Path, target: str, dtype: str, folder: Path) -> Built:
     profile = gpu_profile(target_profile(target))
     planned = ModelCompiler(options, profile, folder, clock).plan(model)
     scheduled, _ = scheduled_kernels(planned.lowered.tasks, planned.plan)
-    _, functions, _ = lower_to_executable(planned.lowered.module, planned.lowered.target)
+    functions = lower_to_executable(planned.lowered.module, planned.lowered.target).functions
     kernels, refused = build_cuda_kernels(
         functions, scheduled, planned.lowered.target, None, None, None, cuda_major(profile.software)
     )

@@ -1,4 +1,4 @@
-"""CUDA graphs of compiled models: one launch starts all kernels of an inference.
+"""CUDA graphs of compiled models: one launch starts all kernels of an inference, or up to a call of the CPU.
 
 Each launch of a kernel costs the processor some microseconds, and the virtual machine as much again, so that
 small models are limited by the processor. A graph has the kernels, their order and their arguments, addresses
@@ -10,6 +10,7 @@ Source of the functions: CUDA Runtime API (stream and graph management).
 from __future__ import annotations
 
 import ctypes
+import functools
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, List, Optional
@@ -51,6 +52,8 @@ _WITHOUT_DATA = frozenset(
 )
 # Functions on the host that compute sizes from sizes; the compiler names them.
 _SIZES = "shape_func"
+# Copies a tensor between GPU and CPU; the compiler puts it where a function of the CPU reads or writes.
+_COPY = "runtime.TVMTensorCopyFromTo"
 # cudaStreamCaptureModeRelaxed: memory may be allocated meanwhile.
 _RELAXED = 2
 _CPU = 1
@@ -78,21 +81,83 @@ class _Runtime:
 
 
 class _Recording:
-    """An instrument of a virtual machine that keeps its memory, and refuses what a graph cannot repeat."""
+    """An instrument of a virtual machine that records its calls as steps, and keeps its memory.
 
-    def __init__(self) -> None:
+    What starts on the GPU becomes graphs. A call of the CPU, or a copy between both, ends a graph, and is
+    made again between that graph and the next one. A graph is started as soon as it is recorded: the CPU
+    reads what it has computed. Other calls that cannot be repeated are refused.
+
+    Args:
+        runtime: the CUDA runtime library.
+        stream: whose work is recorded.
+
+    Attributes:
+        kept: memory that the calls have taken.
+        steps: the calls to make, in order.
+        graphs: those of them that are graphs, to be destroyed.
+    """
+
+    def __init__(self, runtime: _Runtime, stream: Any) -> None:
         self.kept: List[Any] = []
+        self.steps: List[Callable[[], Any]] = []
+        self.graphs: List[ctypes.c_void_p] = []
+        self._runtime, self._stream = runtime, stream
+        self._recording = False
+        self._kernels = 0
 
-    def __call__(self, _function: Any, name: str, before: bool, result: Any, *arguments: Any) -> None:
+    def __call__(self, function: Any, name: str, before: bool, result: Any, *arguments: Any) -> None:
         if not before:
             if name == BUILTIN + "alloc_storage":
                 self.kept.append(result)
+            elif name not in _WITHOUT_DATA and not name.startswith(_SIZES):
+                self.begin()
             return
         if name in _WITHOUT_DATA or name.startswith(_SIZES):
             return
-        foreign = name.startswith(("vm.", "tvm.", "runtime."))
-        if foreign or any(_on_the_host(argument) for argument in arguments):
+        foreign = name.startswith(("vm.", "tvm.", "runtime.")) and name != _COPY
+        if foreign:
             raise AgentError("engine", "%s runs on the processor" % printable(name))
+        if name != _COPY and not any(_on_the_host(argument) for argument in arguments):
+            self._kernels += 1
+            return
+        self.end()
+        self.steps.append(functools.partial(function, *arguments))
+
+    def begin(self) -> None:
+        """Records from here on, if it does not yet."""
+        if not self._recording:
+            self._runtime.call("cudaStreamBeginCapture", self._stream, _RELAXED)
+            self._recording = True
+
+    def end(self) -> None:
+        """Makes a graph of what was recorded, and starts it."""
+        if not self._recording:
+            return
+        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        self._recording = False
+        self._runtime.call("cudaStreamEndCapture", self._stream, ctypes.byref(graph))
+        try:
+            if self._kernels:
+                self._runtime.call("cudaGraphInstantiate", ctypes.byref(made), graph, ctypes.c_ulonglong(0))
+                self.graphs.append(made)
+        finally:
+            self._runtime.release("cudaGraphDestroy", graph)
+        if self._kernels:
+            self._kernels = 0
+            # The default stream: after copies of inputs and before those of outputs.
+            self.steps.append(functools.partial(self._runtime.call, "cudaGraphLaunch", made, None))
+            self.steps[-1]()
+
+    def leave(self) -> None:
+        """Ends a recording that failed: the thread cannot go on with other work while it records."""
+        graph = ctypes.c_void_p()
+        if self._recording:
+            self._recording = False
+            self._runtime.release("cudaStreamEndCapture", self._stream, ctypes.byref(graph))
+        if graph:
+            self._runtime.release("cudaGraphDestroy", graph)
+        for made in self.graphs:
+            self._runtime.release("cudaGraphExecDestroy", made)
 
 
 def _on_the_host(argument: Any) -> bool:
@@ -126,67 +191,57 @@ class GraphedCall:
         # needed, and the graph may keep the addresses as long as the thread lives.
         self._thread: Optional[ThreadPoolExecutor] = ThreadPoolExecutor(1, "edgetlm-graph")
         self.reason = ""
-        self._graph: Optional[ctypes.c_void_p] = None
-        self._runtime: Optional[_Runtime] = None
+        self._recorded: Optional[_Recording] = None
         self._result: Any = None
-        self._kept: List[Any] = []
 
     @property
     def launch(self) -> str:
         """How the kernels of the next call are started, for records of measurements."""
-        if self._graph is not None:
+        if self._recorded is None:
+            return "kernel by kernel" + (": " + self.reason if self.reason else "")
+        graphs, steps = len(self._recorded.graphs), len(self._recorded.steps)
+        if graphs == steps:
             return "CUDA graph"
-        return "kernel by kernel" + (": " + self.reason if self.reason else "")
+        return "CUDA graphs: %d, around %d calls and copies of the CPU" % (graphs, steps - graphs)
 
     def __call__(self) -> Any:
         """Runs the function once; returns when the GPU has finished."""
-        if self._calls == 1 and self._thread is not None:
+        records = self._calls == 1 and self._thread is not None
+        if records and self._thread is not None:
             self._thread.submit(self._record).result()
         self._calls = min(2, self._calls + 1)
-        if self._graph is None or self._runtime is None:
+        if self._recorded is None:
             own = self._thread if self._calls == 1 else None
             result = self._plain() if own is None else own.submit(self._plain).result()
         else:
-            # The default stream: after copies of inputs and before those of outputs.
-            self._runtime.call("cudaGraphLaunch", self._graph, None)
+            # What is recorded has been run by that.
+            for step in () if records else self._recorded.steps:
+                step()
             result = self._result
         ffi.synchronise(self._device)
         return result
 
     def _record(self) -> None:
-        recording = _Recording()
         try:
-            self._graph = self._instantiated(_Runtime(), self._instrumented(recording))
+            self._recorded = self._captured(_Runtime())
         except Exception as error:  # noqa: BLE001  # tvm_ffi raises any class, by name
             self.reason, self._result, self._thread = printable(str(error)), None, None
-            return
-        self._kept = recording.kept
 
-    def _instantiated(self, runtime: _Runtime, call: Callable[[], Any]) -> ctypes.c_void_p:
-        graph, made = self._captured(runtime, call), ctypes.c_void_p()
-        try:
-            runtime.call("cudaGraphInstantiate", ctypes.byref(made), graph, ctypes.c_ulonglong(0))
-        finally:
-            runtime.release("cudaGraphDestroy", graph)
-        weakref.finalize(self, runtime.release, "cudaGraphExecDestroy", made).atexit = False
-        self._runtime = runtime
-        return made
-
-    def _captured(self, runtime: _Runtime, call: Callable[[], Any]) -> ctypes.c_void_p:
-        stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+    def _captured(self, runtime: _Runtime) -> _Recording:
+        stream = ctypes.c_void_p()
         runtime.call("cudaStreamCreate", ctypes.byref(stream))
+        recording = _Recording(runtime, stream)
         try:
+            call = self._instrumented(recording)
             with ffi.load_runtime().use_raw_stream(self._device, stream.value):
-                runtime.call("cudaStreamBeginCapture", stream, _RELAXED)
-                try:
-                    self._result = call()
-                except BaseException:
-                    # The thread cannot go on with other work while it records.
-                    runtime.release("cudaStreamEndCapture", stream, ctypes.byref(graph))
-                    if graph:
-                        runtime.release("cudaGraphDestroy", graph)
-                    raise
-                runtime.call("cudaStreamEndCapture", stream, ctypes.byref(graph))
+                recording.begin()
+                self._result = call()
+                recording.end()
+        except BaseException:
+            recording.leave()
+            raise
         finally:
             runtime.release("cudaStreamDestroy", stream)
-        return graph
+        for made in recording.graphs:
+            weakref.finalize(self, runtime.release, "cudaGraphExecDestroy", made).atexit = False
+        return recording

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
@@ -17,6 +18,7 @@ from host.build.cuda.model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
+from host.build.memory.crossings import CPU, Crossing, with_crossings
 from host.build.memory.plan import entries_of, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.object_code import object_code
@@ -26,6 +28,7 @@ from host.build.threads import Progress, compiled_with_defaults
 from host.errors import BuildError
 from host.files import writing
 from host.model import LoweredModel
+from host.tensor_ir.processor import is_for_cpu
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class BuildStats:
         library_bytes: size of the library.
         activations_bytes: of the memory that is planned for intermediate tensors.
         workspace: scratch memory of the kernels; None where it depends on the length of an input.
+        crossings: tensors that are copied between a GPU and the CPU in every run.
     """
 
     seconds: float
@@ -53,6 +57,23 @@ class BuildStats:
     library_bytes: int
     activations_bytes: int
     workspace: Workspace | None
+    crossings: tuple[Crossing, ...] = ()
+
+
+class ModelCode(NamedTuple):
+    """A model as bytecode of the virtual machine, without its kernels.
+
+    Attributes:
+        executable: of the machine.
+        functions: that it calls, by name.
+        activations_bytes: that its intermediate tensors take.
+        crossings: tensors that are copied between a GPU and the CPU in every run.
+    """
+
+    executable: tvm.runtime.Module
+    functions: dict[str, tvm.tirx.PrimFunc]
+    activations_bytes: int
+    crossings: tuple[Crossing, ...] = ()
 
 
 def build_model(
@@ -85,13 +106,19 @@ def build_model(
     """
     start = time.monotonic()
     target = lowered.target
-    executable, functions, activations_bytes = lower_to_executable(lowered.module, target)
+    executable, functions, activations_bytes, crossings = lower_to_executable(lowered.module, target)
     names = tuple(functions)
     if target.kind.name == "cuda":
-        made, refused = build_cuda_kernels(functions, kernels, target, progress, cache, workers, cuda_major)
-        link_cuda(executable, made, output, target)
+        on_cpu = {name: function for name, function in functions.items() if _runs_on_cpu(function)}
+        on_gpu = {name: function for name, function in functions.items() if name not in on_cpu}
+        made, refused = build_cuda_kernels(on_gpu, kernels, target, progress, cache, workers, cuda_major)
+        beside, _ = compile_all(on_cpu, {}, target.host, None, cache, workers)
+        link_cuda(executable, made, output, target, beside)
+        # Those of the CPU are a few kilobytes, of another memory.
         workspace = largest(kernel.workspace for kernel in made.values())
-        distinct, cached = len(made), sum(kernel.from_cache for kernel in made.values())
+        distinct = len(made) + len(beside)
+        cached = sum(kernel.from_cache for kernel in made.values())
+        cached += sum(kernel.from_cache for kernel in beside.values())
     else:
         objects, refused = compile_all(functions, kernels, target, progress, cache, workers)
         with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
@@ -112,17 +139,17 @@ def build_model(
         library_bytes=output.stat().st_size,
         activations_bytes=activations_bytes,
         workspace=workspace,
+        crossings=crossings,
     )
 
 
-def lower_to_executable(
-    module: tvm.IRModule, target: tvm.target.Target
-) -> tuple[tvm.runtime.Module, dict[str, tvm.tirx.PrimFunc], int]:
-    """Plan memory and generate the virtual machine's bytecode.
+def _runs_on_cpu(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether a function of a GPU's model runs on the CPU: those that compute sizes from sizes do too."""
+    return is_for_cpu(function) or "tirx.is_host_func" in (function.attrs or {})
 
-    Returns:
-        The executable, without any kernel; the functions that it calls, by name; and the bytes that its
-        intermediate tensors take.
+
+def lower_to_executable(module: tvm.IRModule, target: tvm.target.Target) -> ModelCode:
+    """Plan memory and generate the virtual machine's bytecode.
 
     Raises:
         BuildError: a pass or the code generator refuses the module.
@@ -150,7 +177,8 @@ def lower_to_executable(
     )
     try:
         with target:
-            module = _with_planned_memory(before(module), target)
+            module, crossings = with_crossings(before(module))
+            module = _with_planned_memory(module, target, bool(crossings))
             activations_bytes = planned_bytes(module)
             module = relax.transform.VMShapeLower()(share_shapes(after(module)))
             module = relax.transform.AttachGlobalSymbol()(order_sizes(module))
@@ -165,16 +193,17 @@ def lower_to_executable(
         for variable, function in rest.functions.items()
         if isinstance(function, tvm.tirx.PrimFunc)
     }
-    return executable, dict(sorted(functions.items())), activations_bytes
+    return ModelCode(executable, dict(sorted(functions.items())), activations_bytes, crossings)
 
 
-def _with_planned_memory(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+def _with_planned_memory(module: tvm.IRModule, target: tvm.target.Target, crosses: bool) -> tvm.IRModule:
     """The module with places for its intermediate tensors.
 
     The runtime cannot move the beginning of a tensor in the memory of a GPU, so there each gets a block that
-    it shares only with tensors of other times.
+    it shares only with tensors of other times. What lies on the CPU beside it is planned first.
     """
     if target.kind.name == "cuda":
+        module = plan_memory(module, CPU) if crosses else module
         return relax.transform.StaticPlanBlockMemory()(module)
     return plan_memory(module)
 

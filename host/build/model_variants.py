@@ -43,7 +43,7 @@ class VariantLinker:
         cache: KernelCache | None = None,
     ) -> None:
         self.target = lowered.target
-        executable, functions, _ = lower_to_executable(lowered.module, self.target)
+        executable, functions, _, _ = lower_to_executable(lowered.module, self.target)
         self._objects, _ = compile_all(functions, kernels, self.target, None, cache, None)
         self.kernels = frozenset(functions) & _called(lowered.module["main"])
         self._packed = packed_executable(executable, folder, self.target)

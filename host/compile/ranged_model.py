@@ -179,7 +179,7 @@ def compile_ranged(
         LoweringError: its structure depends on the length, or it has no lowering.
         BuildError: a kernel does not compile.
     """
-    from host.build import KernelCache, build_model
+    from host.build import KernelCache, build_model, cuda_major
     from host.dynamic.model import lower_over
 
     assert model.source is not None and model.dimension is not None
@@ -195,6 +195,7 @@ def compile_ranged(
             library,
             lambda done, total, _: clock.progress.advance(done, total),
             cache=KernelCache(),
+            cuda_major=cuda_major(profile.software),
         )
     tasks = tuple(_outcome(task, kernels[task.name], stats.refused) for task in lowered.tasks)
     memory = memory_use(lowered, stats, profile.threads)
@@ -212,7 +213,7 @@ def _kernels(
             with defects_as(ScheduleError, name):
                 made[name] = kernel_over(name, template, symbolic.dimension, profile, seed)
         except ScheduleError as error:
-            made[name] = default_over(name, template, one_line(error))
+            made[name] = default_over(name, template, one_line(error), profile.hardware.gpu is not None)
         clock.progress.advance(len(made), len(symbolic.functions))
     return made
 

@@ -94,14 +94,19 @@ def lower_model(
 ) -> LoweredModel:
     """Lower an imported model for one device; with `half`, tensors lie in memory as that type.
 
+    For a GPU, functions that belong on the CPU are marked for it.
+
     Raises:
         ImportFailed: the compiler cannot express the model.
         LoweringError: it has no lowering on this target.
     """
+    from host.compile.placement import placed
     from host.lowering import lower
 
     with clock.stage("lower"), defects_as(LoweringError, f"lowering {model.name}"):
         lowered = lower(model, profile.board, half=half)
+        if profile.hardware.gpu is not None:
+            lowered = placed(lowered, profile.hardware)
         if sum(array.nbytes for array in lowered.parameters) >= _LARGE_BYTES:
             # Nodes and values name each other: the graphs of all passes, with their forms of the weights, lie
             # in memory until the collector comes by, which may be after everything was measured.
@@ -113,6 +118,7 @@ def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: Sta
     """Gensor's program for each task, made without measuring, or the reason why a task has none."""
     from host.gensor import Gensor
     from host.schedules import space_for
+    from host.tensor_ir.processor import is_for_cpu
 
     proposer = Gensor()
     spaces: dict[str, DesignSpace] = {}
@@ -121,6 +127,9 @@ def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: Sta
     with clock.stage("propose"):
         for index, task in enumerate(lowered.tasks):
             key = task.workload_hash
+            if is_for_cpu(task.function):
+                reasons[key] = "runs on the CPU beside the GPU"
+                continue
             try:
                 with defects_as(ScheduleError, task.name):
                     spaces[key] = space_for(task, profile.hardware, profile.threads)
@@ -155,7 +164,7 @@ def build(
             cache=KernelCache(),
             cuda_major=cuda_major(profile.software),
         )
-    tasks = _outcomes(lowered.tasks, plan, failed, set(stats.defaulted))
+    tasks = _outcomes(lowered.tasks, plan, failed, stats)
     memory = memory_use(lowered, stats, profile.threads)
     return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, memory, plan=plan)
 
@@ -202,10 +211,12 @@ def scheduled_kernels(
 
 
 def _outcomes(
-    tasks: Sequence[Task], plan: Plan, failed: Mapping[str, str], defaulted: set[str]
+    tasks: Sequence[Task], plan: Plan, failed: Mapping[str, str], stats: BuildStats
 ) -> tuple[TaskOutcome, ...]:
     """The outcome of each task: the program that was built, its proposer, and why it is a default one."""
-    outcomes = []
+    from host.tensor_ir.processor import is_for_cpu
+
+    outcomes, defaulted = [], set(stats.defaulted)
     for task in tasks:
         key = task.workload_hash
         candidate = plan.chosen.get(key)
@@ -223,6 +234,8 @@ def _outcomes(
                 reason=failed.get(key) or plan.reasons.get(key, ""),
                 flops=task.flops,
                 layers=task.layers,
+                processor="cpu" if is_for_cpu(task.function) else "",
+                copied_bytes=sum(one.bytes for one in stats.crossings if one.kernel == task.name),
             )
         )
     return tuple(outcomes)

@@ -26,6 +26,8 @@ class TaskOutcome:
         latency_us: microseconds of one call inside the running model; None where not measured.
         programs: how many there are to choose from, where the length is open.
         layers: of the model's file, which it computes over all its calls; empty where they are not known.
+        processor: "cpu" where it runs there in a bundle for a GPU, else "".
+        copied_bytes: that are copied between GPU and CPU in front of its calls, in one run.
     """
 
     name: str
@@ -40,6 +42,8 @@ class TaskOutcome:
     latency_us: float | None = None
     programs: int = 1
     layers: tuple[Layer, ...] = ()
+    processor: str = ""
+    copied_bytes: int = 0
 
 
 def with_times(tasks: Sequence[TaskOutcome], kernel_times_s: Mapping[str, float]) -> tuple[TaskOutcome, ...]:

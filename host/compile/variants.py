@@ -125,7 +125,7 @@ def _why_without_gpu(options: CompileOptions, profile: DeviceProfile, timing: Ti
     if options.dtype == "bf16":
         return "--dtype bf16 is for the CPU"
     if options.ranged:
-        return "a range of lengths is served by the CPU only"
+        return "a range of lengths is served by a GPU with --processor gpu alone"
     if not timing.decides:
         return f"{timing.source}'s times do not say which processor is faster; say --processor gpu"
     return why_no_gpu(profile)

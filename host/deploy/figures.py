@@ -140,6 +140,8 @@ def task(outcome: TaskOutcome) -> dict[str, Any]:
         "reason": outcome.reason,
         "workload_hash": outcome.workload_hash,
         "layers": [asdict(layer) for layer in outcome.layers],
+        "processor": outcome.processor,
+        "copied_bytes": outcome.copied_bytes,
     }
 
 

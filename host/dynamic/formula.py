@@ -12,7 +12,9 @@ _UNITS = (16, 8, 4, 32, 2, 64)
 
 @dataclass(frozen=True)
 class Formula:
-    """square * n^2 + linear * n + constant + units * ceil(step * n / unit) + unit_rows * n * ceil(n / unit).
+    """square * n^2 + linear * n + constant, and terms of r = ceil(step * n / unit).
+
+    These are units * r + unit_rows * n * r + unit_squares * r^2.
 
     All coefficients are integers, so that the value is one at every length.
     """
@@ -22,6 +24,7 @@ class Formula:
     square: int = 0
     units: int = 0
     unit_rows: int = 0
+    unit_squares: int = 0
     unit: int = 1
     step: int = 1
 
@@ -34,6 +37,7 @@ class Formula:
             + self.constant
             + self.units * rounded
             + self.unit_rows * length * rounded
+            + self.unit_squares * rounded * rounded
         )
 
     def expression(self, length: Any) -> Any:
@@ -43,18 +47,20 @@ class Formula:
             total = length * length * self.square
         if self.linear:
             total = total + length * self.linear
-        if self.units or self.unit_rows:
+        if self.units or self.unit_rows or self.unit_squares:
             rounded = (length * self.step + (self.unit - 1)) // self.unit
             if self.units:
                 total = total + rounded * self.units
             if self.unit_rows:
                 total = total + length * rounded * self.unit_rows
+            if self.unit_squares:
+                total = total + rounded * rounded * self.unit_squares
         return total + self.constant if self.constant else total
 
     @property
     def is_constant(self) -> bool:
         """Whether the length does not matter."""
-        return not (self.linear or self.square or self.units or self.unit_rows)
+        return not (self.linear or self.square or self.units or self.unit_rows or self.unit_squares)
 
 
 def fit(values: Mapping[int, int]) -> Formula | None:
@@ -86,6 +92,8 @@ def _candidates(lengths: Sequence[int], numbers: Sequence[int]) -> Iterator[Form
         yield _line(lengths, numbers, _rows(unit), _in_unit_rows(unit))
     for unit in _UNITS:
         yield _in_steps(lengths, numbers, unit)
+    for unit in _UNITS:
+        yield _line(lengths, numbers, _unit_squares(unit), _in_unit_squares(unit))
 
 
 def _rounded(unit: int) -> Callable[[int], int]:
@@ -94,6 +102,14 @@ def _rounded(unit: int) -> Callable[[int], int]:
 
 def _rows(unit: int) -> Callable[[int], int]:
     return lambda n: n * -(-n // unit)
+
+
+def _unit_squares(unit: int) -> Callable[[int], int]:
+    return lambda n: (-(-n // unit)) ** 2
+
+
+def _in_unit_squares(unit: int) -> Callable[[int, int], Formula]:
+    return lambda a, c: Formula(unit_squares=a, constant=c, unit=unit)
 
 
 def _in_units(unit: int) -> Callable[[int, int], Formula]:

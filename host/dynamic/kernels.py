@@ -10,6 +10,8 @@ from typing import Any
 
 from tvm import tirx
 
+from host.build.cuda.barriers import with_barriers
+from host.build.cuda.default_schedule import default_schedule_gpu
 from host.build.default_schedule import default_schedule
 from host.dynamic.dispatch import dispatched, runs_of
 from host.dynamic.parallel import CHUNKS, parallelised
@@ -22,6 +24,7 @@ from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.api import PARALLEL, WordClass
+from host.tensor_ir.processor import is_for_cpu
 
 # Multiples of a program's tiles, and lengths that no tile divides, from which programs over the length are
 # made: primes, so that no number in a program is one of them by accident. The lengths leave different rests
@@ -69,14 +72,16 @@ def kernel_over(
 
 def _made(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
     try:
+        if is_for_cpu(template.base):
+            raise ScheduleError("runs on the CPU beside the GPU")
         if not template.slots:
             return _fixed(name, template, profile, seed)
         try:
             return _tiled(name, template, dimension, profile, seed)
         except ScheduleError as error:
-            return _ragged(name, template, profile, seed, str(error))
+            return _ragged(name, template, dimension, profile, seed, str(error))
     except (ScheduleError, LoweringError) as error:
-        return default_over(name, template, one_line(error))
+        return default_over(name, template, one_line(error), profile.hardware.gpu is not None)
 
 
 def _fixed(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:
@@ -146,13 +151,16 @@ def clamped_program(
     return replace(made, function=parallelised(made.function, length, made.shortest_length, threads))
 
 
-def _ragged_lengths(threads: int) -> tuple[int, ...]:
+def _ragged_lengths(dimension: Dimension, profile: DeviceProfile) -> tuple[int, ...]:
     """Lengths that are all long enough, or all too short, to be shared among the threads alone.
 
     A loop of fewer iterations than the threads want is fused with the next one, which is another structure.
+    On a GPU the lengths are of the size of those that are served, as tiles are chosen for the longest.
     """
-    enough = CHUNKS * threads if threads > 1 else 1
-    scale = -(-enough // _RAGGED[0])
+    enough = CHUNKS * profile.threads if profile.threads > 1 else 1
+    if profile.hardware.gpu is not None:
+        enough = dimension.high // len(_RAGGED)
+    scale = max(1, -(-enough // _RAGGED[0]))
     return tuple(_prime_from(length * scale, length % 8) for length in _RAGGED)
 
 
@@ -164,9 +172,11 @@ def _prime_from(start: int, rest: int) -> int:
     return number
 
 
-def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, untiled: str) -> Kernel:
+def _ragged(
+    name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int, untiled: str
+) -> Kernel:
     """One program, without tiles along the length, for lengths that no vector divides and all others."""
-    lengths = _ragged_lengths(profile.threads)
+    lengths = _ragged_lengths(dimension, profile)
     spaces = {n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in lengths}
     middle = spaces[lengths[-1]]
     rule, open_space = middle.rule, middle
@@ -186,7 +196,11 @@ def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, un
         if not all(space.rule is rule and space.legal(values) for space in spaces.values()):
             continue
         try:
-            function = unify(_programs(spaces, values), name).over(tirx.Var("length", "int32"))
+            programs = _programs(spaces, values)
+            if rule.sized_tiles:
+                # What blocks and threads hold has the sizes of the tiles; over an open length TVM finds none.
+                programs = {n: to_loops(with_barriers(one)) for n, one in programs.items()}
+            function = unify(programs, name).over(tirx.Var("length", "int32"))
         except LoweringError as error:
             refused = str(error)
             continue
@@ -200,9 +214,24 @@ def _programs(spaces: Mapping[int, DesignSpace], values: Mapping[str, int]) -> d
     return {n: scheduled_function(space.apply(space.candidate(values, ""))) for n, space in fixed.items()}
 
 
-def default_over(name: str, template: Template, reason: str) -> Kernel:
-    """A default schedule, or the function as it was lowered where that changes with the length."""
+def default_over(name: str, template: Template, reason: str, on_gpu: bool = False) -> Kernel:
+    """A default schedule, or the function as it was lowered where that changes with the length.
+
+    Args:
+        name: of the task.
+        template: of its function.
+        reason: why it has no program of a rule.
+        on_gpu: whether the programs are for a GPU.
+
+    Raises:
+        BuildError: the function has no default schedule on a GPU.
+    """
     length = tirx.Var("length", "int32")
+    if on_gpu:
+        # A kernel for each stage, over as many blocks as the length takes.
+        function = template.over(length)
+        function = function if is_for_cpu(function) else default_schedule_gpu(function, name)
+        return Kernel(name, function.with_attr("global_symbol", name), "default", reason=reason)
     try:
         programs = {n: default_schedule(template.at(n)) for n in _RAGGED}
         function = unify(programs, name).over(length)

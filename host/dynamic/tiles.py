@@ -105,7 +105,7 @@ class _Scaled:
         formula, period = self.number, self.period
         if isinstance(formula, Share):
             return formula.of_parts(period).expression(tirx.Cast(str(count.ty.dtype), self.length))
-        if formula.units or formula.unit_rows:
+        if formula.units or formula.unit_rows or formula.unit_squares:
             return formula.expression(count)
         linear, rest = divmod(formula.linear, period)
         square, left = divmod(formula.square, period * period)

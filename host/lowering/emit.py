@@ -16,11 +16,14 @@ from host.lowering.graph import Graph, Value, map_outputs
 from host.lowering.halves import halves
 from host.lowering.tasks import call_graph
 from host.model import CallGraph, Layer
+from host.tensor_ir.processor import for_cpu
 
 # Calls that the virtual machine's own passes lower.
 _LEFT_TO_THE_MACHINE = frozenset(
     f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "reshape")
 )
+
+_SORTS_AND_SCANS = tuple(f"relax.{name}" for name in ("argsort", "cumprod", "cumsum", "sort", "topk"))
 
 
 def emit(
@@ -63,9 +66,14 @@ def emit(
 
 def _legalised(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """The module with TVM's own functions for the operators that are left."""
-    with target:
-        module = relax.backend.DispatchSortScan()(module)
-        module = relax.transform.LegalizeOps(skip_ops=["relax.reshape"])(module)
+    if target.kind.name == "cuda":
+        with target:
+            module = relax.transform.LegalizeOps(skip_ops=["relax.reshape", *_SORTS_AND_SCANS])(module)
+        module = _with_sorts_on_cpu(module, target.host)
+    else:
+        with target:
+            module = relax.backend.DispatchSortScan()(module)
+            module = relax.transform.LegalizeOps(skip_ops=["relax.reshape"])(module)
     left: list[str] = []
 
     def visit(expression: Any) -> None:
@@ -80,6 +88,24 @@ def _legalised(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
                 f"Operator {operator} has no function on this target; deploy with --backend onnxruntime."
             )
     return module
+
+
+def _with_sorts_on_cpu(module: tvm.IRModule, host: tvm.target.Target) -> tvm.IRModule:
+    """The module with sorts and sums along an axis as functions of the CPU.
+
+    TVM's own functions of these for a GPU do not compile (0.27).
+    """
+    before = {variable.name_hint for variable in module.functions}
+    with host:
+        module = relax.backend.DispatchSortScan()(module)
+        module = relax.transform.LegalizeOps(skip_ops=["relax.reshape"])(module)
+    functions = {
+        variable: for_cpu(function)
+        if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint not in before
+        else function
+        for variable, function in module.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def _step(group: Group, table: FunctionTable) -> Any:

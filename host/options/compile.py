@@ -286,8 +286,6 @@ class CompileOptions:
             )
         if self.dtype == "bf16" and self.processor == "gpu":
             raise UserError("--dtype bf16 is for the CPU: use --dtype fp16 with --processor gpu")
-        if self.processor == "gpu" and self.ranged:
-            raise UserError("--processor gpu does not go with a range of lengths: leave one of them out")
         if self.calibration is not None and self.quantize != "int8":
             raise UserError("--calibration goes with --quantize int8: give both, or leave it out")
         if self.group not in GROUPS:

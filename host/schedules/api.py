@@ -125,6 +125,8 @@ class Rule(ABC):
         constants: those that its estimate reads and a board's measurements may move.
         length_tiling: where tiles of its programs may overlap, so that programs of whole tiles serve any
             length of a range, how; None where they may not.
+        sized_tiles: whether programs for an open length are made of lowered ones, in which buffers of a tile
+            have its size: where the length is open, TVM finds none for them.
         traced: whether the trace of a schedule, applied to the task, gives its program again.
         coupled: whether several decisions are factors of one tile, so that what one of them gains another
             has to give: a construction then changes two at once as well.
@@ -137,6 +139,7 @@ class Rule(ABC):
     decisions: ClassVar[tuple[DecisionKind, ...]]
     constants: ClassVar[tuple[EstimateConstant, ...]] = ()
     length_tiling: ClassVar[type[LengthTiling] | None] = None
+    sized_tiles: ClassVar[bool] = False
     traced: ClassVar[bool] = True
     coupled: ClassVar[bool] = False
 

@@ -196,6 +196,10 @@ def kernels_text(result: DeployResult) -> str:
     defaults = [task.name for task in result.tasks if task.source == "default"]
     if defaults:
         text += f"; on a default schedule {result.default_share:.1%} of the time: {', '.join(defaults)}"
+    beside = [task.name for task in result.tasks if task.processor == "cpu"]
+    if beside:
+        copied = sum(task.copied_bytes for task in result.tasks)
+        text += f"; on the CPU: {', '.join(beside)}, {copied} bytes copied a run"
     return text
 
 

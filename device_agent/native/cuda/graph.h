@@ -41,8 +41,9 @@ class GraphMemory {
 //
 // The first call starts its kernels one by one: it loads them and allocates memory. The second call records them as a
 // graph, and from then on each call starts the graph; the outputs are the same tensors each time. A graph has the
-// addresses of all tensors, which therefore stay allocated as long as the graph. Where a graph cannot repeat the
-// function, it goes on kernel by kernel.
+// addresses of all tensors, which therefore stay allocated as long as the graph. Where functions run on the CPU, there
+// are several graphs, with their calls and copies in between. Where graphs cannot repeat the function, it goes on kernel
+// by kernel.
 class GraphedCall {
  public:
   // Makes the same function on a machine of its own, which reports to an instrument.

@@ -58,10 +58,10 @@ def _spread(schedule: s_tir.Schedule, stage: str) -> None:
         spatial = [schedule.add_unit_loop(loops[0] if loops else block)]
     schedule.reorder(*spatial, *others)
     fused = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
-    extent = int(schedule.get(fused).extent)
-    outer, inner = schedule.split(
-        fused, [None, math.gcd(extent, _THREADS) if extent < _THREADS else _THREADS]
-    )
+    extent = schedule.get(fused).extent
+    # One that a length decides has a last block with threads that do nothing.
+    short = isinstance(extent, tirx.IntImm) and int(extent) < _THREADS
+    outer, inner = schedule.split(fused, [None, math.gcd(int(extent), _THREADS) if short else _THREADS])
     schedule.bind(outer, "blockIdx.x")
     schedule.bind(inner, "threadIdx.x")
 

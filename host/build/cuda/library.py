@@ -21,8 +21,8 @@ from host.build.cache import KernelCache
 from host.build.cuda.barriers import with_barriers
 from host.build.cuda.nvrtc import Cubin, Nvrtc, Resources
 from host.build.cuda.runtime import load_cuda_runtime
-from host.build.kernel import first_line
-from host.build.linker import link_shared
+from host.build.kernel import KernelObject, first_line
+from host.build.linker import link_kernels
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.object_code import object_code
 from host.build.target import architecture_of
@@ -145,6 +145,7 @@ def link_cuda(
     kernels: Mapping[str, CudaKernel],
     output: Path,
     target: tvm.target.Target,
+    beside: Mapping[str, KernelObject] | None = None,
 ) -> None:
     """Link host code, cubins and bytecode.
 
@@ -153,6 +154,7 @@ def link_cuda(
         kernels: by the name to call them by.
         output: the library; written whole or not at all.
         target: of kind "cuda", with a host.
+        beside: kernels that run on the CPU, by name.
 
     Raises:
         BuildError: linking fails.
@@ -182,7 +184,7 @@ def link_cuda(
             for number, kernel in enumerate(kernels.values()):
                 paths.append(folder / f"host{number}.o")
                 paths[-1].write_bytes(kernel.host)
-        link_shared(paths, output, architecture_of(target))
+        link_kernels(beside or {}, output, architecture_of(target), paths)
 
 
 def _lower(

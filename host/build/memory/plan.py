@@ -27,7 +27,7 @@ def entries_of(module: tvm.IRModule) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def plan_memory(module: tvm.IRModule) -> tvm.IRModule:
+def plan_memory(module: tvm.IRModule, device: int = 0) -> tvm.IRModule:
     """Place the intermediate tensors of each entry in one block, which is allocated once in a run.
 
     What an entry returns keeps memory of its own, since it outlives the run. So does a tensor whose size has
@@ -37,22 +37,23 @@ def plan_memory(module: tvm.IRModule) -> tvm.IRModule:
 
     Args:
         module: after calls of kernels got their outputs as arguments, with `relax.builtin.alloc_tensor`.
+        device: of the virtual machine, whose tensors are placed; those of others stay as they are.
     """
-    changed = {name: _with_places(module, module[name]) for name in entries_of(module)}
+    changed = {name: _with_places(module, module[name], device) for name in entries_of(module)}
     functions = {
         variable: changed.get(variable.name_hint, function) for variable, function in module.functions.items()
     }
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
-def _with_places(module: tvm.IRModule, entry: relax.Function) -> relax.Function:
+def _with_places(module: tvm.IRModule, entry: relax.Function, device: int) -> relax.Function:
     body = entry.body
-    planned = _planned(entry) if isinstance(body, relax.SeqExpr) else {}
+    planned = _planned(entry, device) if isinstance(body, relax.SeqExpr) else {}
     if not planned:
         return entry
     layout = place(list(planned.values()), ALIGNMENT)
     offsets = dict(zip(planned, layout.offsets, strict=True))
-    writer = _Writer(relax.BlockBuilder(module), layout.size_bytes, offsets)
+    writer = _Writer(relax.BlockBuilder(module), layout.size_bytes, offsets, device)
     blocks = [relax.BindingBlock(list(writer.rewritten(block.bindings))) for block in body.blocks]
     return relax.Function(
         entry.params, relax.SeqExpr(blocks, body.body), entry.ret_ty, entry.is_pure, entry.attrs
@@ -76,7 +77,7 @@ def planned_bytes(module: tvm.IRModule) -> int:
     return total
 
 
-def _planned(main: relax.Function) -> dict[relax.Var, Buffer]:
+def _planned(main: relax.Function, device: int) -> dict[relax.Var, Buffer]:
     """The tensors of a function that get a place in the block, with the steps at which they are used.
 
     A value may have the memory of any tensor that it is made from, except that of a kernel, which returns
@@ -90,7 +91,7 @@ def _planned(main: relax.Function) -> dict[relax.Var, Buffer]:
     for block in main.body.blocks:
         for binding in block.bindings:
             step += 1
-            if _is_allocation(binding.value):
+            if _is_allocation(binding.value, device):
                 sizes[binding.var] = _size_bytes(binding.value, bounds)
                 memory[binding.var] = frozenset((binding.var,))
                 continue
@@ -119,8 +120,10 @@ def _memory_of(expression: Any, memory: Mapping[relax.Var, frozenset[relax.Var]]
     return frozenset(found)
 
 
-def _is_allocation(value: Any) -> bool:
-    return isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.builtin.alloc_tensor"
+def _is_allocation(value: Any, device: int) -> bool:
+    if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.builtin.alloc_tensor":
+        return False
+    return int(value.args[2].value) == device
 
 
 def _is_kernel_call(value: Any) -> bool:
@@ -157,6 +160,7 @@ class _Writer:
     builder: relax.BlockBuilder
     size_bytes: int
     offsets: Mapping[relax.Var, int]
+    device: int
     storage: relax.Var | None = None
 
     def rewritten(self, bindings: list[Any]) -> Iterator[Any]:
@@ -168,7 +172,7 @@ class _Writer:
             shape, dtype = binding.value.args[0], binding.value.args[1]
             if self.storage is None:
                 block = relax.op.memory.alloc_storage(
-                    relax.ShapeExpr([self.size_bytes]), 0, "global", "uint8"
+                    relax.ShapeExpr([self.size_bytes]), self.device, "global", "uint8"
                 )
                 self.storage, made = self._bound("activations", block)
                 yield made

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import targets.x86_64
+from host.build.cuda.nvrtc import Cubin, Nvrtc
 from host.compile.variants import FASTEST, GPU
 from host.deploy import DeployOptions, deploy
+from host.errors import BuildError
 from host.places import records_file
 from host.progress import Silence
 from host.records import RecordStore
@@ -21,7 +23,7 @@ from targets.nvidia import ORIN_NANO
 from tests.deployments.own_files import read_here
 from tests.deployments.short_rounds import shorten
 from tests.emulation.cuda import emulated
-from tests.integration.small_models import convnet
+from tests.integration.small_models import convnet, encoder
 from tests.unit.importers.decoders.models import save
 
 
@@ -87,6 +89,22 @@ def test_a_language_model_is_verified_and_installed(tmp_path: Path) -> None:
     assert manifest["state"]
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_range_of_lengths_is_verified_and_installed(tmp_path: Path) -> None:
+    model = encoder(tmp_path / "model.onnx", hidden=16)
+    terms = DeployOptions(
+        model=model, backend="tvm", processor="gpu", shapes={"seq": ((1, 40),)}, lengths=(7, 40), rounds=6,
+        threads=1,
+    )  # fmt: skip
+    result = deploy(terms, Notes())
+    assert result.contenders["tvm"].verification.passed
+    assert [one.length for one in result.lengths] == [7, 40]
+    manifest = json.loads((result.bundle / "manifest.json").read_text())
+    assert manifest["target"]["kind"] == "cuda"
+    assert manifest["signature"]["length"]["high"] == 40
+
+
 def deployed(tmp_path: Path, **options: Any) -> tuple[Any, list[str], dict[str, Any]]:
     notes = Notes()
     model = convnet(tmp_path / "model.onnx")
@@ -116,6 +134,25 @@ def test_auto_tunes_the_gpu_and_measures_it_beside_the_cpu(tmp_path: Path) -> No
     with RecordStore(records_file()) as store:
         rules = {record.candidate.rule for record in store}
     assert rules and all(rule.startswith("cuda_") for rule in rules)
+
+
+@pytest.mark.long
+def test_trials_are_the_cpus_where_no_program_of_the_gpu_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Nvrtc, source: str, arch: str) -> Cubin:
+        raise BuildError("nvrtc: out of registers")
+
+    monkeypatch.setattr(Nvrtc, "compile", refuse)
+    # Kernels that were compiled before would be found.
+    monkeypatch.setattr("host.build.cuda.library.CUBIN_VERSION", "refused")
+    result, notes, manifest = deployed(tmp_path, trials=2, train=False)
+    assert [text for text in notes if "the GPU is left out" in text and "out of registers" in text]
+    assert manifest["target"]["kind"] == "llvm"
+    assert result.tuning is not None and result.tuning.measured_now > 0
+    with RecordStore(records_file()) as store:
+        rules = {record.candidate.rule for record in store}
+    assert [rule for rule in rules if not rule.startswith("cuda_")]
 
 
 def test_gpu_is_tuned_verified_and_installed(tmp_path: Path) -> None:

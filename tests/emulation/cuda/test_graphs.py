@@ -211,7 +211,6 @@ print(json.dumps([calls, call.launch]))
     ("body", "reason"),
     [
         ("ffi.to_bytes(tensor, 16)", "CUDA"),
-        ("instrument(None, 'fused', True, None, ffi.empty((4,), 'float32'))", "fused runs on the processor"),
         ("instrument(None, 'vm.builtin.read_if_cond', True, None)", "read_if_cond runs on the processor"),
         ("instrument(None, 'tvm.contrib.sort.argsort', True, None, tensor)", "argsort runs on the processor"),
         ("raise ValueError('no such thing')", "no such thing"),

@@ -119,7 +119,7 @@ def test_a_planned_model_computes_the_same(target: tvm.target.Target) -> None:
         machine = relax.VirtualMachine(executable, tvm.cpu())
     x = np.random.default_rng(0).uniform(0.1, 1.0, (8, 64)).astype("float32")
     expected = [value.numpy() for value in machine["main"](tvm.runtime.tensor(x))]
-    planned, functions, _ = lower_to_executable(module, target)
+    planned, functions, _, _ = lower_to_executable(module, target)
     library = tvm.compile(tvm.IRModule(dict(functions.items())), target=target)
     planned.import_module(library.mod)
     own = relax.VirtualMachine(relax.VMExecutable(planned), tvm.cpu())

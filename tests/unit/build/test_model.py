@@ -149,7 +149,7 @@ def test_buffers_are_planned(target: tvm.target.Target) -> None:
                 value = builder.emit(relax.op.add(value, relax.const(float(number + 1))))
             value = builder.emit_output(value)
         builder.emit_func_output(value)
-    executable, functions, planned = lower_to_executable(builder.get(), target)
+    executable, functions, planned, _ = lower_to_executable(builder.get(), target)
     assert executable["as_text"]().count("call  vm.builtin.alloc_storage") == 2
     assert functions
     assert planned == 2 * 8 * 64 * 4

@@ -93,8 +93,6 @@ def test_an_emulator_does_not_choose_between_processors(tmp_path: Path) -> None:
 def test_unknown_processor_is_refused() -> None:
     with pytest.raises(UserError, match="no processor 'npu'"):
         CompileOptions(model=Path("m"), processor="npu").check()
-    with pytest.raises(UserError, match="--processor gpu does not go with a range of lengths"):
-        CompileOptions(model=Path("m"), processor="gpu", shapes={"n": ((1, 8),)}).check()
 
 
 def test_bfloat16_is_for_processors_that_multiply_it() -> None:

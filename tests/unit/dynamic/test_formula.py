@@ -45,6 +45,11 @@ def test_rows_of_whole_vectors_are_found() -> None:
     assert fit(known(formula)) == formula
 
 
+def test_squares_of_whole_tiles_are_found() -> None:
+    formula = Formula(unit_squares=2, constant=1, unit=8)
+    assert fit(known(formula)) == formula
+
+
 @given(some.lists(some.integers(0, 10**6), min_size=4, max_size=4))
 def test_what_is_fitted_gives_every_known_number(numbers: list[int]) -> None:
     values = dict(zip(LENGTHS, numbers, strict=True))
@@ -64,6 +69,7 @@ def test_numbers_without_a_formula_are_refused(numbers: tuple[int, ...]) -> None
         Formula(square=2, linear=1, constant=7),
         Formula(units=16, constant=1, unit=16),
         Formula(unit_rows=4, unit=8),
+        Formula(unit_squares=3, constant=2, unit=8),
     ],
 )
 def test_the_expression_has_the_same_value(formula: Formula) -> None:

@@ -48,6 +48,7 @@ class CudaTiled(Rule):
     priority = 10
     # An axis is divided among threads, virtual threads and sums of a thread.
     coupled = True
+    sized_tiles = True
     decisions = (
         DecisionKind("cols", Level.REGISTER, WordClass.TILE),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
