@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from device_agent.contract.manifest import MANIFEST
 from host.errors import DeviceFull, UserError
 
 _SUFFIX = ".sha256"
@@ -80,6 +81,27 @@ def check_output_file(path: Path, option: str) -> None:
         # A file would take its place.
         raise UserError(f"{path} is no plain file: name one with {option}")
     check_output(path, option)
+
+
+def check_output_bundle(place: Path, option: str) -> None:
+    """Refuse a place for a bundle that cannot be written, before the work for it; see `check_output`.
+
+    Args:
+        place: of the directory, or of the file if it ends in `.zip`.
+        option: with which the user names another place.
+
+    Raises:
+        UserError: see `check_output`; or something other than a bundle lies there.
+        DeviceFull: see `check_output`.
+    """
+    archive = place.suffix == ".zip"
+    if archive and place.exists() and not place.is_file():
+        raise UserError(f"{place} exists and is no bundle: choose another place")
+    if not archive and place.is_dir() and not (place / MANIFEST).is_file() and any(place.iterdir()):
+        raise UserError(f"{place} contains something other than a bundle: choose another directory")
+    if not archive and place.exists() and not place.is_dir():
+        raise UserError(f"{place} exists and is no bundle: choose another place")
+    check_output(place, option)
 
 
 @contextmanager

@@ -5,11 +5,13 @@ Heavy packages are imported inside the calls, so that `sdk --help` answers at on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from host.files import check_output_bundle
 from host.options import CompileOptions, DeployOptions
 from sdk.device import Device
 from sdk.files.arrays import read_arrays, write_arrays
@@ -89,6 +91,7 @@ def deploy(
     options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_deployment(model, options)
+    check_output_bundle(options.bundle or _page(None, options, "bundle"), "--bundle")
     from host.importers import start_ahead
 
     shapes = options.shapes
@@ -133,6 +136,7 @@ def compile(
     options = named(with_settings(options or CompileOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_compilation(model, options, target)
+    check_output_bundle(Path(output), "--output")
     from host.importers import start_ahead
 
     shapes = options.shapes
@@ -156,8 +160,8 @@ def tune(
 ) -> TunedModel:
     """Measure programs of a model's kernels on a device and train on the results, for later deployments.
 
-    After an interruption the same call continues: earlier measurements count against the budget. A budget of
-    time ends early when little further gain is expected.
+    After an interruption the same call continues: earlier measurements count against the budget. The call
+    ends within a budget of time, and early when little further gain is expected.
 
     Args:
         model: see `deploy`.
@@ -170,6 +174,7 @@ def tune(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
+    begun_s = time.monotonic()
     options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_tuning(model, options)
@@ -180,7 +185,7 @@ def tune(
     with source as path:
         options = replace(options, model=path, command=options.command or _call("tune", model, options))
         with StagedPage(_page(report, options, "tuning.html")) as page, shown(progress) as listener:
-            result = tune_model(options, listener)
+            result = tune_model(options, listener, begun_s)
             page.write(render_tuning(result))
     return result
 

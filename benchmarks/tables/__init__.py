@@ -48,6 +48,7 @@ TABLES: dict[str, Table] = {
     "learned_estimate_curve": Table(("learned_estimate",), models.learned_estimate_curve),
     "residual_trees": Table(("residual_trees",), models.residual_trees),
     "measured_search": Table(("measured_search",), models.measured_search),
+    "trial_allocation": Table(("trial_allocation",), modelled.trial_allocation),
     "written_programs": Table(("written_programs",), modelled.first_programs),
     "written_programs_modelled": Table(("written_programs_modelled",), modelled.first_programs),
     "modelled_boards": Table(("modelled_boards",), modelled.first_programs),

@@ -94,3 +94,27 @@ def withheld(result: Result) -> list[str]:
 def _valued(figure: Mapping[str, Any]) -> str:
     bounds = "" if figure["low"] is None else f" ({figure['low']:.3f} to {figure['high']:.3f})"
     return f"{figure['value']:.3f}{bounds}; {figure['median']:.3f}"
+
+
+_SETS = {"measured": "inside of 7 networks, AVX2", "modelled": "alone, networks on modelled boards"}
+_DIVISIONS = {
+    "chance": "random programs, each the best of some by the estimate; the scheduler",
+    "before": "expected improvement; the scheduler, first programs are trials",
+    "scheduled": "expected improvement; the scheduler",
+    "across": "expected saving of all kernels together",
+    "fastest": "the fastest programs",
+}
+
+
+def trial_allocation(result: Result) -> list[str]:
+    """Speed of models by arm, and ratios of arms, by the trials of each kernel in the mean."""
+    columns = [(name, trials) for name, found in result.figures["sets"].items() for trials in found]
+    figures = [result.figures["sets"][name][trials] for name, trials in columns]
+    rows = [
+        (_DIVISIONS[arm], *(_valued(one["speed"][arm]) for one in figures)) for arm in figures[0]["speed"]
+    ]
+    for pair in figures[0]["ratios"]:
+        rows.append((pair.replace("/", " / "), *(_valued(one["ratios"][pair]) for one in figures)))
+    return markdown(
+        ("division", *(f"{_SETS[name]}; {trials} trials a kernel" for name, trials in columns)), rows
+    )

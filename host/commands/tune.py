@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
 from host.table import Table, Tabular
+from host.tuning.budget import Deadline, comparison_s
 from host.tuning.runners.reach import open_reach
 from host.versions import versions
 
@@ -112,18 +114,25 @@ class TunedModel(Tabular):
         return kernels, proposers
 
 
-def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
+def tune_model(
+    options: DeployOptions, progress: Progress | None = None, begun_s: float | None = None
+) -> TunedModel:
     """Spend a budget of measurements on a model's kernels; later deployments use the records.
+
+    A budget of time is that of the whole call. Two things come on top of it: waiting for a device with
+    `options.wait_s`, and the comparison at the end where energy or power modes are asked for.
 
     Args:
         options: model, device, budget and records; nothing is compared, bundled or installed.
         progress: receives the stages.
+        begun_s: when the budget of time began, in seconds of `time.monotonic`; now if None.
 
     Raises:
         UserError: the request is invalid: file, shape, device, budget.
         ImportFailed, LoweringError: the compiler cannot express the model.
         DeviceError: the device was lost and does not come back; all measurements are stored.
     """
+    begun_s = time.monotonic() if begun_s is None else begun_s
     options.check_for_tuning()
     check_file(options.model)
     clock = StageClock(progress or Silence())
@@ -133,11 +142,18 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
             reach = opened.enter_context(open_reach(options.engine, names))
             leased = opened.enter_context(LeasedBoards(options, "tune", note, reach))
             boards = opened.enter_context(Boards(names, note, leased.connect, reach))
-        return _tuned(options, boards, leased, clock, Path(folder))
+        waited_s = clock.seconds()["connect"] if options.wait_s else 0.0
+        deadline = Deadline.after(options.budget_s, begun_s + waited_s)
+        return _tuned(options, boards, leased, clock, Path(folder), deadline)
 
 
 def _tuned(
-    options: DeployOptions, boards: Boards, leased: LeasedBoards, clock: StageClock, folder: Path
+    options: DeployOptions,
+    boards: Boards,
+    leased: LeasedBoards,
+    clock: StageClock,
+    folder: Path,
+    deadline: Deadline,
 ) -> TunedModel:
     machine = boards.lead.describe()
     require_sensor(boards.lead, options.objective, options.power_cap_w)
@@ -156,11 +172,17 @@ def _tuned(
         boards.others(profile),
         leased.connect,
         leased.reach,
+        deadline,
     )
     model = read_model(options, clock, architecture=profile.board.architecture)
     planned = compiler.plan(model)
     tuning = planned.tuning
     assert tuning is not None
+    if tuning.stopped == "time" and not tuning.measured_now:
+        clock.progress.note(
+            f"{options.budget_s:g} s of time are over and no program was measured: give more; what was "
+            "compiled is kept, so that the same command gets further"
+        )
     power = _before_and_after(boards, compiler, model, planned)
     return TunedModel(
         name=model.name,
@@ -187,6 +209,11 @@ def _before_and_after(
     if not timing.decides:
         clock.progress.note(f"the device {timing.state}: the tuned model is not timed beside the untuned one")
         return None
+    requested = options.needs_energy or bool(options.power_modes)
+    assert planned.tuning is not None
+    if not requested and compiler.deadline.left_s < comparison_s(planned.tuning.model_s):
+        clock.progress.note("no time is left to time the tuned model beside the untuned one: sdk deploy does")
+        return None
     try:
         builder = BundleBuilder(compiler)
         made = builder.write(model, compiler.build(planned))
@@ -194,7 +221,7 @@ def _before_and_after(
         settings = comparison_settings(boards.ready(), model, options, clock)
         return compare_variants(settings, variants)
     except (BuildError, EngineError, MeasureError) as error:
-        if options.needs_energy or options.power_modes:
+        if requested:
             raise
         clock.progress.note(f"the tuned model was not measured as a whole: {one_line(error)}")
         return None

@@ -24,7 +24,7 @@ def require_within(memory: MemoryUse, cap_bytes: int) -> None:
         raise BuildError("--memory-cap: what the kernels take depends on the length; give --shape one")
     if memory.peak_bytes > cap_bytes:
         raise BuildError(
-            f"--memory-cap {megabytes(cap_bytes)}: the model takes {described(memory)}: allow that, use "
+            f"--memory-cap {size_text(cap_bytes)}: the model takes {described(memory)}: allow that, use "
             "fewer --threads, --dtype fp16, a smaller --shape, or a smaller model"
         )
 
@@ -42,7 +42,7 @@ def require_fits(memory: MemoryUse, device: str, bytes_there: int) -> None:
     """
     if 0 < bytes_there < memory.peak_bytes:
         raise BuildError(
-            f"the model takes {described(memory)}, {printable(device)} has {megabytes(bytes_there)}: "
+            f"the model takes {described(memory)}, {printable(device)} has {size_text(bytes_there)}: "
             "use --quantize int4 or a smaller --context for a language model, else --dtype fp16, or a "
             "smaller model"
         )
@@ -53,10 +53,10 @@ def described(memory: MemoryUse | MemoryPart) -> str:
     parts = [("weights", memory.weights_bytes), ("activations", memory.activations_bytes)]
     if memory.workspace_bytes is not None:
         parts.append(("workspaces", memory.workspace_bytes))
-    listed = ", ".join(f"{name} {megabytes(size)}" for name, size in parts)
-    return f"{megabytes(memory.peak_bytes)} at its peak ({listed})"
+    listed = ", ".join(f"{name} {size_text(size)}" for name, size in parts)
+    return f"{size_text(memory.peak_bytes)} at its peak ({listed})"
 
 
-def megabytes(size: int) -> str:
-    """Bytes as megabytes of 1024 x 1024 bytes."""
-    return f"{size / 2**20:.1f} MB"
+def size_text(size: int) -> str:
+    """Bytes in the units of `--memory-cap`, which are powers of 1024: small models are not 0.0 of them."""
+    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 / 10 else f"{size / 2**10:.3g} KiB"

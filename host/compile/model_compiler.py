@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from host.errors import ImportFailed, UserError
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import CompileOptions
 from host.progress import StageClock
+from host.tuning.budget import Deadline
 from host.versions import versions
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class ModelCompiler:
         others: further boards of the kind that measure kernels beside the device.
         connect: connects to the device again, by its name; None where it is never lost.
         reach: how the device is reached, and where programs are built; None for this process.
+        deadline: by which measuring kernels and training end.
     """
 
     options: CompileOptions
@@ -68,6 +70,7 @@ class ModelCompiler:
     others: tuple[BoardConnection, ...] = ()
     connect: Callable[[str], Device] | None = None
     reach: Reach | None = None
+    deadline: Deadline = field(default_factory=Deadline)
 
     def compile(self, model: ImportedModel) -> Compiled:
         """Lower a model, choose its programs, and link them.
@@ -159,4 +162,5 @@ class ModelCompiler:
             proposer=proposer,
             instead=alone,
             reach=self.reach,
+            deadline=self.deadline,
         )

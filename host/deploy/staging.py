@@ -14,8 +14,8 @@ from types import TracebackType
 from device_agent.contract.manifest import MANIFEST
 from host import bundle
 from host.deploy.folders import make_folders, remove_empty
-from host.errors import EdgeError, UserError
-from host.files import check_output, writing
+from host.errors import EdgeError
+from host.files import check_output_bundle, writing
 from host.manifest import Manifest
 
 # Commands that write one destination at the same moment are few.
@@ -53,8 +53,7 @@ class Staging:
         self.destination = destination.absolute()
         self.folder = self.destination.with_name(f".{self.destination.name}.{os.getpid()}.part")
         self._made: tuple[Path, ...] = ()
-        self._refuse_foreign()
-        check_output(destination, option)
+        check_output_bundle(self.destination, option)
 
     def __enter__(self) -> Staging:
         with writing(self.folder):
@@ -121,15 +120,3 @@ class Staging:
                 if old.exists():
                     old.rename(self.destination)
                 raise
-
-    def _refuse_foreign(self) -> None:
-        place = self.destination
-        if not place.exists():
-            return
-        if self.is_archive and place.is_file():
-            return
-        if not self.is_archive and place.is_dir():
-            if (place / MANIFEST).is_file() or not any(place.iterdir()):
-                return
-            raise UserError(f"{place} contains something other than a bundle: choose another directory")
-        raise UserError(f"{place} exists and is no bundle: choose another place")

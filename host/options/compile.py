@@ -150,7 +150,8 @@ class CompileOptions:
     )
     budget_s: float = declared(
         0.0,
-        "Time for measuring kernels: 90s, 3m, 1h.",
+        "Time for measuring kernels and learning from them: 90s, 3m, 1h. For sdk tune, that of the whole "
+        "command.",
         "tuning",
         commands=ON_A_DEVICE,
         flag="budget",

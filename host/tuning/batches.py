@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from host.errors import BuildError, ScheduleError, TlmError, one_line
 from host.learned_estimate.observation import Observation, observations_of, values_of
 from host.model import Candidate, DeviceProfile
+from host.records import MODEL
 from host.schedules.proposer import Proposer
 from host.tuning.background import lower_priority
 from host.tuning.budget import MIN_GAIN
 from host.tuning.history import TuningHistory
 from host.tuning.options import TuneOptions
 from host.tuning.proposers.bandit import BanditProposer
-from host.tuning.proposers.bayesian import LearningProposer
+from host.tuning.proposers.bayesian import LearningProposer, OpenTask
 from host.tuning.proposers.caching import CachingProposer
 from host.tuning.runners.runner import Program
 from host.tuning.scheduler import TaskState, allocate_trials, expected_saving
@@ -98,6 +99,11 @@ class BatchBuilder:
         """Stop soon; the batch under preparation is no longer needed."""
         self._stopping.set()
 
+    @property
+    def _too_late(self) -> bool:
+        """Whether what is not built by now is of no use."""
+        return self._stopping.is_set() or self._options.deadline.passed
+
     def next_batch(self, number: int, history: TuningHistory, spent: float) -> Batch:
         """The next batch.
 
@@ -108,7 +114,10 @@ class BatchBuilder:
         """
         under_way = self._under_way(history)
         budget = self._options.budget
-        left = budget.trials - len(history.own) - len(under_way) if budget.trials else sys.maxsize
+        references = self._references(history)
+        free = {candidate for _, candidate in references}
+        counted = history.spent + sum(one not in free for one in under_way)
+        left = budget.trials - counted if budget.trials else sys.maxsize
         if left <= 0:
             return Batch(number, (), "trials")
         if spent >= 1.0:
@@ -117,15 +126,26 @@ class BatchBuilder:
         if again and (left <= len(again) or spent >= _CONFIRM_FROM):
             return self._confirmation(number, again[:left], "programs")
         size = min(budget.batch_size, left - len(again))
-        states = self._states(history, under_way)
-        if budget.seconds and expected_saving(states, allocate_trials(states, size)) < MIN_GAIN:
+        references = [pair for pair in references if pair[1] not in under_way]
+        under_way += [candidate for _, candidate in references]
+        chosen, saving = self._propose(number, history, under_way, size)
+        if budget.seconds and saving < MIN_GAIN:
             return self._confirmation(number, again, "gain")
-        chosen = self._propose(number, history, states, size)
         return (
-            self._batch(number, chosen, "programs")
+            self._batch(number, [*references, *chosen], "programs")
             if chosen
             else self._confirmation(number, again, "programs")
         )
+
+    def _references(self, history: TuningHistory) -> list[tuple[TuningTask, Candidate]]:
+        """References of tasks that nothing is known of, inside of a model: every job times them anyway."""
+        if self._options.origin.measured_in != MODEL:
+            return []
+        return [
+            (task, task.reference)
+            for task in self._tasks.values()
+            if task.reference is not None and not history.task_records(task)
+        ]
 
     def _confirmation(self, number: int, chosen: Sequence[tuple[TuningTask, Candidate]], ended: str) -> Batch:
         """The batch of programs that are measured again."""
@@ -136,6 +156,8 @@ class BatchBuilder:
         """The batch of these programs; `ended` is the reason where there are none."""
         self._proposed[number] = [candidate for _, candidate in chosen]
         programs = self._built(chosen)
+        if not programs and self._options.deadline.passed:
+            return Batch(number, (), "time")
         return Batch(number, programs, "" if programs else ended)
 
     def _under_way(self, history: TuningHistory) -> list[Candidate]:
@@ -168,33 +190,67 @@ class BatchBuilder:
         ]
 
     def _propose(
-        self, number: int, history: TuningHistory, states: Sequence[TaskState], size: int
-    ) -> list[tuple[TuningTask, Candidate]]:
-        """Programs for so many trials; fewer only if no proposer has any left."""
+        self, number: int, history: TuningHistory, under_way: Sequence[Candidate], size: int
+    ) -> tuple[list[tuple[TuningTask, Candidate]], float]:
+        """Programs for so many trials, and the share of the model's time that they are expected to save.
+
+        Fewer only if no proposer has any left. Inside of a model, where all references are known, one
+        proposer that learns divides the trials among the tasks too; else the scheduler does.
+        """
         for proposer in self._proposers.values():
             if isinstance(proposer, LearningProposer):
                 proposer.learn(self._observations(history))
+        states = self._states(history, under_way)
+        seed = self._options.seed + number
+        first, *others = self._proposers.values()
+        inside = self._options.origin.measured_in == MODEL
+        if inside and not others and isinstance(first, LearningProposer):
+            tasks = self._open(history, states, under_way)
+            promises = first.propose_across(tasks, self._profile, size, seed)
+            total = sum(one.seconds for one in states if not one.abandoned)
+            saved = sum(one.saving_s for one in promises)
+            return [
+                (self._tasks[one.task], one.candidate) for one in promises
+            ], saved / total if total else 0.0
+        share = expected_saving(states, allocate_trials(states, size))
+        return self._proposed_by_several(history, states, size, seed), share
+
+    def _open(
+        self, history: TuningHistory, states: Sequence[TaskState], under_way: Sequence[Candidate]
+    ) -> list[OpenTask]:
+        """The tasks that are not abandoned."""
+        every = [one for batch in self._proposed.values() for one in batch]
+        found = []
+        for task in (self._tasks[one.key] for one in states if not one.abandoned):
+            now = tuple(one for one in under_way if one.workload_hash == task.key)
+            # Also what a throttled device measured.
+            tried = [one for one in every if one.workload_hash == task.key and one not in now]
+            gone = (*tried, *history.failed_programs(task))
+            found.append(OpenTask(task, history.measured_programs(task), now, gone))
+        return found
+
+    def _proposed_by_several(
+        self, history: TuningHistory, states: Sequence[TaskState], size: int, seed: int
+    ) -> list[tuple[TuningTask, Candidate]]:
+        """Programs of all proposers for so many trials, see `BanditProposer`."""
         bandit = BanditProposer(
             list(self._proposers.values()), self._options.seed, history.trials, self._note
         )
         every = [one for batch in self._proposed.values() for one in batch]
         chosen: list[tuple[TuningTask, Candidate]] = []
         open_states = list(states)
-        while len(chosen) < size and open_states and not self._stopping.is_set():
+        while len(chosen) < size and open_states and not self._too_late:
             exhausted = set()
             for key, count in allocate_trials(open_states, size - len(chosen)).items():
                 task = self._tasks[key]
                 taken = [one for one in (*every, *(c for _, c in chosen)) if one.workload_hash == key]
                 taken += history.failed_programs(task)
                 known = history.measured_programs(task)
-                found = [] if known or taken or task.reference is None else [task.reference]
+                inside = self._options.origin.measured_in == MODEL
+                found = [] if known or taken or inside or task.reference is None else [task.reference]
+                taken += [] if task.reference is None else [task.reference]
                 found += bandit.propose(
-                    task.space,
-                    self._profile,
-                    known,
-                    count - len(found),
-                    self._options.seed + number,
-                    [*taken, *found],
+                    task.space, self._profile, known, count - len(found), seed, [*taken, *found]
                 )
                 chosen += [(task, one) for one in found]
                 if len(found) < count:
@@ -216,10 +272,11 @@ class BatchBuilder:
     def _built(self, chosen: Sequence[tuple[TuningTask, Candidate]]) -> tuple[Program, ...]:
         workers = max(1, self._options.workers)
         if workers == 1:
-            return tuple(self._program(task, one) for task, one in chosen if not self._stopping.is_set())
+            return tuple(self._program(task, one) for task, one in chosen if not self._too_late)
         prepare = lower_priority if self._options.low_priority else None
         with ThreadPoolExecutor(workers, "building", prepare) as pool:
-            return tuple(pool.map(lambda pair: self._program(*pair), chosen))
+            built = pool.map(lambda pair: None if self._too_late else self._program(*pair), chosen)
+            return tuple(program for program in built if program is not None)
 
     def _program(self, task: TuningTask, candidate: Candidate) -> Program:
         built, failure = None, ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from host.model import Candidate, DeviceProfile, Measurement
-from host.records import Record, RecordStore
+from host.records import MODEL, Record, RecordStore
 from host.records.record import fastest_program, profile_data, unconfirmed_program
 from host.schedules.families import rule_versions
 from host.tuning.proposers.trials import Trial
@@ -38,6 +38,17 @@ def trial_of(record: Record) -> Trial:
     return Trial(record.candidate, math.inf if seconds is None else seconds, group)
 
 
+def is_free(record: Record, earlier: Iterable[Record]) -> bool:
+    """Whether a record counts against no budget: the first program of a task that ran inside of a model.
+
+    Args:
+        record: of the task.
+        earlier: records of the same task before it.
+    """
+    inside = record.origin.measured_in == MODEL and not record.failure
+    return inside and all(one.failure for one in earlier)
+
+
 @dataclass(frozen=True, eq=False)
 class TuningHistory:
     """Records of one device profile in the present versions of the rules, oldest first; never changed.
@@ -46,13 +57,16 @@ class TuningHistory:
         records: of every tuning.
         tuning: key of the current tuning.
         trials: the records as trials, in the same order.
-        own: records of the current tuning, earlier runs included, which count against its budget.
+        own: records of the current tuning, earlier runs included.
+        spent: how many of them count against its budget. Inside of a model the first program of a task does
+            not: every job measures it anyway, to compare the others with it.
     """
 
     records: tuple[Record, ...]
     tuning: str
     trials: tuple[Trial, ...]
     own: tuple[Record, ...]
+    spent: int
     _by_task: Mapping[str, tuple[tuple[Record, float], ...]]
 
     @classmethod
@@ -68,7 +82,7 @@ class TuningHistory:
             measured_in: `host.records.MODEL` for times inside of a model, None for times of kernels alone:
                 they do not compare. Programs that failed are part of both.
         """
-        nothing = cls((), tuning, (), (), {})
+        nothing = cls((), tuning, (), (), 0, {})
         records = store.select(profile_data(profile), rule_versions(), failed=True)
         return nothing.extended(
             tuple(one for one in records if one.failure or one.origin.measured_in == measured_in)
@@ -78,12 +92,16 @@ class TuningHistory:
         """With further records appended; those of a throttled device count against the budget only."""
         counted = [one for one in records if one.failure or one.measurement.trusted]
         trials = tuple(trial_of(one) for one in counted)
+        own = tuple(one for one in records if one.origin.tuning == self.tuning)
+        spent = self.spent + len(own)
         by_task = dict(self._by_task)
         for record, trial in zip(counted, trials, strict=True):
-            by_task[trial.task] = (*by_task.get(trial.task, ()), (record, trial.seconds))
-        own = tuple(one for one in records if one.origin.tuning == self.tuning)
+            known = by_task.get(trial.task, ())
+            own_one = record.origin.tuning == self.tuning
+            spent -= int(own_one and is_free(record, [one for one, _ in known]))
+            by_task[trial.task] = (*known, (record, trial.seconds))
         return TuningHistory(
-            (*self.records, *counted), self.tuning, (*self.trials, *trials), (*self.own, *own), by_task
+            (*self.records, *counted), self.tuning, (*self.trials, *trials), (*self.own, *own), spent, by_task
         )
 
     @property

@@ -8,12 +8,11 @@ that proposes batch i+1 has learned from batch i.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
@@ -27,7 +26,7 @@ from host.schedules.proposer import Proposer
 from host.tuning.background import WorkExecutor, executor_for
 from host.tuning.batches import Batch, BatchBuilder
 from host.tuning.history import TuningHistory, model_seconds
-from host.tuning.learning.trainer import Trainer, Training, TrainingResult
+from host.tuning.learning.trainer import TimeLimit, Trainer, Training, TrainingResult
 from host.tuning.options import Listener, TuneOptions, TuningProgress
 from host.tuning.result import TuneResult, summary
 from host.tuning.runners.runner import Outcome, Program, Runner
@@ -38,6 +37,10 @@ from host.tuning.tasks import TuningTask
 _GROWTH_CONCURRENT, _GROWTH_IN_TURN = 1.25, 1.5
 # Share of a budget of time that is kept for the training that ends the run, at most.
 _RESERVED = 1 / 3
+# No training begins with less time: it loads PyTorch and reads the records before its first step.
+_LEAST_TO_TRAIN_S = 20.0
+# Share of the time that is left that a training between two batches may take at most: the batch comes after.
+_BETWEEN_BATCHES = 1 / 2
 _NO_TIME_TO_LEARN = "the time was up before the training ended; the next tuning learns from all of it"
 
 
@@ -103,40 +106,6 @@ class _DistinctNotes:
                 self.listener.note(text)
 
 
-class _Deadline:
-    """When a training is cancelled.
-
-    Args:
-        seconds: from now; infinite for never.
-
-    Attributes:
-        passed: whether a training was cancelled.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-        self.passed = False
-
-    @contextlib.contextmanager
-    def cancelling(self, training: Training) -> Iterator[None]:
-        """Cancel a training that has not ended when it is time."""
-        if math.isinf(self._end):
-            yield
-            return
-
-        def cancel() -> None:
-            self.passed = True
-            training.cancel()
-
-        watch = threading.Timer(max(0.0, self._end - time.monotonic()), cancel)
-        watch.daemon = True
-        watch.start()
-        try:
-            yield
-        finally:
-            watch.cancel()
-
-
 class _TuningRun:
     """One run of a tuning."""
 
@@ -162,6 +131,11 @@ class _TuningRun:
         self._next = self.history.next_batch
         self._earlier_s = self.history.elapsed_s
         self._begin = time.monotonic()
+        left_s = options.deadline.left_s
+        # What is left of the budget, or of the time of this call if that is less; 0 for no limit.
+        limit_s = options.budget.seconds or math.inf
+        self._limit_s = min(limit_s, max(self._earlier_s + left_s, 0.0))
+        self._longest_job_s = options.job_s
         self._executor: WorkExecutor = executor_for(options.concurrent, options.low_priority)
         self._batches = BatchBuilder(tuple(tasks), profile, proposers, runner.build, options, notes.note)
         self._lock = threading.Lock()
@@ -220,16 +194,16 @@ class _TuningRun:
 
     def _await_batch(self, future: Future[Batch]) -> Batch:
         """The next batch; an empty one if time is up before it is ready."""
-        limit = self._options.budget.seconds
+        left_s = self._time_left_s()
         try:
-            return future.result(max(0.0, limit - self.elapsed_s) if limit else None)
+            return future.result(None if math.isinf(left_s) else left_s)
         except TimeoutError:
             return Batch(self._next, (), "time")
 
     def _another_batch(self, ahead: int) -> bool:
         """Whether the budget allows another batch after those that are being prepared."""
         budget = self._options.budget
-        return not budget.trials or len(self.history.own) + ahead * budget.batch_size < budget.trials
+        return not budget.trials or self.history.spent + ahead * budget.batch_size < budget.trials
 
     def _training_due(self) -> bool:
         """Whether there are enough new records for a training."""
@@ -258,17 +232,20 @@ class _TuningRun:
             return following.programs
 
         def may_begin() -> bool:
-            return not self._out_of_time()
+            return not self._out_of_time() and self._time_left_s() >= self._longest_job_s
 
         run = self._runner.run
+        begin = time.monotonic()
         overlap = self._options.overlap
         for outcome in run(batch.programs, may_begin, more) if overlap else run(batch.programs, may_begin):
+            self._longest_job_s = max(self._longest_job_s, time.monotonic() - begin)
             record = self._record(numbers[id(outcome.program)], outcome)
             self._store.append([record])
             self.history = self.history.extended([record])
             self.measured += 1
             count += 1
             self._report_progress()
+            begin = time.monotonic()
         return count == len(programs)
 
     def _record(self, number: int, outcome: Outcome) -> Record:
@@ -302,30 +279,32 @@ class _TuningRun:
 
         The time for measuring is the limit without the time that is kept for the last training.
         """
-        limit = self._options.budget.seconds
-        if not limit:
+        if math.isinf(self._limit_s):
             return 0.0
-        reserve = 0.0
-        if self._trainer is not None:
-            reserve = _RESERVED * limit
-            if self.trainings:
-                reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), reserve)
-        return self.elapsed_s / (limit - reserve)
+        if not self._time_left_s():
+            return 1.0
+        reserve = _RESERVED * self._limit_s if self._trainer is not None else 0.0
+        if self._trainer is not None and self.trainings:
+            reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), reserve)
+        if reserve < _LEAST_TO_TRAIN_S:
+            # Nothing is kept for a training that would not begin.
+            reserve = 0.0
+        return self.elapsed_s / (self._limit_s - reserve)
 
     def _time_left_s(self) -> float:
-        """Seconds of the budget that are left; infinite without a limit."""
-        limit = self._options.budget.seconds
-        return max(0.0, limit - self.elapsed_s) if limit else math.inf
+        """Seconds that are left; infinite without a limit."""
+        return max(0.0, self._limit_s - self.elapsed_s)
 
     def _train(self, history: TuningHistory, last: bool = False) -> None:
         """Train on the records of the board; the new model proposes from then on."""
         if self._trainer is None:
             return
-        left_s = self._time_left_s()
-        if not left_s:
-            self._notes.note(_NO_TIME_TO_LEARN)
+        left_s = self._time_left_s() * (1.0 if last else _BETWEEN_BATCHES)
+        if left_s < _LEAST_TO_TRAIN_S:
+            if last:
+                self._notes.note(_NO_TIME_TO_LEARN)
             return
-        deadline = _Deadline(left_s)
+        limit = TimeLimit(left_s)
         try:
             training = self._trainer.start(history.records, last, left_s if math.isfinite(left_s) else 0.0)
             if training is None:
@@ -334,10 +313,10 @@ class _TuningRun:
                 self._training = training
                 if self._ending:
                     training.cancel()
-            with deadline.cancelling(training):
+            with limit.cancelling(training):
                 trained = training.result(self._report_training if last else lambda done, total: None)
         except TlmError as error:
-            if deadline.passed:
+            if limit.passed:
                 self._notes.note(_NO_TIME_TO_LEARN)
             elif not self._ending:
                 self._notes.note(f"the training failed: {error}")
@@ -376,7 +355,7 @@ class _TuningRun:
                 times[key] = best[1]
                 won[best[0].candidate.proposer] += 1
         progress = TuningProgress(
-            trials=len(self.history.own),
+            trials=self.history.spent,
             elapsed_s=self.elapsed_s,
             budget=self._options.budget,
             model_s=model_seconds(list(self._tasks.values()), times),

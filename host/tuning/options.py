@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from host.records import RecordOrigin
-from host.tuning.budget import Budget
+from host.tuning.budget import Budget, Deadline
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class TuneOptions:
         confirm: whether the last trials measure again what would replace the reference programs of the tasks.
         bases: digest of the language model behind a proposer, by the proposer's name.
         epochs: in which boards are, by name; looked up for each record, since boards come and go.
+        deadline: by which this call ends, whatever the budget leaves of earlier runs.
+        job_s: expected seconds of the first job of measurements, which does not begin later than that before
+            the deadline; later ones are expected to take as long as the longest so far.
     """
 
     tuning: str
@@ -39,6 +42,8 @@ class TuneOptions:
     origin: RecordOrigin = field(default_factory=RecordOrigin)
     bases: Mapping[str, str] = field(default_factory=dict)
     epochs: Mapping[str, str] = field(default_factory=dict)
+    deadline: Deadline = field(default_factory=Deadline)
+    job_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from host.model import Candidate
 from host.records import Record
 from host.records.record import fastest_program
-from host.tuning.history import TuningHistory, model_seconds, trial_of
+from host.tuning.history import TuningHistory, is_free, model_seconds, trial_of
 from host.tuning.learning.trainer import TrainingResult
 from host.tuning.proposers.trials import judge_trials
 from host.tuning.tasks import TuningTask
@@ -118,7 +118,7 @@ def summary(tasks: Sequence[TuningTask], history: TuningHistory, measured_now: i
         tasks=tuned,
         skipped={},
         proposers=_proposers(tuned, history),
-        trials=len(history.own),
+        trials=history.spent,
         measured_now=measured_now,
         curve=curve(tasks, history),
         shares=_shares(history),
@@ -191,11 +191,12 @@ def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[in
         if own and not points:
             points.append((0, model_seconds(tasks, best)))
         task = known.get(trial.task)
+        free = is_free(record, seen.get(trial.task, ()))
         if task is not None and trial.candidate.rule == task.space.rule.name and trial.task in best:
             seen.setdefault(trial.task, []).append(record)
             found = fastest_program(seen[trial.task])
             best[trial.task] = best[trial.task] if found is None else found[1]
-        if own:
+        if own and not free:
             points.append((len(points), model_seconds(tasks, best)))
     return tuple(points) or ((0, model_seconds(tasks, best)),)
 

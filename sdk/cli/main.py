@@ -125,7 +125,7 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         state.words = tuple(words)
         code = build_app()(words, prog_name=_NAME, standalone_mode=False, obj=state)
     except TyperException as error:
-        hint = _named_like_an_option(words) or _where_help_is(error)
+        hint = _named_like_an_option(words) or _where_help_is(error, words)
         return _fail(error.format_message(), error.exit_code, state, hint=hint)
     except EdgeError as error:
         if _while_interrupted(error):
@@ -158,14 +158,27 @@ def _named_like_an_option(words: Sequence[str]) -> str:
     return f" (for the file of this name write ./{found})" if found else ""
 
 
-def _where_help_is(error: TyperException) -> str:
+def _where_help_is(error: TyperException, words: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
     parameter = getattr(error, "param", None)
     if isinstance(context, ProjectContext) and getattr(parameter, "name", "") == "model":
         return (
             f" Give a model file, or name one in {NAME} ({context.command_path} --help shows what there is)"
         )
-    return f" ({context.command_path if context is not None else 'sdk'} --help shows what there is)"
+    path = _command_path(words) if context is None else context.command_path
+    return f" ({path} --help shows what there is)"
+
+
+def _command_path(words: Sequence[str]) -> str:
+    """The command that the first words name, for errors that do not know theirs."""
+    path, command = [_NAME], typer.main.get_command(build_app())
+    for word in words:
+        found = getattr(command, "commands", {}).get(word)
+        if found is None:
+            break
+        path.append(word)
+        command = found
+    return " ".join(path)
 
 
 def _while_interrupted(error: BaseException | None) -> bool:

@@ -66,7 +66,6 @@ def print_deployment(deployment: Deployment) -> None:
         print_latencies(result)
     else:
         print_instructions(result)
-    print_line(f"energy    {energy_text(result.measurement.energy)}")
     if result.memory is not None:
         from host.compile.memory_cap import described
 

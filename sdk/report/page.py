@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,8 @@ from sdk.text import data_without_host_paths, visible_lines, without_host_paths
 
 # What the figures begin with, in figures.html.j2.
 _FIGURES = '<script type="application/json" id="figures">'
+# Behind these a name may go on in the next line.
+_WORD_ENDS = re.compile(r"(?<=\S[_./:])")
 
 
 class StagedPage:
@@ -121,11 +124,12 @@ def _drawn(name: str, chart: Chart | None) -> Any:
 
 
 def _foldable(name: str) -> Any:
-    """The name of a kernel, whose lines end behind its words where it is longer than its column."""
+    """Names of kernels or layers, whose lines end behind words where they are longer than their column."""
     import markupsafe
 
-    shown = visible_lines(without_host_paths(name))
-    return markupsafe.Markup("_<wbr>").join(shown.split("_"))
+    # Each part is escaped by itself: a break inside of `&lt;` would show it as it is.
+    parts = _WORD_ENDS.split(visible_lines(without_host_paths(name)))
+    return markupsafe.Markup("<wbr>").join(parts)
 
 
 def _shown(value: Any) -> Any:

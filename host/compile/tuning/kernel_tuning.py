@@ -6,7 +6,7 @@ import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from host.places import records_file
 from host.progress import StageClock
 from host.records import MODEL, RecordOrigin, RecordStore
 from host.records.store import profile_data
+from host.tuning.budget import Budget, Deadline, kept_for_comparison_s
 
 if TYPE_CHECKING:
     from host.schedules.proposer import Proposer
@@ -77,6 +78,7 @@ class KernelTuning:
         proposer: the user's own, which proposes beside the others.
         instead: proposers that replace all of these, and nothing is learned; () for none.
         reach: how the device is reached, and where programs are built; None for this process.
+        deadline: by which measuring and training end.
     """
 
     options: CompileOptions
@@ -92,6 +94,7 @@ class KernelTuning:
     proposer: Proposer | None = None
     instead: tuple[Proposer, ...] = ()
     reach: Reach | None = None
+    deadline: Deadline = field(default_factory=Deadline)
 
     def improve(
         self, model: ImportedModel, lowered: LoweredModel, constructed: Plan, plan: Plan
@@ -131,7 +134,7 @@ class KernelTuning:
                     proposers,
                     runner,
                     store,
-                    self._options(lowered.name, bases, MODEL if in_model is not None else None),
+                    self._options(lowered.name, bases, tasks, in_model),
                     trainer,
                     _Shown(self.clock),
                 )
@@ -175,7 +178,7 @@ class KernelTuning:
             self.folder,
             self.clock.progress.note,
             references,
-            ReconnectPolicy(limit_s=self.options.reconnect_s),
+            ReconnectPolicy(limit_s=min(self.options.reconnect_s, max(1.0, self.deadline.left_s))),
             in_model,
             self._reach().engine,
         )
@@ -216,11 +219,18 @@ class KernelTuning:
         threads = 1 if concurrent and low_priority else usable_cores()
         return FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
 
-    def _options(self, model: str, bases: Mapping[str, str], measured_in: str | None) -> Any:
-        from host.tuning.budget import Budget
+    def _options(
+        self,
+        model: str,
+        bases: Mapping[str, str],
+        tasks: Sequence[TuningTask],
+        in_model: KernelsInModel | None,
+    ) -> Any:
         from host.tuning.history import tuning_key
         from host.tuning.options import TuneOptions
 
+        measured_in = MODEL if in_model is not None else None
+        model_s = math.fsum(task.weight * task.estimate_s for task in tasks)
         concurrent, low_priority = self._beside()
         origin = RecordOrigin(
             command=self.options.command,
@@ -243,6 +253,8 @@ class KernelTuning:
             origin=origin,
             bases=bases,
             epochs=self._reach().epochs,
+            deadline=self.deadline.earlier(kept_for_comparison_s(self.deadline.left_s, model_s)),
+            job_s=0.0 if in_model is None else in_model.job_s(model_s),
         )
 
     def _builders(self, low_priority: bool) -> int:

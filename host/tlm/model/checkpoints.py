@@ -21,7 +21,6 @@ from host.errors import TlmError
 from host.files import write_whole
 from host.model import DeviceProfile
 from host.places import data_root
-from host.records.store import profile_data
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, SCHEMA, Card, read_card, read_weights
 
@@ -196,6 +195,9 @@ _CHANGES = {"profile": "the board's hardware model", "schema": "the format of mo
 
 
 def _belongs(profile: DeviceProfile, base: str) -> dict[str, Any]:
+    # Here, since it loads the database, which reading a model does not need.
+    from host.records.store import profile_data
+
     return {"profile": profile_data(profile), "schema": SCHEMA, "base": base}
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,3 +72,37 @@ class Trainer(Protocol):
 
     def learned_from(self) -> int:
         """The number of records of the board at the last completed training of any run."""
+
+
+class TimeLimit:
+    """When a training is cancelled.
+
+    Args:
+        seconds: from now; infinite for never.
+
+    Attributes:
+        passed: whether a training was cancelled.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self.passed = False
+
+    @contextlib.contextmanager
+    def cancelling(self, training: Training) -> Iterator[None]:
+        """Cancel a training that has not ended when it is time."""
+        if math.isinf(self._end):
+            yield
+            return
+
+        def cancel() -> None:
+            self.passed = True
+            training.cancel()
+
+        watch = threading.Timer(max(0.0, self._end - time.monotonic()), cancel)
+        watch.daemon = True
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.cancel()

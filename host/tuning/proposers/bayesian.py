@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from host.errors import EdgeError
 from host.learned_estimate.estimate import LearnedEstimate
-from host.learned_estimate.improvement import expected_improvement
+from host.learned_estimate.improvement import Outlook, most_promising
 from host.learned_estimate.observation import Observation, values_of
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
 from host.schedules.proposer import Proposer
 from host.tuning.proposers.caching import CachingProposer
+from host.tuning.tasks import TuningTask
 
 # The neighbours of so many of the fastest programs are judged.
 _BEST = 3
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTask:
+    """A task that trials may be given to.
+
+    Attributes:
+        task: with its design space.
+        history: its measured programs.
+        under_way: programs that are being measured.
+        failed: programs that do not build or run.
+    """
+
+    task: TuningTask
+    history: Sequence[tuple[Candidate, Measurement]]
+    under_way: Sequence[Candidate] = ()
+    failed: Sequence[Candidate] = ()
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A program to measure.
+
+    Attributes:
+        task: key of its task.
+        candidate: the program.
+        saving_s: seconds of one run of the model that it is expected to save.
+    """
+
+    task: str
+    candidate: Candidate
+    saving_s: float
 
 
 @runtime_checkable
@@ -29,6 +61,11 @@ class LearningProposer(Proposer, Protocol):
 
     def replace_source(self, proposer: Proposer) -> bool:
         """Replace the source of the same name; False if there is none."""
+
+    def propose_across(
+        self, tasks: Sequence[OpenTask], profile: DeviceProfile, count: int, seed: int
+    ) -> list[Promise]:
+        """Programs for so many trials, of the tasks where they are worth most; fewer if there are no more."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +81,31 @@ class Source:
     proposer: Proposer
     count: int
     after: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _JudgedTask:
+    """The programs of a task with what they promise.
+
+    Attributes:
+        task: with its design space.
+        candidates: measured ones, those under way, and others.
+        outlook: of the candidates.
+        start: position of the one to begin with.
+        unknown: whether none is measured or under way.
+    """
+
+    task: TuningTask
+    candidates: Sequence[Candidate]
+    outlook: Outlook
+    start: int
+    unknown: bool
+
+    def promise(self, position: int, saving_s: float) -> Promise:
+        """One of the candidates, with its estimate."""
+        one = self.candidates[position]
+        estimate_s = self.task.space.estimate_s(values_of(one))
+        return Promise(self.task.key, replace(one, estimate_s=estimate_s), saving_s)
 
 
 class BayesianProposer:
@@ -81,20 +143,60 @@ class BayesianProposer:
         seed: int,
     ) -> list[Candidate]:
         """Up to `k` candidates that are not in the history, best first."""
-        known = {candidate.decisions for candidate, _ in history}
+        judged = self._judged(OpenTask(TuningTask(space, 1.0), history), profile, seed)
+        if judged is None:
+            return []
+        first = [] if history else [judged.candidates[judged.start]]
+        chosen = most_promising([judged.outlook], k - len(first))
+        found = [*first, *(judged.candidates[position] for _, position, _ in chosen)]
+        return [replace(one, estimate_s=space.estimate_s(values_of(one))) for one in found[:k]]
+
+    def propose_across(
+        self, tasks: Sequence[OpenTask], profile: DeviceProfile, count: int, seed: int
+    ) -> list[Promise]:
+        """See `LearningProposer.propose_across`.
+
+        A task that nothing is known of begins with the program to beat, which promises nothing by itself.
+        """
+        judged = [one for task in tasks if (one := self._judged(task, profile, seed)) is not None]
+        unknown = {number for number, one in enumerate(judged) if one.unknown}
+        found = []
+        for number, position, saving_s in most_promising([one.outlook for one in judged], count, unknown):
+            own = judged[number]
+            if number in unknown:
+                unknown.remove(number)
+                found.append(own.promise(own.start, 0.0))
+            found.append(own.promise(position, saving_s))
+        if len(found) < count:
+            # Tasks with one program.
+            found += [judged[number].promise(judged[number].start, 0.0) for number in sorted(unknown)]
+        return found[:count]
+
+    def _judged(self, open_task: OpenTask, profile: DeviceProfile, seed: int) -> _JudgedTask | None:
+        """The programs of a task with what they promise; None if there is no program to choose."""
+        task, history = open_task.task, open_task.history
+        settled = {candidate.decisions: candidate for candidate, _ in history}
+        under_way = {one.decisions: one for one in open_task.under_way if one.decisions not in settled}
+        known = {*settled, *under_way, *(one.decisions for one in open_task.failed)}
         pool: dict[object, Candidate] = {}
-        for candidate in self._pool(space, profile, history, seed):
+        for candidate in self._pool(task.space, profile, history, seed):
             if candidate.decisions not in known:
                 pool.setdefault(candidate.decisions, candidate)
+        begin = None if settled or under_way else task.reference
+        if begin is not None and begin.decisions in known:
+            begin = None
+        if begin is not None:
+            pool.pop(begin.decisions, None)
+            pool = {begin.decisions: begin, **pool}
         if not pool:
-            return []
-        candidates = list(pool.values())
-        prediction = self._estimate.predict(space, [values_of(one) for one in candidates])
-        measured = [measurement.median_s for _, measurement in history if measurement.trusted]
-        # Without a measurement, the least expected time is what there is to improve on.
-        best_s = min(measured) if measured else math.exp(float(prediction.mean.min()))
-        chosen = [candidates[index] for index in expected_improvement(prediction, best_s, k)]
-        return [replace(one, estimate_s=space.estimate_s(values_of(one))) for one in chosen]
+            return None
+        candidates = [*settled.values(), *under_way.values(), *pool.values()]
+        prediction = self._estimate.predict(task.space, [values_of(one) for one in candidates])
+        start = 0 if begin is not None else int(prediction.mean.argmin())
+        measuring = range(len(settled), len(settled) + len(under_way))
+        beaten = list(range(len(settled))) or list(measuring) or [start]
+        outlook = Outlook(prediction, beaten, measuring, task.weight)
+        return _JudgedTask(task, candidates, outlook, start, not settled and not under_way)
 
     def _pool(
         self,

@@ -26,7 +26,7 @@ _REPEATS, _LONGEST_S = 9, 2.0
 # answer (`host.tuning.runners.reconnect`), nearly.
 _VARIANTS_LIMIT_S = 150.0
 # Runs of each variant of a model. The fastest fifth of them counts, so this many make a median of twelve.
-_RUNS, _LONGEST_RUNS_S = 60, 10.0
+VARIANT_RUNS, LONGEST_RUNS_S = 60, 10.0
 
 
 # Shape and type of each argument of a kernel.
@@ -220,7 +220,7 @@ class DeviceConnection(ReconnectingDevice):
         """See `BoardConnection.measure_variants`."""
         runner = self._variants or self._start_variants(model)
         try:
-            return runner.measure(libraries, runs=_RUNS, max_s=_LONGEST_RUNS_S)
+            return runner.measure(libraries, runs=VARIANT_RUNS, max_s=LONGEST_RUNS_S)
         except SessionLost:
             # The next executor of the session has no model.
             self._variants = None

@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING
 
 from host.errors import EngineError, MeasureError, SessionLost
 from host.model import Candidate
-from host.tuning.runners.connection import BoardConnection, ReferenceModel
+from host.tuning.runners.connection import (
+    LONGEST_RUNS_S,
+    VARIANT_RUNS,
+    BoardConnection,
+    ReferenceModel,
+)
 from host.tuning.runners.method import divided_by
 from host.tuning.runners.runner import Outcome, Program
 
@@ -78,6 +83,11 @@ class KernelsInModel:
     def target(self) -> tvm.target.Target:
         """The TVM target of the model's library, for which programs are compiled."""
         return self._linker.target
+
+    @staticmethod
+    def job_s(model_s: float) -> float:
+        """Expected seconds of the runs of a job, where one of the model takes `model_s`."""
+        return min(LONGEST_RUNS_S, VARIANT_RUNS * (1 + _MOST_VARIANTS) * model_s)
 
     def jobs(self, programs: Sequence[Program], boards: int) -> list[tuple[Program, ...]]:
         """See `MeasuringMethod.jobs`."""

@@ -348,7 +348,9 @@ def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -
     assert tuned.verification.passed
     with RecordStore(records_file()) as store:
         records = list(store)
-    assert 4 <= len(records) <= 8
+    # And the references, which count against no budget.
+    tasks = len({record.candidate.workload_hash for record in records})
+    assert tasks < len(records) <= 8 + tasks
     assert all(record.measurement.median_s > 0 for record in records)
     later = deployed(model, tmp_path / "b", backend="tvm", install=False)
     assert later.verification.passed

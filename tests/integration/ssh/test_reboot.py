@@ -18,7 +18,7 @@ from host.transport import connect
 from host.transport.installing import install_agent
 from sdk.cli.main import main
 from tests.integration.ssh.sshd import Sshd
-from tests.integration.test_tuning import perceptron, trials_of
+from tests.integration.test_tuning import perceptron, references, trials_of
 
 _TRIALS = 12
 
@@ -83,7 +83,8 @@ def test_a_board_that_restarts_in_the_middle_of_a_tuning(tmp_path: Path, bench: 
     power.on_again.join()
     assert power.struck
     kept = records()
-    assert result.tuning.trials == len(kept) == len(trials_of(kept)) == _TRIALS
+    assert len(kept) == len(trials_of(kept)) == _TRIALS + references(kept)
+    assert result.tuning.trials == _TRIALS
     assert not [one.failure for one in kept if one.failure], "no program is blamed for it"
     assert "bench is back" in power.notes
     assert [text for text in power.notes if "trying to reach it again" in text]
@@ -104,7 +105,7 @@ def test_a_board_that_stays_off_ends_it_with_what_to_do_and_the_records(
     assert 3 <= len(records()) < 12
     bench.start()
     assert main(command) == 0
-    assert len(records()) == len(trials_of(records())) == 12
+    assert len(records()) == len(trials_of(records())) == 12 + references(records())
 
 
 def test_the_second_of_two_hosts_is_told_who_has_the_board_or_waits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ USE = MemoryUse(weights_bytes=8 << 20, activations_bytes=2 << 20, workspace_byte
 
 def test_the_peak_is_all_of_it_together() -> None:
     assert USE.peak_bytes == 11 << 20
-    assert described(USE) == "11.0 MB at its peak (weights 8.0 MB, activations 2.0 MB, workspaces 1.0 MB)"
+    assert described(USE) == "11.0 MiB at its peak (weights 8.0 MiB, activations 2.0 MiB, workspaces 1.0 MiB)"
+    small = replace(USE, weights_bytes=512)
+    assert "weights 0.5 KiB" in described(small), "nothing that is there is 0.0"
     ranged = MemoryUse(8 << 20, 2 << 20, None)
     assert ranged.peak_bytes == 10 << 20
     assert "workspaces" not in described(ranged)
@@ -30,7 +33,7 @@ def test_a_cap_is_the_most_that_is_allowed() -> None:
     require_within(USE, 0)
     require_within(USE, 11 << 20)
     with pytest.raises(
-        BuildError, match=r"--memory-cap 11.0 MB: the model takes 11.0 MB .* use fewer --threads"
+        BuildError, match=r"--memory-cap 11.0 MiB: the model takes 11.0 MiB .* use fewer --threads"
     ):
         require_within(USE, (11 << 20) - 1)
     with pytest.raises(BuildError, match="depends on the length"):
@@ -40,7 +43,7 @@ def test_a_cap_is_the_most_that_is_allowed() -> None:
 def test_a_model_that_the_device_has_no_room_for_is_refused() -> None:
     require_fits(USE, "pi", 0)
     require_fits(USE, "pi", 11 << 20)
-    with pytest.raises(BuildError, match=r"takes 11.0 MB .*, pi has 10.0 MB: use --quantize int4"):
+    with pytest.raises(BuildError, match=r"takes 11.0 MiB .*, pi has 10.0 MiB: use --quantize int4"):
         require_fits(USE, "pi", 10 << 20)
 
 

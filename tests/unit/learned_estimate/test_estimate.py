@@ -6,11 +6,12 @@ import math
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.learned_estimate.estimate import LearnedEstimate
-from host.learned_estimate.improvement import expected_improvement
+from host.learned_estimate.improvement import Outlook, most_promising
 from host.learned_estimate.observation import Observation
 from host.learned_estimate.process import Prediction
 from host.schedules import DesignSpace
@@ -91,17 +92,58 @@ def test_any_number_of_measurements_gives_a_usable_estimate(count: int, seed: in
     assert (np.linalg.eigvalsh(prediction.covariance) > -1e-6).all()
 
 
-def test_what_is_certain_and_no_better_is_not_asked() -> None:
+def positions(outlook: Outlook, count: int) -> list[int]:
+    """What is measured next of one task."""
+    return [position for _, position, _ in most_promising([outlook], count)]
+
+
+def test_what_is_certain_and_no_better_is_not_asked_first() -> None:
     mean = np.log([1.0, 0.9, 1.1])
     certain = Prediction(mean, np.diag([1e-8, 1e-8, 1e-8]))
-    assert expected_improvement(certain, 1.0, 1) == [1]
+    assert positions(Outlook(certain, [0]), 1) == [1]
     # The third one may be much better; the second one surely is a little.
     unsure = Prediction(mean, np.diag([1e-8, 1e-8, 1.0]))
-    assert expected_improvement(unsure, 1.0, 2) == [2, 1]
+    assert positions(Outlook(unsure, [0]), 2) == [2, 1]
+    assert positions(Outlook(unsure, [0, 1, 2]), 1) == []
+
+
+def test_the_expected_saving_is_that_of_a_lognormal_time() -> None:
+    mean, deviation = 0.1, 0.3
+    prediction = Prediction(np.array([0.0, mean]), np.diag([0.0, deviation**2]))
+    [(_, _, saving_s)] = most_promising([Outlook(prediction, [0], weight=2.0)], 1)
+    drawn = np.exp(np.random.default_rng(0).normal(mean, deviation, 400_000))
+    assert saving_s == pytest.approx(2.0 * np.maximum(0.0, 1.0 - drawn).mean(), rel=0.02)
+
+
+def test_what_is_unknown_of_a_whole_task_promises_nothing() -> None:
+    # Both programs stand or fall together: whichever way, the second one is a little slower.
+    together = Prediction(np.log([1.0, 1.05]), np.full((2, 2), 0.25))
+    apart = Prediction(np.log([1.0, 1.05]), np.diag([0.125, 0.125]))
+    savings = [most_promising([Outlook(one, [0])], 1)[0][2] for one in (together, apart)]
+    assert savings[0] < 1e-6 < 0.05 < savings[1]
 
 
 def test_no_two_choices_ask_the_same() -> None:
     # The first two stand or fall together, and the third one is a little worse by itself.
-    covariance = np.array([[1.0, 0.999, 0.0], [0.999, 1.0, 0.0], [0.0, 0.0, 1.0]]) * 0.01
-    prediction = Prediction(np.log([1.0, 1.0, 1.01]), covariance)
-    assert sorted(expected_improvement(prediction, 1.0, 2)) in ([0, 2], [1, 2])
+    covariance = np.array(
+        [[1e-8, 0.0, 0.0, 0.0], [0.0, 1.0, 0.999, 0.0], [0.0, 0.999, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+    )
+    prediction = Prediction(np.log([1.0, 1.0, 1.0, 1.01]), 0.01 * covariance)
+    assert sorted(positions(Outlook(prediction, [0]), 2)) in ([1, 3], [2, 3])
+    # The same where one of them is being measured.
+    assert positions(Outlook(prediction, [0], [1]), 1) == [3]
+
+
+def test_trials_go_to_the_tasks_where_they_save_most() -> None:
+    def outlook(seconds: float, weight: float) -> Outlook:
+        mean = math.log(seconds) + np.array([0.0, 0.0, 0.01, 0.02])
+        return Outlook(Prediction(mean, np.diag([1e-8, 0.01, 0.01, 0.01])), [0], weight=weight)
+
+    tasks = [outlook(1e-3, 1.0), outlook(1e-4, 40.0), outlook(1e-6, 3.0)]
+    chosen = most_promising(tasks, 6)
+    assert {task for task, _, _ in chosen[:3]} == {1} and {task for task, _, _ in chosen} == {0, 1}
+    savings = [saving for _, _, saving in chosen]
+    assert savings == sorted(savings, reverse=True)
+    tasks = [outlook(1e-3, 1.0), outlook(1e-3, 1.5)]
+    # Where the program to beat has to be measured too, the same trials bring half as much.
+    assert [task for task, _, _ in most_promising(tasks, 2, dear=[1])] == [0, 0]

@@ -88,6 +88,10 @@ def test_a_group_alone_shows_its_help_as_it_is(words: list[str], capsys: pytest.
 def test_a_mistake_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "list", "--bogus"]) == 2
     assert "(sdk devices list --help shows what there is)" in capsys.readouterr().err
+    assert main(["profile", "net.onnx", "--loadgen"]) == 2
+    assert "(sdk profile --help shows what there is)" in capsys.readouterr().err
+    assert main(["records", "list", "--records"]) == 2
+    assert "(sdk records list --help shows what there is)" in capsys.readouterr().err
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

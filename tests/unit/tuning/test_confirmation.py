@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from host.gensor import Gensor
 from host.model import Measurement
 from host.records import MODEL, Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
@@ -16,6 +17,8 @@ from host.tuning.batches import BatchBuilder
 from host.tuning.budget import Budget
 from host.tuning.history import TuningHistory
 from host.tuning.options import TuneOptions
+from host.tuning.proposers.bayesian import BayesianProposer, Source
+from host.tuning.proposers.random_sampling import RandomSampling
 from host.tuning.tasks import TuningTask
 from tests.unit.tuning.simulated import SimulatedRunner, Skilled, measured, profile, truth, tuning_tasks
 from tests.unit.tuning.test_loop import options, programs, records, run
@@ -30,17 +33,24 @@ class NoisyRunner(SimulatedRunner):
         return replace(once, times_s=tuple(luck * time for time in once.times_s))
 
 
+def referenced_tasks() -> list[TuningTask]:
+    """Tasks as inside of a model, each with a program to compare the others with."""
+    tasks = tuning_tasks()
+    found = [Skilled("first", 1).propose(task.space, profile(), (), 1, 0)[0] for task in tasks]
+    return [replace(task, reference=first) for task, first in zip(tasks, found, strict=True)]
+
+
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_what_replaces_a_reference_is_measured_again(tmp_path: Path, concurrent: bool) -> None:
-    first = {
-        task.key: Skilled("first", 1).propose(task.space, profile(), (), 1, 0)[0] for task in tuning_tasks()
-    }
-    tasks = [replace(task, reference=first[task.key]) for task in tuning_tasks()]
+    tasks = referenced_tasks()
+    first = {task.key: task.reference for task in tasks if task.reference is not None}
     how = replace(options(trials=30, batch=9, concurrent=concurrent), confirm=True)
     origin = replace(how.origin, measured_in=MODEL)
     result = run(tmp_path, replace(how, origin=origin), runner=NoisyRunner(tmp_path), tasks=tasks)
     kept = records(tmp_path)
-    assert result.trials == len(kept) == 30
+    # Every job times the references anyway: they count against no budget.
+    assert (result.trials, len(kept)) == (30, 30 + len(tasks))
+    assert result.curve[-1][0] == 30
     for task in tasks:
         own = [one.candidate.decisions for one in kept if one.candidate.workload_hash == task.key]
         assert own[0] == first[task.key].decisions, "the reference comes first"
@@ -52,6 +62,21 @@ def test_what_replaces_a_reference_is_measured_again(tmp_path: Path, concurrent:
         assert confirmed or tuned.best.decisions == first[tuned.workload_hash].decisions
 
 
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_one_proposer_that_learns_divides_the_trials_itself(tmp_path: Path, concurrent: bool) -> None:
+    tasks = referenced_tasks()
+    how = replace(options(trials=20, batch=6, concurrent=concurrent), confirm=True)
+    how = replace(how, origin=replace(how.origin, measured_in=MODEL))
+    proposer = BayesianProposer((Source(Gensor(), 8), Source(RandomSampling(8), 24)))
+    result = run(tmp_path, how, [proposer], NoisyRunner(tmp_path), tasks=tasks)
+    kept = records(tmp_path)
+    assert (result.trials, len(kept)) == (20, 20 + len(tasks))
+    assert [one.candidate for one in kept[: len(tasks)]] == [task.reference for task in tasks]
+    assert result.model_s <= result.first_model_s
+    again = run(tmp_path, how, [proposer], NoisyRunner(tmp_path), tasks=tasks)
+    assert (again.measured_now, again.trials) == (0, 20), "the budget is spent"
+
+
 def test_without_references_nothing_is_measured_again(tmp_path: Path) -> None:
     run(tmp_path, replace(options(trials=24), confirm=True), runner=NoisyRunner(tmp_path))
     assert len(programs(records(tmp_path))) == 24
@@ -61,10 +86,11 @@ def test_kernels_alone_and_inside_of_a_model_are_two_histories(tmp_path: Path) -
     run(tmp_path, options(trials=6))
     how = options(trials=6)
     inside = replace(how, tuning="net/0/model", origin=replace(how.origin, measured_in=MODEL))
-    result = run(tmp_path, inside)
-    assert (result.trials, result.measured_now) == (6, 6)
-    kept = records(tmp_path)
-    assert programs(kept[:6]) == programs(kept[6:]), "what was measured alone does not count"
+    tasks = referenced_tasks()
+    result = run(tmp_path, inside, tasks=tasks)
+    assert (result.trials, result.measured_now) == (6, 6 + len(tasks))
+    inside_first = [one.candidate for one in records(tmp_path)[6 : 6 + len(tasks)]]
+    assert inside_first == [task.reference for task in tasks], "what was measured alone does not count"
 
 
 def test_late_in_a_budget_of_time_programs_are_measured_again(tmp_path: Path) -> None:
@@ -107,7 +133,7 @@ def test_a_larger_budget_replaces_a_confirmed_program_by_a_better_one(tmp_path: 
             origin = RecordOrigin(tuning="net/0", batch=batch, measured_in=MODEL)
             store.append([Record(one, data, measured(seconds), origin=origin)])
         history = TuningHistory.read(store, profile(), "net/0", MODEL)
-    how = TuneOptions("net/0", Budget(trials=5), confirm=True)
+    how = TuneOptions("net/0", Budget(trials=4), confirm=True)
     builder = BatchBuilder([task], profile(), [], SimulatedRunner(tmp_path).build, how, print)
     [again] = builder.next_batch(3, history, spent=0.0).programs
     assert again.candidate == best

@@ -6,7 +6,9 @@ import pytest
 
 from benchmarks.learned_estimate.withheld import kernels_of, observations_of
 from benchmarks.measured_search.__main__ import figures_of
-from benchmarks.measured_search.replayed_tuning import ReplayedTuning, orders_of
+from benchmarks.measured_search.allocation import figures_of as allocation_figures
+from benchmarks.measured_search.allocation import speeds_of
+from benchmarks.measured_search.replayed_tuning import Division, NoisyTuning, ReplayedTuning, orders_of
 from tests.unit.benchmarks.learning.test_learned_estimate import collected
 
 
@@ -43,3 +45,29 @@ def test_chance_with_the_ranker_takes_ranked_programs_only() -> None:
     assert {kernel.drawn_by[i] for i in ranked} == {"ranked16"} and kernel.first not in ranked
     [mixed] = orders_of(kernels, "mixed", 0).values()
     assert len(mixed) == len(kernel.programs) - 1 and mixed != orders_of(kernels, "mixed", 1)[kernel.task]
+
+
+def test_trials_that_promise_most_find_more_than_chance() -> None:
+    kernels = kernels_of(collected())
+    models = {
+        model: speeds_of([one for one in kernels if one.model == model], True, 3, 0.02, 3)
+        for model in sorted({one.model for one in kernels})
+    }
+    figures = allocation_figures(models)
+    assert figures["ratios"]["across/chance"]["value"] > 1.0
+    for arms in models.values():
+        assert all(speed <= arms["fastest"] * (1.0 + 1e-9) for speed in arms.values())
+
+
+def test_without_noise_all_trials_find_the_fastest_program() -> None:
+    kernels = kernels_of(collected())[:2]
+    every = sum(len(one.programs) for one in kernels)
+    tuning = NoisyTuning(kernels, Division(chance=False, across=True, inside=True), 0.0, 0)
+    speed = tuning.run(2 * every, 8)
+    # Less than 2% does not change a program.
+    assert speed >= ReplayedTuning(kernels).speed()
+    fastest = sum(k.weight * float(k.seconds[k.first]) for k in kernels) / sum(
+        k.weight * float(k.seconds.min()) for k in kernels
+    )
+    assert fastest / 1.021 <= speed <= fastest * (1.0 + 1e-9)
+    assert tuning.trials < 2 * every, "no program is measured for a third time"

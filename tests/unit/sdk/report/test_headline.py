@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import pytest
+
+from host.model import Layer
 from sdk.report.compared import headline
 from sdk.report.html import render
 from tests.unit.compare.samples import result
@@ -23,3 +27,28 @@ def test_names_of_kernels_fold_at_their_words_and_are_text() -> None:
     one = result()
     named = replace(one, tasks=(replace(one.tasks[0], name="fused_packed_<b>"), *one.tasks[1:]))
     assert "<code>fused_<wbr>packed_<wbr>&lt;b&gt;</code>" in render(named)
+
+
+def test_names_of_layers_fold_at_their_modules_and_are_text() -> None:
+    one = result()
+    layer = Layer(0, "/stages.0/blocks_1/<b>", "Conv")
+    named = replace(one, tasks=(replace(one.tasks[0], layers=(layer,)), *one.tasks[1:]))
+    folded = "/stages.<wbr>0/<wbr>blocks_<wbr>1/<wbr>&lt;b&gt;"
+    assert f'<td class="names">{folded}</td>' in render(named)
+
+
+@pytest.mark.parametrize(
+    ("installed", "peer", "quotient"), [("tvm", "onnxruntime", "1.75"), ("onnxruntime", "tvm", "0.57")]
+)
+def test_the_table_of_engines_has_the_ratio_of_the_headline(installed: str, peer: str, quotient: str) -> None:
+    """That of rounds in pairs, which is another number than the quotient of the medians, 1.5."""
+    one = result()
+    with_ratio = replace(
+        one, ratios={"onnxruntime": (1.75, 1.7, 1.8)}, choice=replace(one.choice, backend=installed)
+    )
+    rows = re.findall(
+        r"<tr><td>([a-z]+)</td>\s*(?:<td[^>]*>[^<]*</td>){4}<td class=\"number\">(\d\.\d\d)</td>",
+        render(with_ratio),
+    )
+    assert dict(rows)[installed] == "1.00"
+    assert dict(rows)[peer] == quotient

@@ -89,7 +89,8 @@ def test_layers_are_a_tree_of_modules_with_the_kernels_that_compute_them() -> No
     assert list(tree.modules["blocks"].modules) == ["blocks.0", "blocks.1"]
     assert [name for name, _, _ in tree.layers] == ["head"]
     page = render(replace(result(), tasks=tasks)).split("<script")[0]
-    assert '<td class="names">/stem/conv, /stem/act</td>' in page and "<code>&lt;b&gt;</code> Add" in page
+    assert '<td class="names">/stem/<wbr>conv, /stem/<wbr>act</td>' in page
+    assert "<code>&lt;b&gt;</code> Add" in page
     assert "net.py:7" in page and "\\x1b[31m" in page and "\x1b" not in page
     assert "Layers of the model" not in render(result()).split("<script")[0]
     data = deploy_json(replace(result(), tasks=tasks))["tasks"]

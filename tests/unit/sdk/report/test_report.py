@@ -249,6 +249,8 @@ def test_a_deployment_ends_with_four_lines(capsys: pytest.CaptureFixture[str]) -
     figures = f"{value:.2f} ({low:.2f} to {high:.2f})"
     assert lines[0] == f"Compared  {figures} times as fast as onnxruntime, the best of the peers"
     assert lines[1].startswith("Power     250 mJ a run")
+    print_deployment(Deployment(result(), Path("report.html")))
+    assert capsys.readouterr().out.count(result().measurement.energy.source) == 1, "the reason is said once"
     assert lines[2:] == [
         "State     tvm, verified, installed and active on local",
         "Next      sdk run net --input INPUTS.npz --device local",
@@ -363,9 +365,9 @@ def test_a_card_has_what_is_known_of_model_and_device() -> None:
         "device": "2 cores, 1 GiB of memory",
         "arithmetic of a run": "4 MFLOP",
         "rate": "2 GFLOP/s",
-        "weights": "3.0 MB",
-        "peak memory": "5.0 MB",
-        "size on the device": "2.5 MB",
+        "weights": "3.0 MiB",
+        "peak memory": "5.0 MiB",
+        "size on the device": "2.4 MiB",
         "energy of a run": "250 mJ",
         "made on": "2026-11-24",
     }

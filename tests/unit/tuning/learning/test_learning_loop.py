@@ -12,6 +12,7 @@ import pytest
 from host.errors import TlmError
 from host.model import Measurement
 from host.records import Record
+from host.tuning import loop
 from host.tuning.budget import Budget
 from host.tuning.learning.trainer import Report, TrainingResult
 from host.tuning.options import TuneOptions
@@ -184,6 +185,7 @@ class Clocked(SimulatedRunner):
 def test_the_last_training_is_part_of_a_budget_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loop, "_LEAST_TO_TRAIN_S", 0.5)
     how = TuneOptions("net/0", Budget(seconds=6.0, batch=4), concurrent=False)
     trainer, listening = Endless(), Listening()
     result = run(
@@ -218,6 +220,35 @@ def test_a_training_that_time_is_not_left_for_is_said_to_be_missing(
     assert listening.notes == [
         "the time was up before the training ended; the next tuning learns from all of it"
     ]
+
+
+def test_trainings_leave_time_for_what_comes_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[bool, float, float]] = []
+
+    class Noting(Learning):
+        def start(self, known: Sequence[Record], last: bool, seconds: float) -> Learning.Training:
+            given.append((last, seconds, 120.0 - time.monotonic()))
+            return super().start(known, last, seconds)
+
+    def tuned(seconds: float, folder: str) -> None:
+        (tmp_path / folder).mkdir()
+        run(
+            tmp_path / folder,
+            TuneOptions("net/0", Budget(seconds=seconds, batch=4), concurrent=False),
+            proposers=(Skilled("random", 1),),
+            runner=Clocked(tmp_path / folder, monkeypatch, 5.0),
+            trainer=Noting([]),
+        )
+
+    tuned(120.0, "long")
+    assert given[0] == (False, 50.0, 100.0), "a training between batches has half of the time that is left"
+    assert all(seconds >= 20.0 for _, seconds, _ in given)
+    assert all(seconds == (left_s if last else left_s / 2) for last, seconds, left_s in given)
+    given.clear()
+    tuned(30.0, "short")
+    assert given == [], "PyTorch would be loaded for nothing"
 
 
 def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from host.errors import TlmError
 from host.gensor import Gensor
 from host.learned_estimate.observation import Observation, values_of
 from host.model import Candidate
-from host.tuning.proposers.bayesian import BayesianProposer, LearningProposer, Source
+from host.tuning.proposers.bayesian import BayesianProposer, LearningProposer, OpenTask, Source
 from host.tuning.proposers.random_sampling import RandomSampling
+from host.tuning.tasks import TuningTask
 from tests.unit.learned_estimate.test_estimate import SPACE, board_s, drawn, observations
 from tests.unit.tuning.simulated import Skilled, dense_space, measured, profile
 
@@ -79,3 +80,28 @@ def test_a_source_that_fails_is_noted_and_can_be_replaced() -> None:
     better = Skilled("tlm", 4)
     assert proposer.replace_source(better) and not proposer.replace_source(Skilled("stranger", 4))
     assert "tlm" in names_of(proposer, 2) and len(notes) == 1
+
+
+def test_trials_go_to_the_tasks_that_take_long() -> None:
+    tasks = [TuningTask(dense_space(f"across{weight}", weight), 1e-5) for weight in (1, 40)]
+    history = []
+    for task in tasks:
+        first = min(drawn(task.space, 20), key=task.space.estimate_s)
+        history.append([(task.space.candidate(first, "gensor"), measured(board_s(task.space, first)))])
+    proposer = BayesianProposer(SOURCES)
+    open_tasks = [OpenTask(task, known) for task, known in zip(tasks, history, strict=True)]
+    promises = proposer.propose_across(open_tasks, profile(), 8, 0)
+    assert len({(one.task, one.candidate.decisions) for one in promises}) == 8
+    assert {one.task for one in promises} == {tasks[1].key}
+    assert all(one.saving_s > 0.0 for one in promises)
+
+
+def test_what_is_under_way_or_failed_is_not_proposed_and_a_task_begins_with_its_reference() -> None:
+    reference, under_way, failed = (SPACE.candidate(one, "gensor") for one in drawn(SPACE, 3))
+    task = TuningTask(SPACE, 1e-5, reference)
+    proposer = BayesianProposer(SOURCES)
+    begin = proposer.propose_across([OpenTask(task, (), (), (failed,))], profile(), 3, 0)
+    assert begin[0].candidate.decisions == reference.decisions and begin[0].saving_s == 0.0
+    later = proposer.propose_across([OpenTask(task, (), (reference, under_way), (failed,))], profile(), 30, 0)
+    gone = {reference.decisions, under_way.decisions, failed.decisions}
+    assert later and not gone & {one.candidate.decisions for one in later}
