@@ -9,7 +9,6 @@ its total and its sums are scaled by what the maximum has grown (Milakov and Gim
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from host.schedules.cuda.attention import instructions as lanes
+from host.schedules.cuda.attention.order import alternating, digits
 from host.schedules.cuda.attention.shape import CHUNK, UNIT, Operand
 from host.schedules.cuda.attention.softmax import Softmax
 from host.schedules.cuda.attention.tiles import MATRIX, SUMS, WARP, KeptTile, Tiling
@@ -58,7 +58,7 @@ class Program:
         self._causal = options.causal
         self._lane, self._warp, self._block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
         head = self._block // tiling.row_blocks
-        self._heads = _digits(head, self.shape.batch)
+        self._heads = digits(head, self.shape.batch)
         # Of the block, and of the warp.
         self._first_row = self._block % tiling.row_blocks * tiling.block_rows
         self._row = self._first_row + self._warp % tiling.warps * tiling.rows
@@ -274,7 +274,7 @@ class Program:
                 )
             return sequence(parts)
 
-        return _alternating(units, load, multiply)
+        return alternating(units, load, multiply)
 
     def _multiply_values(self, begin: Any) -> list[tirx.Stmt]:
         """Products of powers with values: as with keys, along the columns."""
@@ -301,7 +301,7 @@ class Program:
                 parts.append(self._products(self._sums, strip * 2 * groups * SUMS, powers, first, 2 * groups))
             return sequence(parts)
 
-        return _alternating(tiling.columns // UNIT, load, multiply)
+        return alternating(tiling.columns // UNIT, load, multiply)
 
     def _load(self, first: Any, place: Any, transposed: bool) -> tirx.Stmt:
         return ptx.load_matrices(self._words.data, first, self._pool.data, place, transposed)
@@ -384,21 +384,3 @@ class Program:
         place = self.shape.output.place((*self._heads, row, element))
         store = tirx.BufferStore(written, value.astype(written.dtype), place)
         return store if whole else tirx.IfThenElse(element < self.shape.width, store, None)
-
-
-def _digits(number: Any, extents: tuple[int, ...]) -> list[Any]:
-    """The indices of several axes that are numbered as one."""
-    found = []
-    for position, extent in enumerate(extents):
-        inner = math.prod(extents[position + 1 :])
-        found.append(number // inner % extent if position else number // inner)
-    return found
-
-
-def _alternating(units: int, load: Any, multiply: Any) -> list[tirx.Stmt]:
-    """Loads each unit while the one before it is multiplied."""
-    parts = [load(0)]
-    for unit in range(units):
-        parts += [load(unit + 1)] if unit + 1 < units else []
-        parts.append(multiply(unit))
-    return parts
