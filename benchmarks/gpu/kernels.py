@@ -88,12 +88,27 @@ def all_programs(driver: Driver, kit: Kit, name: str) -> Item:
 
 
 def expected(sizes: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """What a product or a convolution of halves gives in single precision."""
+    """What a product, a convolution or an attention of halves gives in single precision."""
+    if sizes["kind"] == "attention":
+        return _attended(sizes, *(array.astype("float32") for array in arrays[:3]))
     left, right = (array.astype("float32") for array in arrays[:2])
     if sizes["kind"] == "product":
         product: np.ndarray = left @ right.transpose(1, 0, 2).reshape(sizes["depth"], sizes["columns"])
         return product
     return _convolved(sizes, left, right)
+
+
+def _attended(sizes: Mapping[str, Any], query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Attention over [1, rows, heads, elements], a head at a time."""
+    found = np.empty((*query.shape[:-1], value.shape[-1]), "float32")
+    hidden = np.arange(sizes["columns"])[None] > np.arange(sizes["rows"])[:, None]
+    for head in range(sizes["heads"]):
+        scores = query[0, :, head] @ key[0, :, head].T * np.float32(sizes["depth"] ** -0.5)
+        if sizes["causal"]:
+            scores[hidden] = -np.inf
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        found[0, :, head] = powers @ value[0, :, head] / powers.sum(-1, keepdims=True)
+    return found
 
 
 def _convolved(sizes: Mapping[str, Any], image: np.ndarray, packed: np.ndarray) -> np.ndarray:

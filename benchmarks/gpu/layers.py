@@ -1,4 +1,4 @@
-"""The layers that are measured beside cuBLAS and cuDNN: products and convolutions of halves."""
+"""The layers that are measured beside NVIDIA's libraries: products, convolutions and attention of halves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 
-from tests.unit.schedules.cuda import mma_cases
+from tests.unit.schedules.cuda import attention_cases, mma_cases
 
 # Rows, columns and depth of the products of models at batch 1: dense layers, and convolutions of 1 x 1.
 _PRODUCTS = {
@@ -49,6 +49,14 @@ _CONVOLUTIONS = {
     ),
     "yolo": ((80, 32, 32, 3, 1), (40, 64, 64, 3, 1), (40, 64, 128, 3, 2), (20, 128, 128, 3, 1)),
 }
+# Heads, rows, columns and elements of a head of encoders; causal or not.
+_ATTENTION = {
+    "bert-base": (12, 128, 128, 64, False),
+    "deit-small": (6, 197, 197, 64, False),
+    "whisper-base": (8, 1500, 1500, 64, False),
+    "whisper-base, across": (8, 64, 1500, 64, False),
+    "prompt": (16, 2048, 2048, 128, True),
+}
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,18 @@ class ConvolutionSizes:
     kind: str = "convolution"
 
 
+@dataclass(frozen=True)
+class AttentionSizes:
+    """The same of attention over [1, rows or columns, heads, depth], with the scale depth**-0.5."""
+
+    heads: int
+    rows: int
+    columns: int
+    depth: int
+    causal: bool
+    kind: str = "attention"
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """One layer.
@@ -87,7 +107,7 @@ class Layer:
 
     name: str
     function: tvm.tirx.PrimFunc
-    sizes: ProductSizes | ConvolutionSizes
+    sizes: ProductSizes | ConvolutionSizes | AttentionSizes
 
     @property
     def multiply_adds(self) -> int:
@@ -95,6 +115,8 @@ class Layer:
         sizes = self.sizes
         if isinstance(sizes, ProductSizes):
             return sizes.rows * sizes.columns * sizes.depth
+        if isinstance(sizes, AttentionSizes):
+            return 2 * sizes.heads * sizes.rows * sizes.columns * sizes.depth
         out = (sizes.size + 2 * (sizes.kernel // 2) - sizes.kernel) // sizes.stride + 1
         return out * out * sizes.columns * sizes.kernel**2 * sizes.depth
 
@@ -126,8 +148,23 @@ def convolution(model: str, size: int, depth: int, columns: int, kernel: int, st
     return Layer(name, function, ConvolutionSizes(size, depth, columns, kernel, stride, lanes))
 
 
+def attention(model: str, heads: int, rows: int, columns: int, depth: int, causal: bool) -> Layer:
+    """Attention without a mask, or with a causal one."""
+    case = attention_cases.Case(
+        heads=heads,
+        rows=rows,
+        columns=columns,
+        depth=depth,
+        width=depth,
+        causal=0 if causal else None,
+        scale=depth**-0.5,
+    )
+    name = f"{model} attention {heads}x{rows}x{columns}x{depth}{', causal' if causal else ''}"
+    return Layer(name, case.function(), AttentionSizes(heads, rows, columns, depth, causal))
+
+
 def all_layers() -> Iterator[Layer]:
-    """Every layer: products at both batches, then convolutions."""
+    """Every layer: products at both batches, then convolutions and attention."""
     for batch in _BATCHES:
         for model, shapes in _PRODUCTS.items():
             for rows, columns, depth in shapes:
@@ -135,6 +172,8 @@ def all_layers() -> Iterator[Layer]:
     for model, sizes in _CONVOLUTIONS.items():
         for each in sizes:
             yield convolution(model, *each)
+    for model, each in _ATTENTION.items():
+        yield attention(model, *each)
 
 
 def _lanes(columns: int) -> int:

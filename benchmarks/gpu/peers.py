@@ -55,6 +55,13 @@ def layer_calls(sizes: Mapping[str, Any], device: torch.device) -> dict[str, Cal
             "matmul": lambda: torch.matmul(left, right),
             "linear": lambda: torch.nn.functional.linear(left, turned),
         }
+    if sizes["kind"] == "attention":
+        # Products of all heads leave them between rows and elements, for torch as for ours.
+        heads, depth = sizes["heads"], sizes["depth"]
+        query = drawn(1, sizes["rows"], heads, depth).transpose(1, 2)
+        key, value = (drawn(1, sizes["columns"], heads, depth).transpose(1, 2) for _ in range(2))
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return {"sdpa": lambda: attend(query, key, value, is_causal=sizes["causal"])}
     last = torch.channels_last
     image = drawn(1, sizes["depth"], sizes["size"], sizes["size"]).contiguous(memory_format=last)
     kernel = sizes["kernel"]

@@ -48,6 +48,7 @@ def summary(kit: Kit, results: Path) -> dict[str, Any]:
         "convolutions": _spread(
             {name: ratio for name, ratio in layers.items() if kinds[name] == "convolution"}
         ),
+        "attention": _spread({name: ratio for name, ratio in layers.items() if kinds[name] == "attention"}),
         "shares_of_peak": shares,
         "models": {
             name: _model(name, entry, stages["model_peers"]) for name, entry in stages["models"].items()
@@ -110,7 +111,7 @@ def _model(name: str, entry: Item, peers: Mapping[str, Item]) -> dict[str, Any]:
 def text_of(found: Mapping[str, Any]) -> str:
     """The same in a few lines."""
     lines: list[str] = []
-    for kind in ("products", "convolutions"):
+    for kind in ("products", "convolutions", "attention"):
         spread = found[kind]
         if spread["count"]:
             mean, least = spread["geometric_mean"], spread["least"]

@@ -168,7 +168,7 @@ def optimise(
     def at(phase: Phase, graph: Graph) -> Graph:
         for one in graph.operators.passes:
             left_out = (one.approximate and not approximate) or (one.one_length and any_length)
-            if one.phase is phase and not left_out:
+            if one.phase is phase and not left_out and one.half in ("", half):
                 graph = one.run(graph, hardware)
         return graph
 

@@ -114,12 +114,14 @@ class GraphPass:
             where tensors lie in half precision, and on demand.
         one_length: whether what it makes holds for the sizes of the graph alone. Such passes are left out of
             models for a range of lengths.
+        half: the type of half precision in which tensors have to lie in memory for it; "" for any.
     """
 
     phase: Phase
     run: Callable[[Graph, HardwareModel], Graph]
     approximate: bool = False
     one_length: bool = False
+    half: str = ""
 
 
 @dataclass(frozen=True, eq=False)

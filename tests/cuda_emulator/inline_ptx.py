@@ -159,6 +159,8 @@ class _Translation:
         value = self._value(given[1]) if len(given) == 2 else ""
         if opcode == "cvta.to.shared.u64":
             return f"{self._value(given[0])} = shared_address((const void*)({value}));"
+        if opcode == "ex2.approx.ftz.f32":
+            return f"{self._value(given[0])} = power_of_two({value});"
         if opcode in ("cvt.u32.u64", "mov.u32", "mov.b32", "mov.s32"):
             return f"{self._value(given[0])} = {value};"
         raise AssertionError(f"PTX that is not emulated: {opcode}")

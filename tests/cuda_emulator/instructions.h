@@ -57,6 +57,9 @@ static uint32_t permuted_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   return found;
 }
 
+// ex2.approx.ftz.f32: a power below the least normal number is zero.
+static float power_of_two(float exponent) { return exponent < -126.0f ? 0.0f : exp2f(exponent); }
+
 enum { F32, F16, BF16, S32, S8, U8 };
 struct Product {
   int rows, columns, depth, sum, left, right;  // sizes and types

@@ -33,6 +33,7 @@ static inline bool __hlt(half a, half b) { return a < b; }
 struct alignas(4) half2 { half x, y; };
 typedef half2 __half2;
 static inline half2 make_half2(half a, half b) { return {a, b}; }
+static inline half2 __floats2half2_rn(float a, float b) { return {(half)a, (half)b}; }
 VECTORS(float, float)
 VECTORS(int, int)
 VECTORS(uint, uint32_t)

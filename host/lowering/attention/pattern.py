@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from host.lowering.attention.choice import MatrixExtents, is_faster_as_one
 from host.lowering.attention.function import AttentionShape, Operand
+from host.lowering.attention.masks import Choice, as_mask, causal_offset, excluding
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Shape, Value, constant, read_once
+from host.lowering.graph import Graph, Node, Shape, Value, read_once
 from host.lowering.rebuild import rebuild
-from targets import HardwareModel
+from targets import GpuModel, HardwareModel
 
-OPERATION = "attention"
+# On CPUs, and on GPUs that multiply matrices.
+OPERATION, MATRIX_OPERATION = "attention", "matrix_attention"
 # With fewer rows of queries, keys are read once or a few times: packing them costs as much as the products.
 _FEWEST_ROWS = 16
 # With fewer columns, what is done once a row costs more than scores in a cache save: AVX2, 3 x 64 windows
 # of 49 rows and columns took 1.4 times as long as three functions, heads with 128 to 1500 columns 0.54 to
 # 0.94.
 _FEWEST_COLUMNS = 64
-# What a mask adds at least to a score that has no weight.
-_EXCLUDED = -1e4
 
 
 def fuse_attention(graph: Graph, hardware: HardwareModel) -> Graph:
     """An equal graph in which attention on a CPU is one operation, with the transposes around it."""
     if hardware.gpu is not None:
         return graph
+    return _fused(graph, lambda builder, found: _on_vectors(builder, found, hardware.lanes))
+
+
+def fuse_on_matrices(graph: Graph, hardware: HardwareModel) -> Graph:
+    """An equal graph in which attention on a GPU with products of matrices of halves is one operation.
+
+    It is left as it is where three kernels are estimated to be faster.
+    """
+    gpu = hardware.gpu
+    if gpu is None or not gpu.matrix_fp16_per_cycle:
+        return graph
+    return _fused(graph, lambda builder, found: _on_matrices(builder, found, gpu))
+
+
+def _fused(graph: Graph, make: Callable[[Builder, _Found], Value | None]) -> Graph:
+    """The graph with what `make` makes of each attention; None leaves one as it is."""
     private = read_once(graph)
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        found = None
+        made = None
         if node.op == "matmul" and node.output.dtype == "float32":
             both = tuple(_Both(old, new) for old, new in zip(node.inputs, inputs, strict=True))
-            found = _attention(builder, node.output.shape, both, private, hardware.lanes)
+            found = _attention(node.output.shape, both, private)
+            made = None if found is None else make(builder, found)
         elif node.op == "transpose":
-            found = _transposed(builder, _Both(node.inputs[0], inputs[0]), node, private)
-        return builder.copy(node, inputs) if found is None else found
+            made = _transposed(builder, _Both(node.inputs[0], inputs[0]), node, private)
+        return builder.copy(node, inputs) if made is None else made
 
     return rebuild(graph, rule)
 
@@ -75,38 +92,90 @@ class _Scores:
         key: (..., D, N).
         shape: (..., M, N), as the product makes it.
         scale: a factor.
-        masks: each with the shape that it broadcasts to.
+        masks: each with the shape that it broadcasts to; a choice is a condition that is computed.
     """
 
     query: Value
     key: Value
     shape: Shape
     scale: float
-    masks: tuple[tuple[Value, Shape], ...]
+    masks: tuple[tuple[Value | Choice, Shape], ...]
 
 
-def _attention(
-    builder: Builder, shape: Shape, inputs: tuple[_Both, ...], read_once: _ReadOnce, lanes: int
-) -> Value | None:
-    """The operation in place of a product of the powers (..., M, N) and values (..., N, E)."""
+@dataclass(frozen=True)
+class _Found:
+    """An attention.
+
+    Attributes:
+        scores: what softmax is taken of.
+        value: (..., N, E).
+        shape: of the result.
+    """
+
+    scores: _Scores
+    value: Value
+    shape: Shape
+
+    @property
+    def batch(self) -> Shape:
+        """Extents of the dimensions before rows and elements, without those of one element."""
+        return tuple(_long(self.shape[:-2]))
+
+
+def _attention(shape: Shape, inputs: tuple[_Both, ...], read_once: _ReadOnce) -> _Found | None:
+    """The attention that a product of the powers (..., M, N) and values (..., N, E) ends, if it does."""
     weights, value = _without_views(inputs[0], read_once), inputs[1].new
     if weights.op != "softmax" or not read_once(weights.old):
         return None
     scores = _scores(weights.inputs[0], read_once)
-    if scores is None or shape[-2] < _FEWEST_ROWS or scores.shape[-1] < _FEWEST_COLUMNS:
+    if scores is None or shape[-2] < _FEWEST_ROWS:
         return None
-    batch = tuple(_long(shape[:-2]))
-    if scores.shape[-2] != shape[-2] or batch != tuple(_long(scores.shape[:-2])):
-        return None
+    found = _Found(scores, value, shape)
+    same = scores.shape[-2] == shape[-2] and found.batch == tuple(_long(scores.shape[:-2]))
+    return found if same else None
+
+
+def _on_vectors(builder: Builder, found: _Found, lanes: int) -> Value | None:
+    """The operation of CPUs."""
+    scores, shape = found.scores, found.shape
     depth, columns = scores.key.shape[-2:]
-    extents = AttentionShape.of(batch, shape[-2], columns, depth, shape[-1], lanes)
+    if columns < _FEWEST_COLUMNS or any(isinstance(one, Choice) for one, _ in scores.masks):
+        return None
+    extents = AttentionShape.of(found.batch, shape[-2], columns, depth, shape[-1], lanes)
     mask = _mask(builder, scores)
     if extents is None or (scores.masks and mask is None):
         return None
+    tensors, operands = _operands(found, mask)
+    return builder.one(OPERATION, tensors, shape, "float32", extents=extents, scale=scores.scale, **operands)
+
+
+def _on_matrices(builder: Builder, found: _Found, gpu: GpuModel) -> Value | None:
+    """The operation of GPUs."""
+    scores, shape = found.scores, found.shape
+    depth, columns = scores.key.shape[-2:]
+    extents = MatrixExtents(math.prod(found.batch), shape[-2], columns, depth, shape[-1])
+    if scores.scale <= 0 or not is_faster_as_one(extents, gpu):
+        return None
+    causal = None
+    if len(scores.masks) == 1 and isinstance(scores.masks[0][0], Value):
+        causal = causal_offset(scores.masks[0][0], scores.shape[-2], columns)
+    mask = None if causal is not None else _mask(builder, scores)
+    if scores.masks and mask is None and causal is None:
+        return None
+    tensors, operands = _operands(found, mask)
+    attrs = {**operands, "scale": scores.scale, "causal": causal}
+    return builder.one(MATRIX_OPERATION, tensors, shape, "float32", **attrs)
+
+
+def _operands(
+    found: _Found, mask: tuple[Value, Operand] | None
+) -> tuple[list[Value], dict[str, Operand | None]]:
+    """The tensors that the operation reads, and how it reads and writes."""
+    scores, shape = found.scores, found.shape
     query, query_operand = _operand(scores.query, (*scores.shape[:-2], *scores.query.shape[-2:]))
     key, key_operand = _operand(scores.key, (*scores.shape[:-2], *scores.key.shape[-2:]))
     *heads, element, column = key_operand.axes
-    value, value_operand = _operand(value, (*shape[:-2], *value.shape[-2:]))
+    value, value_operand = _operand(found.value, (*shape[:-2], *found.value.shape[-2:]))
     operands = {
         "query": query_operand,
         "key": replace(key_operand, axes=(*heads, column, element)),
@@ -114,8 +183,7 @@ def _attention(
         "mask": None if mask is None else mask[1],
         "output": Operand(_kept(shape), shape),
     }
-    tensors = [query, key, value] if mask is None else [query, key, value, mask[0]]
-    return builder.one(OPERATION, tensors, shape, "float32", extents=extents, scale=scores.scale, **operands)
+    return [query, key, value] if mask is None else [query, key, value, mask[0]], operands
 
 
 def _without_views(value: _Both, read_once: _ReadOnce) -> _Both:
@@ -131,7 +199,7 @@ def _without_views(value: _Both, read_once: _ReadOnce) -> _Both:
 def _scores(value: _Both, read_once: _ReadOnce) -> _Scores | None:
     """The parts of what softmax is taken of, from the last operation back."""
     scale = 1.0
-    masks: list[tuple[Value, Shape]] = []
+    masks: list[tuple[Value | Choice, Shape]] = []
     while read_once(value.old):
         value = _without_views(value, read_once)
         if value.op == "matmul" and read_once(value.old):
@@ -151,7 +219,7 @@ def _scores(value: _Both, read_once: _ReadOnce) -> _Scores | None:
             value = scored
         elif value.op == "where" and scale == 1.0:
             condition, *choices = value.inputs
-            found = _excluding(condition.new, choices[0].new, choices[1].new)
+            found = excluding(condition.new, choices[0].new, choices[1].new)
             scored = choices[0] if choices[1].new.is_constant else choices[1]
             if found is None or scored.new.shape != value.new.shape:
                 return None
@@ -173,26 +241,16 @@ def _from_product(value: _Both) -> bool:
     return value.op == "matmul"
 
 
-def _excluding(condition: Value, chosen: Value, other: Value) -> Value | None:
-    """What to add in place of a choice between scores and a number so low that the score has no weight."""
-    if condition.data is None:
-        return None
-    low, kept = (other.scalar(), condition.data) if other.is_constant else (chosen.scalar(), ~condition.data)
-    # A row without any score would be the mean of all values, and is not.
-    if low is None or low > _EXCLUDED or not kept.any(axis=-1).all():
-        return None
-    return constant(np.where(kept, np.float32(0), np.float32(low)))
-
-
 def _mask(builder: Builder, scores: _Scores) -> tuple[Value, Operand] | None:
     """What is added to the scores, as one tensor; None without a mask, or if masks have different shapes."""
     if not scores.masks:
         return None
-    (mask, shape), *others = scores.masks
+    (first, shape), *others = scores.masks
+    mask = as_mask(builder, first)
     for other, seen in others:
         if seen != shape:
             return None
-        mask = builder.binary("add", mask, other)
+        mask = builder.binary("add", mask, as_mask(builder, other))
     if shape[-2:] != scores.shape[-2:] or _long(shape) != _long(scores.shape) or mask.dtype != "float32":
         return None
     return _operand(mask, shape)
@@ -241,7 +299,7 @@ def _transposed(builder: Builder, value: _Both, node: Node, read_once: _ReadOnce
     if value.op == "reshape" and read_once(value.old):
         value = value.inputs[0]
     made = value.new.producer
-    if made is None or made.op != OPERATION or not read_once(value.old):
+    if made is None or made.op not in (OPERATION, MATRIX_OPERATION) or not read_once(value.old):
         return None
     output: Operand = made.attrs["output"]
     if _long(seen) != list(output.logical) or output.axes != _kept(output.shape):
@@ -249,4 +307,4 @@ def _transposed(builder: Builder, value: _Both, node: Node, read_once: _ReadOnce
     order = node.attrs["axes"]
     axes = tuple(order.index(axis) for axis in _several(seen))
     attrs = {**made.attrs, "output": Operand(axes, node.output.shape)}
-    return builder.one(OPERATION, made.inputs, node.output.shape, "float32", **attrs)
+    return builder.one(made.op, made.inputs, node.output.shape, "float32", **attrs)
