@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,8 @@ enum {
 typedef uint64_t Address;
 typedef struct { unsigned grid[3], block[3], shared; void* stream; void* attributes; unsigned count; } Launch;
 typedef int (*Run)(void**, const int*, const int*);
-// A kernel, and how many arguments it has.
-typedef struct { Run run; int arguments; } Function;
+// A kernel, how many arguments it has, and the bytes of each; 0 for the address of an array.
+typedef struct { Run run; int arguments; const unsigned char* sizes; } Function;
 enum { MOST_ARGUMENTS = 32, MOST_NODES = 4096 };
 // A launch of a graph. Arguments are copied when it is captured, as a driver does.
 typedef struct { Function* function; int grid[3], block[3]; Address values[MOST_ARGUMENTS]; } Node;
@@ -70,26 +71,34 @@ int cuCtxGetCurrent(void** context) { *context = current; return 0; }
 // Memory that is allocated, for graphs: they keep addresses.
 typedef struct Block { char* begin; size_t size; struct Block* next; } Block;
 static Block* blocks;
+static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
 static void remember(char* begin, size_t size) {
   Block* block = malloc(sizeof(Block));
+  pthread_mutex_lock(&blocks_lock);
   *block = (Block){begin, size, blocks};
   blocks = block;
+  pthread_mutex_unlock(&blocks_lock);
 }
 static void forget(const char* begin) {
+  pthread_mutex_lock(&blocks_lock);
   for (Block** place = &blocks; *place != NULL; place = &(*place)->next) {
     if ((*place)->begin != begin) continue;
     Block* block = *place;
     *place = block->next;
     free(block);
-    return;
+    break;
   }
+  pthread_mutex_unlock(&blocks_lock);
 }
 static int allocated(const char* address) {
-  for (const Block* block = blocks; block != NULL; block = block->next) {
-    if (address >= block->begin && address < block->begin + block->size) return 1;
-  }
-  return 0;
+  pthread_mutex_lock(&blocks_lock);
+  const Block* block = blocks;
+  while (block != NULL && !(address >= block->begin && address < block->begin + block->size)) block = block->next;
+  pthread_mutex_unlock(&blocks_lock);
+  return block != NULL;
 }
+// Whether a kernel may read and write through an argument. An array without elements may have no address.
+static int usable(Address address) { return address == 0 || (marked(address) && allocated(host(address))); }
 int cuMemAlloc_v2(Address* address, size_t size) {
   if (current == NULL) return 201;
   if (size > 1ull << 30) return OUT_OF_MEMORY;
@@ -193,9 +202,10 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   Function* found = calloc(1, sizeof(Function));
   found->run = (Run)dlsym(module, symbol);
   snprintf(symbol, sizeof symbol, "arguments_%s", name);
-  const int* count = dlsym(module, symbol);
-  if (found->run == NULL || count == NULL || *count > MOST_ARGUMENTS) return NOT_FOUND;
-  found->arguments = *count;
+  const unsigned char* described = dlsym(module, symbol);
+  if (found->run == NULL || described == NULL || described[0] > MOST_ARGUMENTS) return NOT_FOUND;
+  found->arguments = described[0];
+  found->sizes = described + 1;
   *function = found;
   return 0;
 }
@@ -214,8 +224,15 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     node->function = function;
     memcpy(node->grid, grid, sizeof grid);
     memcpy(node->block, block, sizeof block);
-    for (int i = 0; i < started->arguments; ++i) node->values[i] = *(const Address*)arguments[i];
+    for (int i = 0; i < started->arguments; ++i) {
+      // No more than the argument has: what lies behind it is anything.
+      const size_t size = started->sizes[i] != 0 ? started->sizes[i] : sizeof(Address);
+      memcpy(&node->values[i], arguments[i], size);
+    }
     return 0;
+  }
+  for (int i = 0; i < started->arguments; ++i) {
+    if (started->sizes[i] == 0 && !usable(*(const Address*)arguments[i])) return ILLEGAL_ADDRESS;
   }
   ++emulated_launches;
   const int reason = started->run(arguments, grid, block);
@@ -232,10 +249,7 @@ int cuGraphLaunch(void* replay, void* stream) {
   for (int i = 0; i < graph->count; ++i) {
     Node* node = &graph->nodes[i];
     void* arguments[MOST_ARGUMENTS];
-    for (int k = 0; k < node->function->arguments; ++k) {
-      arguments[k] = &node->values[k];
-      if (marked(node->values[k]) && !allocated(host(node->values[k]))) return ILLEGAL_ADDRESS;
-    }
+    for (int k = 0; k < node->function->arguments; ++k) arguments[k] = &node->values[k];
     const int *g = node->grid, *b = node->block;
     const int code = cuLaunchKernel(node->function, g[0], g[1], g[2], b[0], b[1], b[2], 0, stream, arguments, NULL);
     if (code != 0) return code;

@@ -31,9 +31,10 @@ def emulated_cubin(source: str, architecture: str = "x86_64") -> bytes:
             else f"*({kind}*)arguments[{number}]"
             for number, kind in enumerate(kinds)
         ]
+        sizes = ", ".join([str(len(kinds)), *("0" if "*" in kind else f"sizeof({kind})" for kind in kinds)])
         runners.append(
             f"static void call_{name}() {{ {name}({', '.join(passed)}); }}\n"
-            f'extern "C" const int arguments_{name} = {len(kinds)};\n'
+            f'extern "C" const unsigned char arguments_{name}[] = {{{sizes}}};\n'
             f'extern "C" int run_{name}(void** given, const int* blocks, const int* threads) {{\n'
             f"  kernel = call_{name};\n  return run(given, blocks, threads);\n}}\n"
         )
@@ -56,7 +57,7 @@ def emulated_driver(folder: Path, architecture: str = "x86_64") -> Path:
     """Build the driver, libcuda.so.1, in a folder."""
     output = folder / "libcuda.so.1"
     command = [str(zig_executable()), "cc", "-shared", "-fPIC", "-O2", "-fno-sanitize=all"]
-    command += ["-target", f"{architecture}-linux-gnu.2.31", f"-Wl,-soname,{output.name}"]
+    command += ["-target", f"{architecture}-linux-gnu.2.31", f"-Wl,-soname,{output.name}", "-pthread"]
     command += ["-o", str(output), str(Path(__file__).with_name("driver.c"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]

@@ -236,3 +236,57 @@ def test_both_executors_take_the_same_calls_of_the_machine_for_harmless() -> Non
     source = Path(device_agent.__file__).parent / "native" / "cuda" / "graph.cc"
     (listed,) = re.findall(r"known\{(.*?)\};", source.read_text(), re.DOTALL)
     assert {BUILTIN + name for name in re.findall(r'"(\w+)"', listed)} == _WITHOUT_DATA
+
+
+_FILL = """
+extern "C" __global__ void fill_kernel(int* __restrict__ y, int n) {
+  y[((int)threadIdx.x)] = n;
+}
+"""
+_CAPTURED = """
+import ctypes, sys
+driver = ctypes.CDLL("libcuda.so.1")
+module, function, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+graph, made, context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+address, here = ctypes.c_uint64(), (ctypes.c_int * 4)()
+# Four bytes of an integer, and behind them what begins like an address of the GPU.
+number = ctypes.c_uint64(0x0100DEAD << 32 | 33)
+one = [ctypes.c_uint(1)] * 3
+block = [ctypes.c_uint(4), *one[1:]]
+
+def start(place, stream):
+    arguments = (ctypes.c_void_p * 2)(ctypes.addressof(place), ctypes.addressof(number))
+    return driver.cuLaunchKernel(function, *one, *block, ctypes.c_uint(0), stream, arguments, None)
+
+assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == driver.cuCtxSetCurrent(context) == 0
+assert driver.cuModuleLoadData(ctypes.byref(module), open(sys.argv[1], "rb").read()) == 0
+assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"fill_kernel") == 0
+assert driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(16)) == 0
+driver.cuStreamCreate(ctypes.byref(stream), 0)
+assert driver.cuStreamBeginCapture_v2(stream, 2) == start(address, stream) == 0
+assert driver.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+assert driver.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0)) == 0
+assert driver.cuGraphLaunch(made, None) == 0
+assert driver.cuMemcpyDtoHAsync_v2(here, address, ctypes.c_size_t(16), None) == 0
+assert list(here) == [33] * 4
+# The memory of the processor is not the GPU's, nor is what has been freed.
+ILLEGAL_ADDRESS = 700
+assert start(ctypes.c_uint64(ctypes.addressof(here)), None) == ILLEGAL_ADDRESS
+assert driver.cuMemFree_v2(address) == 0
+assert start(address, None) == driver.cuGraphLaunch(made, None) == ILLEGAL_ADDRESS
+"""
+
+
+def test_the_emulated_driver_takes_no_more_of_an_argument_than_it_has(
+    tmp_path: Path, machine: dict[str, str]
+) -> None:
+    """A length is 4 bytes; with those behind it, it may look like an address that was never allocated."""
+    (tmp_path / "kernel").write_bytes(emulated.emulated_cubin(_FILL))
+    done = subprocess.run(
+        [sys.executable, "-c", _CAPTURED, tmp_path / "kernel"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **machine},
+    )
+    assert done.returncode == 0, done.stderr
