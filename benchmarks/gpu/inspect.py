@@ -4,6 +4,9 @@ Nothing runs on a GPU. Instructions are those of the machine code; spilled regis
 says. The products of tensor cores and the conflicts in shared memory are counted in one block of each kernel,
 which is emulated on this machine, and multiplied by the blocks of its launch. A kernel's multiply-adds count
 as computed by tensor cores as far as its blocks execute products for them and the machine code has these.
+
+Of several models or targets the file has the sums of each pair, written as soon as they are known. What is in
+the file already is not done again: the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import tvm
 from benchmarks.e2e.quantised_file import quantised_file
 from benchmarks.gpu.launches import first_block, launches_of
 from benchmarks.gpu.machine_code import multiply_adds, opcodes_of, widths
-from benchmarks.result_file import add_json_option, heading, write_result
+from benchmarks.gpu.prepare import gpu_profile_of
+from benchmarks.result_file import add_json_option, heading, read_result, write_result
 from host.build import cuda_major
 from host.build.cuda.default_schedule import default_schedule_gpu
 from host.build.cuda.library import CudaKernel
@@ -34,16 +38,23 @@ from host.compile.model_compiler import ModelCompiler, PlannedModel
 from host.compile.model_file import read_model
 from host.compile.processor import gpu_profile
 from host.compile.static_model import scheduled_kernels
-from host.errors import EdgeError
+from host.errors import EdgeError, UserError
+from host.model import DeviceProfile
 from host.options import CompileOptions
 from host.progress import Silence, StageClock
 from research.models.export import export
 from research.models.zoo import ZOO
+from sdk.text import data_without_host_paths
 
 SCHEMA = "edgetlm.gpu_inspect/1"
+SCHEMA_OF_SEVERAL = "edgetlm.gpu_inspect_several/1"
+# The GPU that programs are measured on, in a PC; no board that models are deployed to.
+SERVER = "h100"
 # How lowering names stages that convolve each channel by itself. There is nothing for tensor cores in them:
 # no two results share an operand.
 _BY_CHANNEL = "depthwise_conv"
+# Of those whose machine code the disassembler of CUDA 13 reads.
+_FIRST_ARCH = 75
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +84,7 @@ def built(path: Path, target: str, dtype: str, folder: Path) -> Built:
     clock = StageClock(Silence())
     model = read_model(options, clock)
     start = time.monotonic()
-    profile = gpu_profile(target_profile(target))
+    profile = profile_of(target)
     planned = ModelCompiler(options, profile, folder, clock).plan(model)
     scheduled, _ = scheduled_kernels(planned.lowered.tasks, planned.plan)
     functions = lower_to_executable(planned.lowered.module, planned.lowered.target).functions
@@ -90,8 +101,13 @@ def built(path: Path, target: str, dtype: str, folder: Path) -> Built:
     return Built(planned, kernels, used, compile_s)
 
 
+def profile_of(target: str) -> DeviceProfile:
+    """The GPU of a board, or that of `SERVER`."""
+    return gpu_profile_of() if target == SERVER else gpu_profile(target_profile(target))
+
+
 def kernel_entry(
-    kernel: CudaKernel, function: tvm.tirx.PrimFunc, wanted: int, folder: Path
+    kernel: CudaKernel, function: tvm.tirx.PrimFunc, wanted: int, folder: Path, disassembled: bool = True
 ) -> dict[str, Any]:
     """The figures of one function, one call.
 
@@ -100,9 +116,10 @@ def kernel_entry(
         function: scheduled.
         wanted: multiply-adds of its products and convolutions.
         folder: for emulation.
+        disassembled: whether the machine code is read; without it no product counts as one of tensor cores.
     """
     source = kernel.module.inspect_source("cuda")
-    opcodes = opcodes_of(kernel.cubin.content)
+    opcodes = opcodes_of(kernel.cubin.content) if disassembled else {}
     resources = {entry.kernel: entry for entry in kernel.resources}
     executed = conflicts = accesses = not_counted = 0
     for number, launch in enumerate(launches_of(function)):
@@ -137,6 +154,8 @@ def inspected(model: Built, folder: Path) -> dict[str, Any]:
     """The figures of a model: sums over its calls, and each kernel."""
     entries: dict[str, dict[str, Any]] = {}
     plan = model.planned.plan
+    arch = str(model.planned.lowered.target.attrs["arch"])
+    disassembled = int(arch.removeprefix("sm_")) >= _FIRST_ARCH
     for task in model.planned.lowered.tasks:
         if task.name not in model.kernels:
             continue  # A view of a tensor: nothing is called.
@@ -144,7 +163,8 @@ def inspected(model: Built, folder: Path) -> dict[str, Any]:
         stages = space.workload.stages if space is not None else ()
         wanted = sum(stage.points for stage in stages if stage.kind == "contraction")
         by_channel = sum(stage.points for stage in stages if stage.name.startswith(_BY_CHANNEL))
-        entry = kernel_entry(model.kernels[task.name], model.functions[task.name], wanted, folder)
+        kernel, function = model.kernels[task.name], model.functions[task.name]
+        entry = kernel_entry(kernel, function, wanted, folder, disassembled)
         about = {"calls": task.weight, "rule": chosen.rule if chosen else ""}
         entries[task.name] = {**about, "depthwise_multiply_adds": by_channel, **entry}
 
@@ -152,6 +172,8 @@ def inspected(model: Built, folder: Path) -> dict[str, Any]:
         return sum(int(entry["calls"]) * int(entry[name]) for entry in entries.values())
 
     return {
+        "arch": arch,
+        "disassembled": disassembled,
         "tensor_core_share": total("tensor_core_multiply_adds") / max(1, total("multiply_adds")),
         "depthwise_share": total("depthwise_multiply_adds") / max(1, total("multiply_adds")),
         "tensor_core_share_of_others": total("tensor_core_multiply_adds")
@@ -174,11 +196,67 @@ def line_of(kernel: str, entry: Mapping[str, Any]) -> str:
     )
 
 
+def entry_of(path: Path, target: str, dtype: str, folder: Path) -> dict[str, Any]:
+    """The figures of a model file on a target; `int8` quantises the model first.
+
+    Raises:
+        EdgeError: the file is no model, the target has no GPU, or a kernel does not compile.
+    """
+    if dtype == "int8":
+        path, dtype = quantised_file(path, folder / "quantised.onnx"), "fp32"
+    return inspected(built(path, target, dtype, folder), folder)
+
+
+def _model_file(model: str, folder: Path) -> Path:
+    return export(model, folder, "onnx") if model in ZOO else Path(model)
+
+
+def several(options: argparse.Namespace, about: Mapping[str, Any]) -> int:
+    """Inspect each model for each target; returns how many of them did not compile."""
+    output: Path | None = options.json
+    rows: list[dict[str, Any]] = []
+    if output is not None and output.exists():
+        found = read_result(output)
+        if found.schema != SCHEMA_OF_SEVERAL:
+            raise UserError(f"{output} holds other figures; give --json another name")
+        rows = list(found.figures["entries"])
+    done = {(row["model"], row["target"], row["dtype"]) for row in rows}
+    for model in options.model:
+        # A written result has no paths of the machine.
+        named = data_without_host_paths(model)
+        left = [target for target in options.target if (named, target, options.dtype) not in done]
+        if not left:
+            continue
+        with tempfile.TemporaryDirectory(prefix="edgetlm-inspect-") as name:
+            folder = Path(name)
+            path = _model_file(model, folder)
+            for target in left:
+                rows.append(_row(path, named, target, options.dtype, folder) | {"commit": about["commit"]})
+                write_result(output, {**about, "entries": rows})
+                sys.stdout.write(f"{rows[-1]}\n")
+                sys.stdout.flush()
+    return sum("error" in row for row in rows)
+
+
+def _row(path: Path, model: str, target: str, dtype: str, folder: Path) -> dict[str, Any]:
+    """The sums of one model on one target, or why there are none."""
+    settings = {"model": model, "target": target, "dtype": dtype}
+    try:
+        found = entry_of(path, target, dtype, folder)
+    except EdgeError as error:
+        return {**settings, "error": str(error)}
+    kernels = found.pop("kernels")
+    spilling = sorted(name for name, entry in kernels.items() if entry["spill_bytes"])
+    return {**settings, **found, "kernels": len(kernels), "spilling": spilling}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0 if the model compiled."""
+    """Command line; 0 if every model compiled."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.inspect", description=__doc__)
-    parser.add_argument("model", help="a model file, or a model of the zoo: " + ", ".join(ZOO))
-    parser.add_argument("--target", default="jetson_orin_nano", help="a board with a GPU of sm_87 or later")
+    parser.add_argument("model", nargs="+", help="a model file, or a model of the zoo: " + ", ".join(ZOO))
+    parser.add_argument(
+        "--target", nargs="+", default=["jetson_orin_nano"], help=f"boards with a GPU, or {SERVER}"
+    )
     parser.add_argument(
         "--dtype",
         default="fp16",
@@ -187,21 +265,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_json_option(parser)
     options = parser.parse_args(arguments)
-    about = heading("benchmarks.gpu.inspect", SCHEMA, arguments)
-    with tempfile.TemporaryDirectory(prefix="edgetlm-inspect-") as name:
-        folder = Path(name)
-        try:
-            named = options.model in ZOO
-            path = export(options.model, folder, "onnx") if named else Path(options.model)
-            dtype = options.dtype
-            if dtype == "int8":
-                path, dtype = quantised_file(path, folder / "quantised.onnx"), "fp32"
-            found = inspected(built(path, options.target, dtype, folder), folder)
-        except EdgeError as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
-    settings = {"model": options.model, "target": options.target, "dtype": options.dtype}
+    alone = len(options.model) == len(options.target) == 1
+    about = heading("benchmarks.gpu.inspect", SCHEMA if alone else SCHEMA_OF_SEVERAL, arguments)
+    try:
+        if not alone:
+            return min(1, several(options, about))
+        (model,), (target,) = options.model, options.target
+        with tempfile.TemporaryDirectory(prefix="edgetlm-inspect-") as name:
+            found = entry_of(_model_file(model, Path(name)), target, options.dtype, Path(name))
+    except EdgeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    settings = {"model": model, "target": target, "dtype": options.dtype}
     write_result(options.json, {**about, **settings, **found})
+    _report(found)
+    return 0
+
+
+def _report(found: Mapping[str, Any]) -> None:
     for kernel, entry in found["kernels"].items():
         sys.stdout.write(line_of(kernel, entry))
     sys.stdout.write(
@@ -210,7 +291,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{found['spill_bytes']} bytes spilled, {found['bank_conflicts']} bank conflicts, "
         f"compiled in {found['compile_s']:.1f} s\n"
     )
-    return 0
 
 
 if __name__ == "__main__":

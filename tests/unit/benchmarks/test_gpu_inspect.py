@@ -74,3 +74,30 @@ def test_board_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     command = [str(convnet(tmp_path / "model.onnx")), "--target", "raspberry_pi_5"]
     assert inspect.main(command) == 1
     assert "use --processor cpu" in capsys.readouterr().err
+
+
+def test_several_targets_go_on_where_they_were_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, output = convnet(tmp_path / "model.onnx"), tmp_path / "figures.json"
+    command = [str(model), "--dtype", "fp32", "--json", str(output), "--target"]
+    compiled = []
+
+    def figures(path: Path, target: str, dtype: str, folder: Path) -> dict[str, object]:
+        gpu = inspect.profile_of(target).board.gpu
+        assert gpu is not None
+        compiled.append(target)
+        return {"arch": gpu.arch, "kernels": {"first": {"spill_bytes": 0}, "second": {"spill_bytes": 8}}}
+
+    monkeypatch.setattr(inspect, "entry_of", figures)
+    assert inspect.main([*command, "jetson_xavier_nx", "raspberry_pi_5"]) == 1
+    assert inspect.main([*command, "jetson_xavier_nx", inspect.SERVER, "raspberry_pi_5"]) == 1
+    entries = read_result(output).figures["entries"]
+    assert [entry.get("arch") for entry in entries] == ["sm_72", None, "sm_90"]
+    assert compiled == ["jetson_xavier_nx", inspect.SERVER], "the first target is not compiled again"
+    assert "use --processor cpu" in entries[1]["error"]
+    assert entries[2]["spilling"] == ["second"]
+    # Of one model and target there is another file, with every kernel.
+    output.write_text(output.read_text().replace(inspect.SCHEMA_OF_SEVERAL, inspect.SCHEMA))
+    assert inspect.main([*command, "jetson_xavier_nx", inspect.SERVER]) == 1
+    assert "give --json another name" in capsys.readouterr().err
