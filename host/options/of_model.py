@@ -71,9 +71,7 @@ def _require_none(refused: dict[str, bool], what: str) -> None:
 def _check_values(options: CompileOptions, format_name: str) -> None:
     """Refuse to fix inputs where nothing can."""
     if format_name != "onnx":
-        raise UserError(
-            "--value goes only with an ONNX file: export the model to ONNX, or leave --value out"
-        )
+        raise UserError("--value goes only with an ONNX file: export the model to ONNX, or leave --value out")
     for other, given in {
         f"--quantize {options.quantize}": bool(options.quantize),
         "a range of lengths": options.ranged,

@@ -72,6 +72,24 @@ def test_one_number_fills_an_input_of_open_shape(tmp_path: Path) -> None:
         np.testing.assert_array_equal(case.outputs[0], case.inputs[0] * np.float32(0.5))
 
 
+def test_a_branch_by_the_number_of_fixed_values_is_taken(tmp_path: Path) -> None:
+    x = np.ones((3,), np.float32)
+    then, other = (
+        helper.make_graph([helper.make_node(kind, ["x"], ["made"])], kind, [], [value("made", x)])
+        for kind in ("Neg", "Abs")
+    )
+    nodes = [
+        helper.make_node("Size", ["size"], ["count"]),
+        helper.make_node("Equal", ["count", "two"], ["is_two"]),
+        helper.make_node("If", ["is_two"], ["y"], then_branch=then, else_branch=other),
+    ]
+    inputs = {"x": x, "size": np.array([4, 3])}
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(nodes, inputs, [value("y", x)], {"two": np.array(2)}).SerializeToString())
+    for case in check(load(path, values={"size": [1, 2]})).golden:
+        np.testing.assert_array_equal(case.outputs[0], -case.inputs[0])
+
+
 DECLARED = [
     DeclaredInput("size", (2,), "int32"),
     DeclaredInput("flag", (), "bool"),
