@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
-from host.errors import ShapeError
+from host.errors import ShapeError, UserError
 from host.importers import load_here as load
 from host.importers.onnx.fixed_inputs import fixed_arrays
 from host.importers.pins import DeclaredInput
+from host.options import CompileOptions
+from host.options.of_model import check_for_model
 from tests.unit.importers.harness import check, graph, value
 
 
@@ -132,3 +135,18 @@ def test_numbers_that_do_not_fit(name: str, numbers: list[float], words: str) ->
 def test_a_name_that_is_no_input(tmp_path: Path) -> None:
     with pytest.raises(ShapeError, match="--value names 'sise', but the inputs are x, size"):
         load(_resized(tmp_path / "m.onnx"), values={"sise": [1]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "words"),
+    [
+        ({}, "tflite", "--value goes only with an ONNX file"),
+        ({}, "pt2", "--value goes only with an ONNX file"),
+        ({}, "gguf", "--value does not go with a language model"),
+        ({"quantize": "int8"}, "onnx", "--value does not go with --quantize int8"),
+        ({"shapes": {"n": ((1, 8),)}}, "onnx", "--value does not go with a range of lengths"),
+    ],
+)
+def test_values_go_only_with_fixed_onnx_models(settings: dict[str, Any], kind: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        check_for_model(CompileOptions(values={"x": (1,)}, **settings), Path("m"), kind)
