@@ -61,6 +61,7 @@ class DeployOptions(CompileOptions):
         commands=ON_A_DEVICE,
         flag="power-cap",
         metavar="WATTS",
+        most=1e6,
     )
     power_modes: tuple[str, ...] = declared(
         (),
@@ -83,12 +84,23 @@ class DeployOptions(CompileOptions):
         "gates",
         commands=("deploy",),
         metavar="RATIO",
+        most=1e9,
     )
     max_latency_ms: float | None = declared(
-        None, "Greatest median time of a run.", "gates", commands=("deploy",), metavar="MS"
+        None,
+        "Greatest median time of a run.",
+        "gates",
+        commands=("deploy",),
+        metavar="MS",
+        most=1e12,
     )
     max_energy_mj: float | None = declared(
-        None, "Greatest energy of a run.", "gates", commands=("deploy",), metavar="MJ"
+        None,
+        "Greatest energy of a run.",
+        "gates",
+        commands=("deploy",),
+        metavar="MJ",
+        most=1e15,
     )
     max_error: float | None = declared(
         None,
@@ -96,6 +108,7 @@ class DeployOptions(CompileOptions):
         "gates",
         commands=("deploy",),
         metavar="ERROR",
+        most=1e9,
     )
     max_bundle_bytes: int = declared(
         0,
@@ -105,11 +118,17 @@ class DeployOptions(CompileOptions):
         flag="max-bundle",
         metavar="BYTES",
         form="bytes",
+        most=1 << 62,
     )
     beside: tuple[str, ...] = declared(
         (), "Further devices of the kind that measure kernels; nothing is installed on them.", commands=()
     )
-    rounds: int = declared(12, "Rounds of the paired comparison.", commands=())
+    rounds: int = declared(
+        12,
+        "Rounds of the paired comparison.",
+        commands=(),
+        most=10**4,
+    )
     install: bool = declared(True, "Whether the bundle is installed and activated.", commands=())
 
     def check(self) -> None:
