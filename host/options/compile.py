@@ -43,6 +43,23 @@ def half_of(dtype: str) -> str:
     return _HALVES[dtype]
 
 
+def check_bounds(options: CompileOptions, kind: type[CompileOptions]) -> None:
+    """Refuse a number beyond its bounds; after the checks that have more to say.
+
+    Args:
+        options: whose numbers are checked.
+        kind: of whose fields.
+
+    Raises:
+        UserError: names the flag and the bounds.
+    """
+    for option in fields(kind):
+        setting, value = setting_of(option), getattr(options, option.name)
+        if setting.most is not None and value is not None and not setting.least <= value <= setting.most:
+            bounds = f"{setting.least:.12g} to {setting.most:.12g}"
+            raise UserError(f"--{key_of(option)} {printable(value, 40)}: give {bounds}")
+
+
 @dataclass(frozen=True)
 class CompileOptions:
     """How a model is made into a bundle; `setting_of` has the text of each field."""
@@ -345,10 +362,6 @@ class CompileOptions:
             raise UserError(
                 f"--method {printable(self.method, 80)} measures kernels: give --trials N or --budget 3m"
             )
-        for option in fields(self):
-            setting, value = setting_of(option), getattr(self, option.name)
-            if setting.most is not None and value is not None and not setting.least <= value <= setting.most:
-                bounds = f"{setting.least:.12g} to {setting.most:.12g}"
-                raise UserError(f"--{key_of(option)} {printable(value, 40)}: give {bounds}")
+        check_bounds(self, CompileOptions)
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import UserError
-from host.options.compile import OBJECTIVES, ON_A_DEVICE, CompileOptions
+from host.options.compile import OBJECTIVES, ON_A_DEVICE, CompileOptions, check_bounds
 from host.options.setting import GROUPS, declared, setting_of
 
 # A peer that is no engine: the same model compiled in single precision.
@@ -147,6 +147,7 @@ class DeployOptions(CompileOptions):
                 raise UserError(f"--{flag} {limit:g}: give a number above 0, or leave it out for no limit")
         if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
             raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
+        check_bounds(self, DeployOptions)
 
     def check_for_tuning(self) -> None:
         """Refuse options with which nothing can be tuned, before any work.
