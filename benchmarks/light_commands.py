@@ -39,6 +39,7 @@ COMMANDS = (
     "deploy present.onnx --device absent",
     "deploy present.onnx --objective absent",
     "run absent --input absent.npz",
+    "tlm card",
 )
 
 

@@ -23,7 +23,7 @@ class CompileSettings(TypedDict, total=False):
     group: int
     calibration: str | Path | None
     quantize_error: float
-    context_tokens: int
+    context_tokens: int | None
     sequences: int
     text: str | Path | None
     memory_cap_bytes: int

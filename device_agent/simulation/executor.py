@@ -69,6 +69,10 @@ class SimulatedSensor:
         self._board.publish()
         return self._sensor.read()
 
+    def describe(self) -> Dict[str, Any]:
+        """The sensor's description; nothing that it reads was measured."""
+        return dict(self._sensor.describe(), kind="simulated")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sensor, name)
 
@@ -208,7 +212,7 @@ def _sampler_of(board: SimulatedBoard) -> Any:
 
 
 class SimulatedCommands(executor.Commands):
-    """The commands without the seconds of loading and of the first run, which are this machine's."""
+    """The commands without the seconds of loading and calling, which are this machine's."""
 
     def load(self, header: Header, blob: bytearray) -> executor.Reply:
         """See Commands."""
@@ -219,7 +223,8 @@ class SimulatedCommands(executor.Commands):
     def run(self, header: Header, blob: bytearray) -> executor.Reply:
         """See Commands."""
         fields, blobs = super().run(header, blob)
-        fields.pop("first_run_s", None)
+        for name in ("first_run_s", "run_s"):
+            fields.pop(name, None)
         return fields, blobs
 
 

@@ -77,7 +77,7 @@ def run_scenarios(
 
     Raises:
         UserError: there is no such scenario, or `mlcommons-loadgen` is not installed.
-        MeasureError: LoadGen gave no figures.
+        MeasureError: LoadGen gave no figures, or the device is simulated.
         EdgeError: of the bundle or the device.
     """
     check_scenarios(scenarios)
@@ -90,6 +90,11 @@ def run_scenarios(
             list(case.inputs) for case in bundle.golden_cases(directory, manifest) if not case.function
         ]
         with connect(device) as connected:
+            if not connected.timing.compares:
+                raise MeasureError(
+                    f"--loadgen times the queries of this host, and {printable(device, 200)} is no board: "
+                    "leave --loadgen out, or name a board"
+                )
             bundle.require_processor(manifest, str(path), connected.describe(), device)
             used = threads or manifest.threads
             with connected.open_session(manifest.backend, threads=used) as session:

@@ -15,6 +15,7 @@ from host.compile.stored_tasks.file import StoredTask, stored_task
 from host.errors import ScheduleError, one_line
 from host.manifest import Kernel, Manifest
 from host.model import Candidate
+from host.model.timing import TimingPolicy, kept_timing
 from host.progress import StageClock
 from host.table import Table, Tabular
 from targets import HardwareModel
@@ -107,6 +108,12 @@ class Explanation(Tabular):
     shares: Mapping[str, float]
     remark: str
     program: str
+
+    @property
+    def timing(self) -> TimingPolicy:
+        """What the times of the kernel are worth, by what the bundle says of its device."""
+        measured = self.manifest.measured
+        return kept_timing(measured.get("emulated") is True, measured.get("simulated") is True)
 
     @property
     def run_s(self) -> float:

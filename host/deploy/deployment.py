@@ -383,6 +383,7 @@ class _Deployment:
         if power is not None:
             measured["power"] = figures.power(power)
         measured["emulated"] = not self.timing.decides
+        measured["simulated"] = not self.timing.compares
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 

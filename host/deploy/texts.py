@@ -53,7 +53,8 @@ def timed_text(
     Args:
         directory: of the bundle.
         threads: to compute with.
-        device: that it runs on; nothing is measured where its times say nothing.
+        device: that it runs on; nothing is measured where its times say nothing, or
+            are those of a simulation, which knows the times of a whole run alone.
         clock: gets the stage.
         step_bytes: of weights that a step reads; 0 of another model.
         hardware: of the processor, for what it reads from memory; None of a GPU.
@@ -62,7 +63,7 @@ def timed_text(
         DeviceError, EngineError, MeasureError: see `measure_text_speed`.
     """
     decoder = bundle.load(directory).decoder
-    if decoder is None or not device.timing.decides:
+    if decoder is None or not device.timing.compares:
         return None
     read = None if hardware is None else hardware.levels[-1].bandwidth_bytes_per_s
     with clock.stage("texts"), device.open_session("tvm", threads) as session:

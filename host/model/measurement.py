@@ -30,7 +30,7 @@ class Energy:
     """Joules of one run, or why there are none; what is not known is None, never 0.
 
     Attributes:
-        kind: "measured", "estimated" (a formula with fitted constants) or "unavailable".
+        kind: "measured", "estimated" (a formula with fitted constants), "simulated" or "unavailable".
         gross_j: all energy within the boundary; None if unavailable.
         above_idle_j: gross minus idle power times the window; None if unavailable or not distinguishable
             from idle.

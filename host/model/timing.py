@@ -20,6 +20,7 @@ class TimingPolicy:
         in_model: whether kernels of the CPU are timed inside of the model; else each is measured alone.
         counts_instructions: whether the instructions of a run are counted.
         source: whose times they are, such as "an emulator"; "" for a board.
+        machine: whose cores and memory the device shows, where they are not its own; else "".
         state: what follows the name of a device whose times do not decide, such as "is emulated"; else "".
         banner: what has to be known before the figures are read; "" for a board. A result with a banner
             claims no ratio to other engines.
@@ -30,6 +31,7 @@ class TimingPolicy:
     in_model: bool = True
     counts_instructions: bool = False
     source: str = ""
+    machine: str = ""
     state: str = ""
     banner: str = ""
 
@@ -37,6 +39,22 @@ class TimingPolicy:
     def compares(self) -> bool:
         """Whether a result may claim to be faster than another engine."""
         return not self.banner
+
+    @property
+    def clock(self) -> str:
+        """Whose clock took the times, for a sentence."""
+        return f"the clock of {self.source}" if self.source else "the device's own clock"
+
+    def titled(self, words: str) -> str:
+        """The title of figures of the device: of a simulated one it says so.
+
+        Args:
+            words: the title of a board's figures.
+        """
+        if self.compares:
+            return words
+        word = "Simulated" if words[0].isupper() else "simulated"
+        return f"{word} {words[0].lower()}{words[1:]}"
 
     def why_unknown(self, device: str) -> str:
         """Why the times of a device cannot be known; "" where they can.
@@ -61,5 +79,18 @@ EMULATOR = TimingPolicy(
 # Times of a simulated board are true to its model: they decide as a board's do, and say nothing of a machine.
 SIMULATION = TimingPolicy(
     source="a simulation",
+    machine="of the host, where the programs run",
     banner="Simulated board: all times, power and temperatures are those of a model, not of a machine.",
 )
+
+
+def kept_timing(emulated: bool, simulated: bool) -> TimingPolicy:
+    """What the times of a kept result are worth.
+
+    Args:
+        emulated: whether its device was emulated, as results and manifests say it.
+        simulated: whether its device was simulated; true of an emulated one as well.
+    """
+    if emulated:
+        return EMULATOR
+    return SIMULATION if simulated else BOARD

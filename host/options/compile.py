@@ -12,7 +12,7 @@ from device_agent.contract.manifest import is_name
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options.engine import check_engine
-from host.options.setting import EVERYWHERE, Setting, declared, setting_of
+from host.options.setting import EVERYWHERE, Setting, declared, key_of, setting_of
 
 Backend = Literal["tvm", "onnxruntime", "litert"]
 BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
@@ -32,6 +32,9 @@ Size = int | tuple[int, int]
 # An element of an input that is fixed.
 Number = bool | int | float
 
+# Seconds of three years: beyond that nothing waits.
+_LONGEST_S = 1e8
+
 ON_A_DEVICE = ("tune", "deploy")
 # Of `sdk records`, what decides which functions a model has.
 _OF_FUNCTIONS = (*EVERYWHERE, "records")
@@ -40,6 +43,23 @@ _OF_FUNCTIONS = (*EVERYWHERE, "records")
 def half_of(dtype: str) -> str:
     """The type in which a model's tensors lie in memory, by the option `--dtype`; "" for single precision."""
     return _HALVES[dtype]
+
+
+def check_bounds(options: CompileOptions, kind: type[CompileOptions]) -> None:
+    """Refuse a number beyond its bounds; after the checks that have more to say.
+
+    Args:
+        options: whose numbers are checked.
+        kind: of whose fields.
+
+    Raises:
+        UserError: names the flag and the bounds.
+    """
+    for option in fields(kind):
+        setting, value = setting_of(option), getattr(options, option.name)
+        if setting.most is not None and value is not None and not setting.least <= value <= setting.most:
+            bounds = f"{setting.least:.12g} to {setting.most:.12g}"
+            raise UserError(f"--{key_of(option)} {printable(value, 40)}: give {bounds}")
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,7 @@ class CompileOptions:
         "program",
         commands=_OF_FUNCTIONS,
         metavar="WEIGHTS",
+        most=1 << 20,
     )
     calibration: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
@@ -103,14 +124,17 @@ class CompileOptions:
         "program",
         commands=_OF_FUNCTIONS,
         metavar="ERROR",
+        most=1e6,
     )
-    context_tokens: int = declared(
-        0,
-        "Tokens that a language model keeps, a multiple of 16; 0 takes 2048, or as many as it has positions.",
+    context_tokens: int | None = declared(
+        None,
+        "Tokens that a language model keeps, a multiple of 16; 2048, or as many as it has positions, if not "
+        "given.",
         "program",
         commands=_OF_FUNCTIONS,
         flag="context",
         metavar="TOKENS",
+        most=1 << 30,
     )
     sequences: int = declared(
         1,
@@ -118,6 +142,7 @@ class CompileOptions:
         "program",
         commands=_OF_FUNCTIONS,
         metavar="N",
+        most=1 << 20,
     )
     text: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
@@ -136,6 +161,7 @@ class CompileOptions:
         flag="memory-cap",
         metavar="BYTES",
         form="bytes",
+        most=1 << 62,
     )
     cuda: str = declared(
         "",
@@ -149,6 +175,7 @@ class CompileOptions:
         "Kernels to measure in all; 0 measures only the finished model, unless there is a budget.",
         "tuning",
         commands=ON_A_DEVICE,
+        most=10**9,
     )
     budget_s: float = declared(
         0.0,
@@ -159,6 +186,7 @@ class CompileOptions:
         flag="budget",
         metavar="3m",
         form="duration",
+        most=_LONGEST_S,
     )
     train: bool = declared(
         True, "Whether the language model learns from the measurements.", "tuning", commands=ON_A_DEVICE
@@ -187,6 +215,7 @@ class CompileOptions:
         flag="wait",
         metavar="10m",
         form="duration",
+        most=_LONGEST_S,
     )
     reconnect_s: float = declared(
         300.0,
@@ -196,6 +225,7 @@ class CompileOptions:
         flag="reconnect",
         metavar="5m",
         form="duration",
+        most=_LONGEST_S,
     )
     engine: str = declared(
         "local",
@@ -215,7 +245,10 @@ class CompileOptions:
         path=True,
     )
     threads: int = declared(
-        0, "Threads for the model; 0 takes all cores of the device.", commands=(*_OF_FUNCTIONS, "profile")
+        0,
+        "Threads for the model; 0 takes all cores of the device.",
+        commands=(*_OF_FUNCTIONS, "profile"),
+        most=4096,
     )
     shapes: Mapping[str, tuple[Size, ...]] = declared(
         dict,
@@ -242,7 +275,12 @@ class CompileOptions:
         metavar="16,128",
         form="lengths",
     )
-    seed: int = declared(0, "Seed of every random choice.", commands=(*EVERYWHERE, "profile"))
+    seed: int = declared(
+        0,
+        "Seed of every random choice.",
+        commands=(*EVERYWHERE, "profile"),
+        most=(1 << 63) - 1,
+    )
     name: str = declared("", "Name of the model on the device; the file's name if not given.")
     command: str = declared("", "The command line, kept in the bundle and the report.", commands=())
 
@@ -313,7 +351,7 @@ class CompileOptions:
             )
         if self.memory_cap_bytes and self.ranged:
             raise UserError("--memory-cap does not go with a range of lengths: leave one of them out")
-        if self.context_tokens < 0:
+        if self.context_tokens is not None and self.context_tokens < 1:
             raise UserError(f"--context {self.context_tokens}: give a number of tokens, a multiple of 16")
         if not 1 <= self.sequences <= LIMITS.bundle.sequences:
             raise UserError(f"--sequences {self.sequences}: give 1 to {LIMITS.bundle.sequences}")
@@ -335,5 +373,6 @@ class CompileOptions:
             raise UserError(
                 f"--method {printable(self.method, 80)} measures kernels: give --trials N or --budget 3m"
             )
+        check_bounds(self, CompileOptions)
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import UserError
-from host.options.compile import OBJECTIVES, ON_A_DEVICE, CompileOptions
+from host.options.compile import OBJECTIVES, ON_A_DEVICE, CompileOptions, check_bounds
 from host.options.setting import GROUPS, declared, setting_of
 
 # A peer that is no engine: the same model compiled in single precision.
@@ -61,6 +61,7 @@ class DeployOptions(CompileOptions):
         commands=ON_A_DEVICE,
         flag="power-cap",
         metavar="WATTS",
+        most=1e6,
     )
     power_modes: tuple[str, ...] = declared(
         (),
@@ -83,12 +84,23 @@ class DeployOptions(CompileOptions):
         "gates",
         commands=("deploy",),
         metavar="RATIO",
+        most=1e9,
     )
     max_latency_ms: float | None = declared(
-        None, "Greatest median time of a run.", "gates", commands=("deploy",), metavar="MS"
+        None,
+        "Greatest median time of a run.",
+        "gates",
+        commands=("deploy",),
+        metavar="MS",
+        most=1e12,
     )
     max_energy_mj: float | None = declared(
-        None, "Greatest energy of a run.", "gates", commands=("deploy",), metavar="MJ"
+        None,
+        "Greatest energy of a run.",
+        "gates",
+        commands=("deploy",),
+        metavar="MJ",
+        most=1e15,
     )
     max_error: float | None = declared(
         None,
@@ -96,6 +108,7 @@ class DeployOptions(CompileOptions):
         "gates",
         commands=("deploy",),
         metavar="ERROR",
+        most=1e9,
     )
     max_bundle_bytes: int = declared(
         0,
@@ -105,11 +118,17 @@ class DeployOptions(CompileOptions):
         flag="max-bundle",
         metavar="BYTES",
         form="bytes",
+        most=1 << 62,
     )
     beside: tuple[str, ...] = declared(
         (), "Further devices of the kind that measure kernels; nothing is installed on them.", commands=()
     )
-    rounds: int = declared(12, "Rounds of the paired comparison.", commands=())
+    rounds: int = declared(
+        12,
+        "Rounds of the paired comparison.",
+        commands=(),
+        most=10**4,
+    )
     install: bool = declared(True, "Whether the bundle is installed and activated.", commands=())
 
     def check(self) -> None:
@@ -128,6 +147,7 @@ class DeployOptions(CompileOptions):
                 raise UserError(f"--{flag} {limit:g}: give a number above 0, or leave it out for no limit")
         if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
             raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
+        check_bounds(self, DeployOptions)
 
     def check_for_tuning(self) -> None:
         """Refuse options with which nothing can be tuned, before any work.

@@ -38,7 +38,7 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         return
     _require_none(
         {
-            "--context": bool(options.context_tokens),
+            "--context": options.context_tokens is not None,
             "--sequences": options.sequences != 1,
             "--text": options.text is not None,
             f"--group {options.group}": options.group != GROUPS[0],

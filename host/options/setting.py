@@ -24,6 +24,7 @@ class Setting:
         form: how the text becomes the value, by name of a form of `sdk.cli.forms`; "" takes it as it is.
         environment: variable that gives the value where no flag does.
         choices: the only values; () for any.
+        least, most: of a number; every number has them, so that none goes on to where it is a crash.
         path: the value is a path, or NAME=PATH in a list: in a project file it begins at the file's folder.
     """
 
@@ -35,6 +36,8 @@ class Setting:
     form: str = ""
     environment: str = ""
     choices: tuple[str, ...] = ()
+    least: float = 0
+    most: float | None = None
     path: bool = False
 
 

@@ -142,10 +142,9 @@ def print_latencies(result: DeployResult) -> None:
     if result.lengths:
         print_lengths(result, order)
         return
+    word = "latency" if result.timing.compares else "simulated"
     for index, name in enumerate(order):
-        print_line(
-            f"{'latency' if index == 0 else '':<9} {name:<12} {contender_text(result.contenders[name])}"
-        )
+        print_line(f"{word if index == 0 else '':<9} {name:<12} {contender_text(result.contenders[name])}")
 
 
 def print_lengths(result: DeployResult, order: Sequence[str]) -> None:
@@ -349,6 +348,8 @@ def print_explanation(found: Explanation, path: Path) -> None:
     """Print the end of `sdk explain`."""
     kernel, roofline = found.kernel, found.roofline
     print_line(f"{kernel.name}: {kernel.source}{f', rule {kernel.rule}' if kernel.rule else ''}")
+    if found.timing.banner:
+        print_line(f"note: {found.timing.banner}")
     _print_layers(kernel.layers)
     if kernel.decisions:
         print_line("decided   " + ", ".join(f"{name} {value}" for name, value in kernel.decisions.items()))

@@ -117,6 +117,8 @@ def _latency(before: Side, after: Side, tolerance: float) -> Change:
     for timing in (before.timing, after.timing):
         if not timing.decides:
             return Change(*whole, None, UNJUDGED, f"{timing.source}'s time says nothing of a board")
+    if before.timing.compares != after.timing.compares:
+        return Change(*whole, None, UNJUDGED, "one is a simulation's time, the other a board's")
     slowed = _throttled(before, after)
     if slowed:
         return Change(*whole, ratio_of(figures[1], figures[0]), UNJUDGED, slowed)

@@ -57,6 +57,7 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "date": result.date,
         "memory": None if result.memory is None else result.memory.model_dump(),
         "emulated": result.emulated,
+        "simulated": not result.timing.compares,
         "instructions": result.measurement.instructions,
         "verify": figures.verify(result.verification),
         "peers": {name: figures.contender(one) for name, one in result.peers.items()},

@@ -96,6 +96,7 @@ def render(result: DeployResult, picture: str = "") -> str:
         charts,
         result=result,
         simulation=result.timing.banner,
+        titled=result.timing.titled,
         headline=headline(result),
         facts=_facts(result),
         picture=picture,
@@ -141,14 +142,15 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
     board = [f"{machine.cores} cores"]
     if machine.memory_bytes:
         board.append(f"{machine.memory_bytes / 2**30:.3g} GiB of memory")
-    found = [("device", ", ".join(board))]
+    whose = f" ({result.timing.machine})" if result.timing.machine else ""
+    found = [("device", ", ".join(board) + whose)]
     if result.parameters is not None:
         found.append(("parameters", f"{result.parameters:,}"))
     if result.flops is not None:
         found.append(("arithmetic of a run", f"{result.flops / 1e6:,.4g} MFLOP"))
         if result.timing.decides:
             rate = result.flops / result.measurement.median_s / 1e9
-            found.append(("rate", f"{rate:.3g} GFLOP/s"))
+            found.append((result.timing.titled("rate"), f"{rate:.3g} GFLOP/s"))
     if memory is not None:
         found += [("weights", size_text(memory.weights_bytes)), ("peak memory", size_text(memory.peak_bytes))]
     if result.bundle_bytes:
@@ -163,7 +165,7 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
     if launch:
         found.append(("launch of a run", str(launch)))
     joules = "unavailable" if energy is None else f"{energy.value * 1e3:.4g} mJ"
-    found.append(("energy of a run", joules))
+    found.append((result.timing.titled("energy of a run"), joules))
     return found + ([("made on", result.date)] if result.date else [])
 
 

@@ -42,6 +42,8 @@ def _milliseconds(side: Side, one: EngineSide) -> float | None:
 def _latency_remark(side: Side) -> str:
     if not side.timing.decides:
         return f"the device {side.timing.state}"
+    if not side.timing.compares:
+        return f"the time of {side.timing.source}"
     return "the device was slowed down" if side.own.throttled else ""
 
 

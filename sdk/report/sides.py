@@ -14,7 +14,8 @@ from device_agent.contract.text import printable
 from host import bundle
 from host.errors import UserError
 from host.manifest import Manifest
-from host.model import BOARD, EMULATOR, TimingPolicy
+from host.model import BOARD, TimingPolicy
+from host.model.timing import kept_timing
 from host.model_file import is_zip
 from sdk.report.page import figures_in
 from sdk.text import without_host_paths
@@ -206,6 +207,7 @@ class DeployFigures(_Engine):
     tasks: tuple[dict[str, Any], ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     emulated: bool = False
+    simulated: bool = False
 
 
 class _Measured(_Part):
@@ -214,6 +216,7 @@ class _Measured(_Part):
     cpu: str = ""
     contenders: dict[str, _Engine]
     emulated: bool = False
+    simulated: bool = False
 
 
 def side_of_figures(source: str, content: Mapping[str, Any]) -> Side:
@@ -242,7 +245,7 @@ def side_of_figures(source: str, content: Mapping[str, Any]) -> Side:
         bundle_bytes=part.bundle_bytes,
         default_share=part.default_share if part.tasks else None,
         versions=part.versions,
-        timing=EMULATOR if part.emulated else BOARD,
+        timing=kept_timing(part.emulated, part.simulated),
         instructions=part.instructions,
     )
 
@@ -279,7 +282,7 @@ def side_of_manifest(source: str, manifest: Manifest, bundle_bytes: int) -> Side
         bundle_bytes=bundle_bytes,
         default_share=_default_share(manifest),
         versions=manifest.versions,
-        timing=EMULATOR if part.emulated else BOARD,
+        timing=kept_timing(part.emulated, part.simulated),
         instructions=part.contenders[manifest.backend].instructions,
     )
 

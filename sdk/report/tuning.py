@@ -116,6 +116,7 @@ def render_tuning(result: TunedModel) -> str:
         tune_json(result),
         result=result,
         simulation=result.timing.banner,
+        titled=result.timing.titled,
         tuning=result.tuning,
         stopped=STOPPED,
         **context,

@@ -15,6 +15,7 @@ from host.errors import MeasureError, SessionLost, UserError
 from sdk.cli.main import main
 from tests.integration import small_models
 
+ROOT = Path(__file__).parents[2]
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has wheels for x86-64 alone")
 
 
@@ -43,6 +44,12 @@ def test_the_command_adds_both_scenarios_to_the_figures(
     assert single["seed"] == 3 and "transport" in single["boundary"]
     printed = capsys.readouterr().out
     assert "SingleStream 90% " in printed and "queries from this host, valid" in printed
+
+
+def test_seconds_of_this_host_are_no_figures_of_a_simulated_board(bundle: Path) -> None:
+    board = f"replay:{ROOT / 'examples' / 'replay' / 'small_board.toml'}"
+    with pytest.raises(MeasureError, match="is no board: leave --loadgen out"):
+        loadgen.run_scenarios(bundle, ["SingleStream"], board)
 
 
 def test_a_session_that_is_lost_ends_the_test_with_its_error(tmp_path: Path) -> None:

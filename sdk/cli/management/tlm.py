@@ -167,7 +167,7 @@ def card(
     verbose: Verbose = False,
 ) -> None:
     """Show what a model is: its network, its vocabulary, and how it was trained."""
-    from host.schedules.families import rule_versions
+    from host.rule_versions import known_versions
     from host.tlm.language.vocabulary import Vocabulary
     from host.tlm.model.card import extended, read_card
     from host.tlm.model.checkpoints import shipped
@@ -185,7 +185,7 @@ def card(
         ),
         ("tokens", f"{found.tokens} of {len(vocabulary)}, vocabulary {found.vocabulary}"),
         ("untrained", " ".join(extended(found, vocabulary, place).untrained) or "none"),
-        ("outdated", " ".join(found.outdated(rule_versions())) or "none"),
+        ("outdated", " ".join(found.outdated(known_versions())) or "none"),
         ("training", ", ".join(f"{name} {value}" for name, value in found.training.items())),
     ]
 

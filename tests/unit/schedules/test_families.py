@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from host.rule_versions import known_versions
 from host.schedules.api import CPU, GPU
-from host.schedules.families import installed_rules
+from host.schedules.families import installed_rules, rule_versions
 
 # The whole of a family: elementwise tasks in one loop, whose innermost part is written out.
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extensions" / "rule" / "edgetlm_example_rule.py"
@@ -92,3 +93,7 @@ def test_a_decision_has_one_meaning_in_all_rules() -> None:
         for kind in rule.decisions:
             classes.setdefault(kind.name, set()).add(kind.words)
     assert {name: found for name, found in classes.items() if len(found) > 1} == {}
+
+
+def test_the_versions_that_need_no_compiler_are_those_of_the_rules() -> None:
+    assert known_versions() == rule_versions()

@@ -83,6 +83,7 @@ _LISTS_OF_DEVICES = (
     ("devices list", 0),
     ("bundles", 0),
     ("keys list", 0),
+    ("tlm card", 0),
 )
 _ANSWERS_WITHOUT_COMPILER = (
     ("devices calibrate absent", 2),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.deploy import DeployResult
-from host.model import EMULATOR
+from host.model import EMULATOR, SIMULATION
 from sdk.cli.main import main
 from sdk.cli.management.report import print_comparison
 from sdk.report.compare import BETTER, SAME, UNJUDGED, WORSE, Change, Comparison, compare
@@ -207,6 +207,15 @@ def test_an_emulators_time_is_not_judged_but_its_instructions_are() -> None:
     comparison = compare(before, side(engine(9.0, 0.01, 2), timing=EMULATOR, instructions=1.1e6))
     assert change(comparison, "latency").verdict == UNJUDGED
     assert change(comparison, "instructions").verdict == WORSE
+
+
+def test_a_simulations_time_is_judged_beside_its_own_alone() -> None:
+    simulated = side(engine(2.0, 0.01, 1), timing=SIMULATION)
+    assert change(compare(simulated, simulated), "latency").verdict == SAME
+    found = change(compare(simulated, side(engine(9.0, 0.01, 2))), "latency")
+    assert (found.verdict, found.remark) == (UNJUDGED, "one is a simulation's time, the other a board's")
+    figures = deploy_json(replace(result(), timing=SIMULATION))
+    assert figures["simulated"] and not deploy_json(result())["simulated"]
 
 
 def measured(milliseconds: float, seed: int) -> DeployResult:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
-from host.model import Layer
+from host.model import SIMULATION, Energy, Layer
 from sdk.report.compared import headline
 from sdk.report.html import render
 from tests.unit.compare.samples import result
@@ -52,3 +53,20 @@ def test_the_table_of_engines_has_the_ratio_of_the_headline(installed: str, peer
     )
     assert dict(rows)[installed] == "1.00"
     assert dict(rows)[peer] == quotient
+
+
+def test_figures_of_a_simulated_board_say_so_and_those_of_a_board_do_not() -> None:
+    measured = Energy("simulated", 0.01, None, "ina226 (VIN)", boundary="input")
+    board = result(measured)
+    page, simulated = render(board), render(replace(board, timing=SIMULATION))
+    assert "on the device's own clock" in unescape(page) and "simulat" not in page.split("<h2>Energy")[0]
+    text = unescape(simulated)
+    assert "on the device's own clock" not in text and "on the clock of a simulation" in text
+    assert "2 cores, 1 GiB of memory (of the host, where the programs run)" in text
+    for title in ("latency, median", "energy of a run"):
+        assert f">{title}<" in page
+        assert f">{title}<" not in text and f">simulated {title}<" in text
+    for title in ("Latency beside the peers", "Time per kernel and who made it", "Energy"):
+        assert f"<h2>{title}</h2>" in page
+        assert f"<h2>{title}</h2>" not in text and f"<h2>Simulated {title[0].lower()}{title[1:]}</h2>" in text
+    assert "simulated by ina226" in text and "measured on the device" not in text
