@@ -30,9 +30,7 @@ def test_boards_that_are_never_idle_are_as_fast_as_one_each(boards: int) -> None
     assert rate(journal) == pytest.approx(boards / 3.0)
 
 
-def test_overhead_is_how_long_a_board_stands_and_an_answer_takes_what_a_call_does_beyond_its_measurement() -> (
-    None
-):
+def test_overhead_is_how_long_a_board_stands_and_an_answer_what_a_call_takes_beyond_its_measurement() -> None:
     journal = [_entry("a", 12.5, 14.0), _entry("a", 10.0, 12.0), _entry("b", 13.25, 14.0)]
     journal.append(_entry("b", 10.0, 13.0))
     # The first was called when its board was free, the second a second before that; of others nobody heard.
