@@ -136,6 +136,10 @@ class RayCluster:
         until = time.monotonic() + _START_S
         while "Ray runtime started" not in (said := self._log(number).read_text(errors="replace")):
             ended, late = host.poll() is not None, time.monotonic() > until
+            if not ended and not late and _raylet_ended(host.pid):
+                # Ray asks the head for this host for four more minutes.
+                self.kill(number)
+                ended, said = True, _TOO_SLOW
             if ended and not late and _TOO_SLOW in said:
                 self._begin(number)
                 host = self._hosts[number]
@@ -143,6 +147,14 @@ class RayCluster:
             elif ended or late:
                 raise RuntimeError(f"a host of the cluster does not start: {said[-2000:]}")
             time.sleep(0.1)
+
+
+def _raylet_ended(pid: int) -> bool:
+    """Whether a host that starts has lost its raylet, which gives its agent 15 s and no option for more."""
+    with suppress(psutil.NoSuchProcess):
+        some = psutil.Process(pid).children()
+        return any(one.name() == "raylet" and one.status() == psutil.STATUS_ZOMBIE for one in some)
+    return False
 
 
 def _title(process: psutil.Process) -> str:

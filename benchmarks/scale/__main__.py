@@ -21,7 +21,7 @@ from benchmarks.result_file import RESULTS, add_json_option, heading, read_resul
 from benchmarks.scale.boards import PARTS, Trial, figures_of_each_part
 
 SCHEMA = "edgetlm.scale/1"
-BOARDS_SCHEMA = "edgetlm.scale_boards/1"
+BOARDS_SCHEMA = "edgetlm.scale_boards/2"
 MANY_SCHEMA = "edgetlm.scale_many/1"
 SIMULATED_SCHEMA = "edgetlm.scale_simulated/1"
 EVERY = "every"

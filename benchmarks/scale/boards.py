@@ -6,8 +6,9 @@ The same tuning runs on one board and on all of them; what is killed is killed i
     speedup         measurements a second of all boards over those of one
     idle_share      of the boards' time between the first and the last begin of a measurement
     overhead_ms     of a measurement: median from its end to the begin of the same board's next one
-    answer_ms       median from a measurement's end until its answer is in the command; the board does not
-                    wait for it where it has the next program already
+    answer_ms       median from call to answer without the measurement, and without the time for which the
+                    program waits for its board, which measures another; what `overhead_ms` was in the first
+                    version of the results, when a board had one program at a time
     lost            records of before the kill that are not there at the end, and missing measurements; what
                     is both counts once
     surplus         programs on record beyond those that were asked for
@@ -23,6 +24,7 @@ the same command is given again.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -31,7 +33,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -265,7 +266,7 @@ class Run:
 
     def overhead(self) -> dict[str, float | None]:
         """`overhead_ms` and `answer_ms`: see the docstring of the module."""
-        return overhead(self.said["answers"], self.journal())
+        return overhead(self.said["calls"], self.journal())
 
     def _programs(self) -> dict[str, str]:
         """The program of each record, by the record's key."""
@@ -284,23 +285,31 @@ def rate(journal: Sequence[Mapping[str, Any]]) -> float:
     return len(journal) / (end - begin)
 
 
-def overhead(answers: Mapping[str, float], journal: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def overhead(
+    calls: Mapping[str, Sequence[float]], journal: Sequence[Mapping[str, Any]]
+) -> dict[str, float | None]:
     """Medians of what measurements cost beyond themselves, in ms; None where there is nothing to tell from.
 
     Args:
-        answers: when the answer of each was here, by its library.
+        calls: when each was called and its answer was here, by its library.
         journal: what the boards have measured: `board`, `library`, `begin` and `end`, in seconds of
             one clock.
     """
     by_board: dict[str, list[Mapping[str, Any]]] = {}
     for one in sorted(journal, key=lambda one: float(one["begin"])):
         by_board.setdefault(str(one["board"]), []).append(one)
-    parts = {
-        "overhead_ms": [
-            later["begin"] - one["end"] for some in by_board.values() for one, later in pairwise(some)
-        ],
-        "answer_ms": [answers[one["library"]] - one["end"] for one in journal if one["library"] in answers],
-    }
+    stood, answered = [], []
+    for some in by_board.values():
+        # When the board was free.
+        free = -math.inf
+        for one in some:
+            if free > -math.inf:
+                stood.append(one["begin"] - free)
+            if one["library"] in calls:
+                called, answer = calls[one["library"]]
+                answered.append(answer - max(called, free) - (one["end"] - one["begin"]))
+            free = one["end"]
+    parts = {"overhead_ms": stood, "answer_ms": answered}
     return {name: 1e3 * statistics.median(some) if some else None for name, some in parts.items()}
 
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from host.execution import Engine, open_engine
+from host.execution import Actor, Engine, open_engine
 from host.gensor import Gensor
 from host.model import DeviceProfile, Energy, Measurement, Task
 from host.records import RecordOrigin, RecordStore
@@ -113,20 +113,33 @@ def _product(name: str, rows: int, depth: int, columns: int) -> Any:
 
 
 class Timed(HostedConnection):
-    """Takes down when the answer of each measurement was here.
+    """Takes down when each measurement was called, and when its answer was here.
 
     Attributes:
-        answers: when, by the clock of the boards, by the digest of the program's library.
+        calls: both times, by the clock of the boards, by the digest of the program's library.
     """
 
-    answers: dict[str, float]
+    def __init__(self, access: BoardAccess, actor: Actor) -> None:
+        super().__init__(access, actor)
+        self.calls: dict[str, tuple[float, float]] = {}
+        self._called: dict[str, float] = {}
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
-        digest = hashlib.sha256(library.read_bytes()).hexdigest()
+        digest = _digest(library)
+        # It may have been called while the board measured another.
+        called = self._called.pop(digest, time.time())
         found = super().measure(task, library)
-        self.answers[digest] = time.time()
+        self.calls[digest] = called, time.time()
         return found
+
+    def _begun(self, number: int, task: TuningTask, library: Path) -> Any:
+        self._called[_digest(library)] = time.time()
+        return super()._begun(number, task, library)
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def connection(
@@ -140,13 +153,11 @@ def connection(
         agent = SimpleNamespace(number=1, stop=lambda: None)
         return SimpleNamespace(agent=agent, close=lambda: None, replace=lambda lost: None)
 
-    made = Timed(BoardAccess(name, device, connect), actor)
-    made.answers = {}
-    return made
+    return Timed(BoardAccess(name, device, connect), actor)
 
 
 def run(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Any]:
-    """Tune, and say when measurements were answered."""
+    """Tune, and say when measurements were called and answered."""
     device = profile()
     names = options.boards.split(",")
     engine = open_engine(options.engine)
@@ -177,7 +188,7 @@ def run(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, A
                 )
         return {
             "trials": found.trials,
-            "answers": {digest: at for board in boards for digest, at in board.answers.items()},
+            "calls": {digest: times for board in boards for digest, times in board.calls.items()},
         }
     finally:
         engine.close()

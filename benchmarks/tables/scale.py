@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.result_file import Result
 from benchmarks.tables.table import markdown, significant
+
+_ANSWERS_ALONE = "edgetlm.scale_boards/1"
 
 
 def records(result: Result) -> list[str]:
@@ -26,20 +28,27 @@ def records(result: Result) -> list[str]:
 
 def killed_parts(result: Result) -> list[str]:
     """A tuning of several boards, with each part killed in the middle of it."""
-    head = ("killed", "speed-up", "idle", "overhead", "lost", "duplicated", "measured again", "back after")
-    return markdown(head, map(_killed, result.figures["runs"]))
+    more = ("lost", "duplicated", "measured again", "back after")
+    head = ("killed", "speed-up", "idle", "overhead", "answer", *more)
+    # The first version called the time to the answer the overhead.
+    times = ("", "overhead_ms") if result.schema == _ANSWERS_ALONE else ("overhead_ms", "answer_ms")
+    return markdown(head, [_killed(run, times) for run in result.figures["runs"]])
 
 
-def _killed(run: Mapping[str, Any]) -> tuple[str, ...]:
+def _killed(run: Mapping[str, Any], times: Iterable[str]) -> tuple[str, ...]:
     recovered = run["recovery_s"]
     return (
         run["kill"] or "nothing",
         f"{run['speedup']:.2f}",
         f"{run['idle_share']:.1%}",
-        "-" if run["overhead_ms"] is None else f"{run['overhead_ms']:.1f} ms",
+        *(_milliseconds(run.get(name)) for name in times),
         *(str(run[name]) for name in ("lost", "duplicated", "measured_again")),
         "-" if recovered is None else f"{recovered:.0f} s",
     )
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} ms"
 
 
 def many_boards(result: Result) -> list[str]:

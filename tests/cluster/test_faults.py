@@ -144,6 +144,24 @@ def test_a_board_is_watched_by_the_host_that_reaches_it_and_refused_where_none_d
     assert "no host of the cluster reaches pi5; boards of the cluster are: replay:" in unreached.said()
 
 
+@pytest.mark.long
+def test_two_commands_tune_the_same_model_at_once(
+    tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
+) -> None:
+    trials = 8
+    commands = [Command(cluster, tmp_path, (board,), shared, trials) for board in boards]
+    try:
+        assert [one.ended() for one in commands] == [0, 0], [one.said() for one in commands]
+    finally:
+        for one in commands:
+            one.end()
+    kept = commands[0].records()
+    for board in boards:
+        own = [one for one in kept if one.origin.device == board]
+        once(own)
+        assert len(own) >= trials
+
+
 def _watch(cluster: RayCluster, boards: tuple[str, str], shared: str) -> None:
     command = [sys.executable, "-m", "sdk.cli", "watch", boards[1], "--once", "--engine", cluster.engine]
     command += ["--records", shared, "-o", "json"]

@@ -30,12 +30,12 @@ def test_boards_that_are_never_idle_are_as_fast_as_one_each(boards: int) -> None
     assert rate(journal) == pytest.approx(boards / 3.0)
 
 
-def test_overhead_is_how_long_a_board_stands_between_two_measurements() -> None:
+def test_overhead_is_how_long_a_board_stands_and_an_answer_what_a_call_takes_beyond_its_measurement() -> None:
     journal = [_entry("a", 12.5, 14.0), _entry("a", 10.0, 12.0), _entry("b", 13.25, 14.0)]
     journal.append(_entry("b", 10.0, 13.0))
-    # Of the last ones, nobody heard.
-    answers = {"a10.0": 12.25, "b10.0": 13.75}
-    assert overhead(answers, journal) == {"overhead_ms": 375.0, "answer_ms": 500.0}
+    # The first was called when its board was free, the second a second before that; of others nobody heard.
+    calls = {"a10.0": (9.75, 12.25), "a12.5": (11.0, 14.25)}
+    assert overhead(calls, journal) == {"overhead_ms": 375.0, "answer_ms": 625.0}
     assert set(overhead({}, journal[2:3]).values()) == {None}
 
 

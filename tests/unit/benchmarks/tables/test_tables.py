@@ -10,7 +10,7 @@ import pytest
 from benchmarks.reproduce import RUNS
 from benchmarks.reproduce import main as reproduce
 from benchmarks.result_file import RESULTS, Result, read_result, write_result
-from benchmarks.tables import TABLES, device, models, operators
+from benchmarks.tables import TABLES, device, models, operators, scale
 from benchmarks.tables.blocks import documents, names_in, updated
 from benchmarks.tables.language_models import language_models
 from benchmarks.tables.table import Table, markdown, significant
@@ -75,6 +75,19 @@ def test_the_least_of_the_summary_is_the_least_of_the_rows(tmp_path: Path) -> No
     row = "| Gensor / ONNX Runtime (0.90; none under 0.5) | 1.73 | 0.75 | 0.75, gemv_768x3072 |"
     assert operators.summary(figures)[2] == row
     assert operators.slower_than_library(figures)[2] == "| gemv_768x3072 | 0.75 |"
+
+
+@pytest.mark.parametrize(
+    ("version", "times"), [(1, "- | 7.0 ms"), (2, "7.0 ms | 9.0 ms")], ids=["answers alone", "both"]
+)
+def test_the_first_results_of_killed_parts_know_the_time_to_the_answer_alone(
+    tmp_path: Path, version: int, times: str
+) -> None:
+    run = {"kill": "head", "speedup": 7.5, "idle_share": 0.02, "lost": 0, "duplicated": 0}
+    run |= {"measured_again": 1, "recovery_s": 41.0, "overhead_ms": 7.0}
+    run |= {} if version == 1 else {"answer_ms": 9.0}
+    found = result(tmp_path, schema=f"edgetlm.scale_boards/{version}", runs=[run])
+    assert scale.killed_parts(found)[2:] == [f"| head | 7.50 | 2.0% | {times} | 0 | 0 | 1 | 41 s |"]
 
 
 def test_models_beside_their_peers(tmp_path: Path) -> None:
