@@ -237,6 +237,8 @@ def print_tuning(tuning: TuneResult) -> None:
             f"{'learned' if number == 1 else '':<9} withheld error {training.before:.3f} -> "
             f"{training.after:.3f}, {used}, {training.seconds:.1f} s"
         )
+        if training.why:
+            print_line(f"{'':<9} {training.why}")
 
 
 def print_power(power: VariantSelection) -> None:
