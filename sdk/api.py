@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from host.compile.explanation import Explanation
     from host.deploy import DeployResult
     from host.manifest import Manifest
-    from host.options import Size
+    from host.options import Number, Size
     from host.progress import Progress
     from sdk.report.compare import Comparison
 
@@ -257,6 +257,7 @@ def profile(
     device: str = "local",
     threads: int = 0,
     shapes: Mapping[str, tuple[Size, ...]] | None = None,
+    values: Mapping[str, tuple[Number, ...]] | None = None,
     lengths: Sequence[int] = (),
     seed: int = 0,
     trust: str = "signed",
@@ -269,6 +270,7 @@ def profile(
         device: name of the device.
         threads: threads for the model; 0 takes the bundle's own, or all cores of the device.
         shapes: see `deploy`.
+        values: see `deploy`.
         lengths: see `deploy`.
         seed: see `deploy`.
         trust: of a bundle; see `load`.
@@ -282,7 +284,8 @@ def profile(
     from host.commands.profile import profile as run_profile
 
     with source as path, shown(progress) as listener:
-        return run_profile(path, device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust)
+        given = dict(shapes or {})
+        return run_profile(path, device, threads, given, seed, listener, tuple(lengths), trust, values)
 
 
 def loadgen(

@@ -129,21 +129,26 @@ __all__ = [
 ]
 
 
-def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> ImportedModel:
+def read_model(
+    path: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
+) -> ImportedModel:
     """Read a model file in a sandboxed worker process.
 
     Args:
         path: ONNX, `.pt2` or TFLite file.
         shapes: shapes of inputs with open dimensions, by name of the input or of the dimension.
+        values: numbers of inputs that are fixed, by name: the model no longer has them. ONNX only.
 
     Returns:
         The model; if the compiler cannot express it, it has no module but a reason.
 
     Raises:
         ModelFileError: there is no such file, or it is no model.
-        ShapeError: a dimension is open and not given.
+        ShapeError: a dimension is open and not given, or a value does not fit.
     """
-    return load(Path(path), shapes)
+    return load(Path(path), shapes, values=values)
 
 
 def tasks(

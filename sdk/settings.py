@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from host.options import CompileOptions, Size
+from host.options import CompileOptions, Number, Size
 
 if TYPE_CHECKING:
     from host.schedules.proposer import Proposer
@@ -39,6 +39,7 @@ class CompileSettings(TypedDict, total=False):
     records: str
     threads: int
     shapes: Mapping[str, tuple[Size, ...]] | None
+    values: Mapping[str, tuple[Number, ...]] | None
     lengths: Sequence[int]
     seed: int
     name: str
@@ -82,7 +83,7 @@ def with_settings(options: _Options, settings: Mapping[str, Any]) -> _Options:
 
 
 def _as_field(name: str, value: Any) -> Any:
-    if name in ("shapes", "peer_files"):
+    if name in ("shapes", "values", "peer_files"):
         return dict(value or {})
     if name in ("bundle", "calibration"):
         return Path(value) if value is not None else None

@@ -146,6 +146,8 @@ def node_tests(result: Result) -> list[str]:
         f"{summary['considered']:,} of {summary['cases']:,} tests pass in ONNX Runtime; "
         f"{summary['passed_share']:.1%} of these pass through the tvm backend."
     )
+    if fixed := summary.get("passed_with_values"):
+        share += f" {fixed} of them need the values of an input, which `--value` fixes."
     return [*markdown(("outcome", "tests"), rows), "", share]
 
 

@@ -20,7 +20,7 @@ from host.errors import ModelFileError, UserError
 from host.language_file import language_format
 from host.manifest import Manifest
 from host.model import Layer, Signature
-from host.options import DeployOptions, Size
+from host.options import DeployOptions, Number, Size
 from host.progress import Progress, Silence, StageClock
 from host.versions import versions
 
@@ -34,6 +34,7 @@ def profile(
     progress: Progress | None = None,
     lengths: tuple[int, ...] = (),
     trust: str = "signed",
+    values: Mapping[str, tuple[Number, ...]] | None = None,
 ) -> DeployResult:
     """Measure a model file (compiled, and with its peers) or a bundle.
 
@@ -46,6 +47,7 @@ def profile(
         progress: receives the stages.
         lengths: lengths of a range to measure at; () takes a few, or those of the bundle.
         trust: in the signer of a bundle: "signed" or "unsigned".
+        values: numbers of inputs that are fixed, by name.
 
     Raises:
         EdgeError: as `deploy`.
@@ -57,12 +59,15 @@ def profile(
         if (model.is_dir() and not language_format(model)) or model.suffix == ".zip":
             if shapes:
                 raise UserError("--shape goes with a model file; a bundle has its shapes: use --lengths")
+            if values:
+                raise UserError("--value goes with a model file: the inputs of a bundle are fixed already")
             return _profile_bundle(model, Path(folder), device, threads, progress, lengths, trust)
         options = DeployOptions(
             model=model,
             device=device,
             threads=threads,
             shapes=dict(shapes or {}),
+            values=dict(values or {}),
             lengths=lengths,
             seed=seed,
             bundle=Path(folder) / "bundle",

@@ -56,6 +56,7 @@ def read_model(
             options.fixed_shapes(),
             options.seed,
             half=options.half,
+            values=options.values,
             notice=clock.progress.note,
             worker=reader,
         )

@@ -28,9 +28,13 @@ from host.places import cache_root
 _LARGE_BYTES = 128 << 20
 
 
-def content_hash(files: Sequence[Path], shapes: Mapping[str, Sequence[int]]) -> str:
-    """SHA-256 over the files' bytes and the pinned shapes."""
+def content_hash(
+    files: Sequence[Path], shapes: Mapping[str, Sequence[int]], fixed: Mapping[str, np.ndarray] | None = None
+) -> str:
+    """SHA-256 over the files' bytes, the pinned shapes and the arrays of fixed inputs."""
     digest = hashlib.sha256(json.dumps({name: list(shape) for name, shape in shapes.items()}).encode())
+    for name, array in sorted((fixed or {}).items()):
+        digest.update(f"{name}\0{array.dtype.name}\0".encode() + array.tobytes())
     for file in files:
         digest.update(bytes.fromhex(file_hash(file)))
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from host.engines import run_reference
-from host.errors import ModelFileError
+from host.errors import ModelFileError, ShapeError
 from host.importers.golden import GoldenOptions, Reference
 from host.language_file import is_language_model
 from host.model import ImportedModel
@@ -26,6 +26,7 @@ def load_here(
     golden_cases: int = 3,
     samples: Sequence[Sequence[np.ndarray]] | None = None,
     reference: Reference = run_reference,
+    values: Mapping[str, Sequence[float]] | None = None,
 ) -> ImportedModel:
     """Read a model file in this process: for a file of one's own, and in the worker of `worker.parent.load`.
 
@@ -36,6 +37,7 @@ def load_here(
         golden_cases: number of golden cases.
         samples: inputs to use for golden cases instead of drawn ones, one sequence of arrays per case.
         reference: runs a model file in its original runtime.
+        values: numbers of inputs that are fixed, by name; samples have none of these inputs.
 
     Returns:
         The model; its `module` is None, with a reason, if only the original runtime can run it.
@@ -54,7 +56,9 @@ def load_here(
     if format_name == "onnx":
         from host.importers.onnx.importer import import_onnx
 
-        return import_onnx(path, given, options)
+        return import_onnx(path, given, options, values or {})
+    if values:
+        raise ShapeError(f"{path.name}: --value goes only with an ONNX file: export the model to ONNX")
     if format_name == "pt2":
         from host.importers.torch.importer import import_pt2
 

@@ -6,7 +6,7 @@ functions take the same names. So an option is written once.
 
 from __future__ import annotations
 
-from host.options.compile import BACKENDS, Backend, CompileOptions, Size
+from host.options.compile import BACKENDS, Backend, CompileOptions, Number, Size
 from host.options.deploy import SINGLE_PRECISION, DeployOptions, settings_of, text_of
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Backend",
     "CompileOptions",
     "DeployOptions",
+    "Number",
     "Size",
     "settings_of",
     "text_of",

@@ -29,6 +29,8 @@ METHODS = ("auto", "gensor", "tlm", "random")
 
 # A dimension of a shape: its size, or the least and greatest size that are to be served.
 Size = int | tuple[int, int]
+# An element of an input that is fixed.
+Number = bool | int | float
 
 ON_A_DEVICE = ("tune", "deploy")
 # Of `sdk records`, what decides which functions a model has.
@@ -223,6 +225,15 @@ class CompileOptions:
         flag="shape",
         metavar="NAME=1,128",
         form="shapes",
+    )
+    values: Mapping[str, tuple[Number, ...]] = declared(
+        dict,
+        "Fixes an input of an ONNX model to these numbers; one number fills all of it. The compiled model no "
+        "longer has this input. May repeat.",
+        commands=(*_OF_FUNCTIONS, "profile"),
+        flag="value",
+        metavar="INPUT=640,480",
+        form="values",
     )
     lengths: tuple[int, ...] = declared(
         (),

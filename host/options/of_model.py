@@ -25,6 +25,7 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         _require_none(
             {
                 "--shape": bool(options.shapes),
+                "--value": bool(options.values),
                 f"--dtype {options.dtype}": options.dtype not in ("fp32", "fp16"),
                 "--calibration": options.calibration is not None,
             },
@@ -44,6 +45,8 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         },
         "goes only",
     )
+    if options.values:
+        _check_values(options, format_name)
     if format_name == ENCODER and options.ranged:
         raise UserError(
             "a range in --shape needs an ONNX file with an open dimension: export the model to ONNX, or give"
@@ -63,6 +66,18 @@ def _require_none(refused: dict[str, bool], what: str) -> None:
     for flag, given in refused.items():
         if given:
             raise UserError(f"{flag} {what} with a language model: leave {flag} out")
+
+
+def _check_values(options: CompileOptions, format_name: str) -> None:
+    """Refuse to fix inputs where nothing can."""
+    if format_name != "onnx":
+        raise UserError("--value goes only with an ONNX file: export the model to ONNX, or leave --value out")
+    for other, given in {
+        f"--quantize {options.quantize}": bool(options.quantize),
+        "a range of lengths": options.ranged,
+    }.items():
+        if given:
+            raise UserError(f"--value does not go with {other}: leave one of them out")
 
 
 def _check_quantisation(options: CompileOptions, model: Path, format_name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.options.compile import Number
 from host.options.setting import key_of, setting_of
 
 
@@ -29,6 +30,38 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | tuple[int, in
             raise UserError(f"--shape {text}: {name!r} was given a shape already")
         shapes[name] = shape
     return shapes
+
+
+def parse_values(texts: list[str] | None) -> dict[str, tuple[Number, ...]]:
+    """`NAME=640,480`, `NAME=0.5` and `NAME=true` to numbers by name.
+
+    Raises:
+        UserError: a text is not of that form.
+    """
+    values: dict[str, tuple[Number, ...]] = {}
+    for text in texts or []:
+        name, separator, numbers = text.rpartition("=")
+        if not separator or not name:
+            raise _value_error(text)
+        if name in values:
+            raise UserError(f"--value {printable(text, 80)}: {printable(name, 40)!r} was given already")
+        values[name] = tuple(_number(text, part.strip()) for part in numbers.split(","))
+    return values
+
+
+def _number(text: str, part: str) -> Number:
+    if part in ("true", "false"):
+        return part == "true"
+    try:
+        return int(part) if re.fullmatch("[+-]?[0-9]{1,20}", part) else float(part)
+    except ValueError:
+        raise _value_error(text) from None
+
+
+def _value_error(text: str) -> UserError:
+    return UserError(
+        f"--value {printable(text, 80)}: write it as INPUT=640,480, numbers (or true and false) with commas"
+    )
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -146,6 +179,7 @@ FORMS = {
     ),
     "text": Form(str, lambda text, flag: text, lambda default: default),
     "shapes": Form(list[str] | None, lambda texts, flag: parse_shapes(texts), lambda default: None),
+    "values": Form(list[str] | None, lambda texts, flag: parse_values(texts), lambda default: None),
     "peer_files": Form(list[str] | None, lambda texts, flag: parse_peer_files(texts), lambda default: None),
 }
 

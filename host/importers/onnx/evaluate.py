@@ -56,7 +56,8 @@ def evaluate(
     if node.domain not in STANDARD or node.op_type in _RANDOM:
         return None
     if node.op_type in ("Shape", "Size"):
-        return _fold_shape(node, static_shape(types.get(node.input[0])))
+        known = value(node.input[0])  # constants have no entry among the types
+        return _fold_shape(node, static_shape(types.get(node.input[0])) if known is None else known.shape)
     if any(attribute.type in (attribute.GRAPH, attribute.GRAPHS) for attribute in node.attribute):
         return None
     feeds = {name: value(name) for name in node.input if name}

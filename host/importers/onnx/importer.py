@@ -16,33 +16,62 @@ from host.importers.assemble import Source, assemble, content_hash, work_file
 from host.importers.golden import GoldenOptions, Reference, run_as_written, with_spread
 from host.importers.onnx.contributed import expand_contributed, rounds_inside
 from host.importers.onnx.convert import convert_graph
+from host.importers.onnx.fixed_inputs import (
+    Values,
+    check_names,
+    feeding,
+    fixed_arrays,
+    hint,
+    with_constants,
+    with_lengths,
+    write_fixed,
+)
 from host.importers.onnx.model_file import OnnxFile, read_onnx, with_weights, write_model, write_pinned
 from host.importers.onnx.operators import supported_operators
 from host.importers.onnx.ranges import input_ranges
 from host.importers.onnx.simplify import simplify
-from host.importers.pins import pin
+from host.importers.pins import DeclaredInput, pin
 from host.model import ImportedModel, TensorSpec
 
 
-def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
+def import_onnx(
+    path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions, values: Values
+) -> ImportedModel:
     """Read a file, make golden outputs with ONNX Runtime, and build the relax module.
+
+    Args:
+        path: the file.
+        shapes: see `pin`.
+        options: of the golden cases; samples have no fixed inputs.
+        values: numbers of the inputs that are fixed, by name.
 
     Raises:
         ModelFileError: the file is not a usable model.
-        ShapeError: a dimension is open or does not fit.
+        ShapeError: a dimension is open or does not fit, or a value does not.
         EngineError: ONNX Runtime cannot run the model.
     """
     file = read_onnx(path)
-    pinned = pin(file.name, file.inputs, shapes)
-    specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
+    declared, parameters = file.inputs, file.parameters
+    check_names(file.name, declared, values)
+    pinned = pin(file.name, declared, with_lengths(declared, shapes, values))
+    fixed = fixed_arrays(file.name, declared, pinned, values)
     digest = content_hash(file.files, pinned)
     runnable = _runnable_file(path, file, pinned, digest)
+    original = options.reference is run_reference
+    if fixed:
+        options = replace(options, reference=feeding(options.reference, runnable, declared, fixed))
+        digest = content_hash(file.files, pinned, fixed)
+        runnable = _fixed_file(runnable, fixed, work_file(digest, f"{path.stem}.onnx"))
+        file = with_constants(file, fixed)
+    specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
     simple = simplify(file, pinned, supported_operators())
     ranges = input_ranges(simple, file.weights, specs)
     names = tuple(value.name for value in file.model.graph.output)
-    source = Source(path.stem, "onnx", runnable, specs, names, digest, file.parameters)
-    if options.reference is not run_reference:
-        return assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
+    source = Source(path.stem, "onnx", runnable, specs, names, digest, parameters)
+    if not original:
+        return _explained(
+            assemble(source, ranges, lambda: convert_graph(simple, file.weights), options), file.inputs
+        )
     quantised = any(_quantises(node) for node in simple.graph.node)
     with tempfile.TemporaryDirectory(prefix="edgetlm-standard-") as folder:
         written: Reference = run_as_written
@@ -54,9 +83,15 @@ def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: Golden
         if not quantised:
             options = replace(options, written=written)
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
+        model = _explained(model, file.inputs)
         if not quantised:
             return model
         return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, written))
+
+
+def _explained(model: ImportedModel, declared: Sequence[DeclaredInput]) -> ImportedModel:
+    """A model without a module says which option may help."""
+    return replace(model, reason=hint(model.reason, declared)) if model.module is None else model
 
 
 def _run_either(standard: Path) -> Reference:
@@ -88,5 +123,14 @@ def _runnable_file(path: Path, file: OnnxFile, pinned: dict[str, tuple[int, ...]
     if not target.is_file():
         partial = target.with_name(f"partial-{target.name}")
         write_pinned(path, pinned, partial)
+        partial.rename(target)
+    return target
+
+
+def _fixed_file(path: Path, fixed: Mapping[str, np.ndarray], target: Path) -> Path:
+    """A copy of a file whose fixed inputs are constants, for engines that are compared."""
+    if not target.is_file():
+        partial = target.with_name(f"partial-{target.name}")
+        write_fixed(path, fixed, partial)
         partial.rename(target)
     return target

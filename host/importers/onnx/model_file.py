@@ -303,7 +303,7 @@ def write_pinned(source: Path, shapes: dict[str, tuple[int, ...]], target: Path)
             del dimensions.dim[:]
             for size in shapes[value.name]:
                 dimensions.dim.add().dim_value = size
-    _save(model, target)
+    save(model, target)
 
 
 def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
@@ -332,10 +332,11 @@ def write_model(model: onnx.ModelProto, target: Path) -> None:
     """
     for node in model.graph.node:
         node.name = ""
-    _save(model, target)
+    save(model, target)
 
 
-def _save(model: onnx.ModelProto, target: Path) -> None:
+def save(model: onnx.ModelProto, target: Path) -> None:
+    """Write a model as it is, with its weights beside it where the file cannot hold them."""
     total = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     if total < _PROTOBUF_LIMIT_BYTES:
         onnx.save(model, target)

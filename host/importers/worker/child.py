@@ -20,6 +20,7 @@ def read(
     golden_cases: int,
     samples: list[Any] | None,
     half: str,
+    values: dict[str, list[float]] | None = None,
 ) -> dict[str, Any]:
     """Import a file.
 
@@ -30,6 +31,7 @@ def read(
         golden_cases: number of them.
         samples: lists of arrays in `samples.bin`, one a case.
         half: type of half precision whose spread the golden cases get, "" for none.
+        values: numbers of inputs that are fixed, by name.
 
     Raises:
         ModelFileError: the file cannot be read, or an input is empty and so is all that is made of it.
@@ -38,7 +40,7 @@ def read(
     given = None
     if samples is not None:
         given = [read_arrays(folder / "samples.bin", case) for case in samples]
-    model = load_here(Path(path), shapes, seed, golden_cases, given)
+    model = load_here(Path(path), shapes, seed, golden_cases, given, values=values)
     _check_not_empty(Path(path), model.signature)
     if half:
         from host.importers.half_spread import with_half_spread

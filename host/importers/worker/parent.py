@@ -43,6 +43,7 @@ def load(
     samples: Sequence[Sequence[np.ndarray]] | None = None,
     *,
     half: str = "",
+    values: Mapping[str, Sequence[float]] | None = None,
     notice: Notice = lambda line: None,
     worker: Worker | None = None,
 ) -> ImportedModel:
@@ -55,6 +56,7 @@ def load(
         golden_cases: number of golden cases.
         samples: inputs to use for golden cases instead of drawn ones, one sequence of arrays per case.
         half: type of half precision whose spread the golden cases get, "" for none.
+        values: numbers of inputs that are fixed, by name: the model no longer has them. ONNX only.
         notice: receives what this machine's kernel lacks to confine the worker.
         worker: of `start_ahead` for this file; one is started if None.
 
@@ -63,7 +65,7 @@ def load(
 
     Raises:
         ModelFileError: missing, empty, truncated, not a model, or more work than a file of its size may make.
-        ShapeError: a dimension stays open, or a given shape does not fit.
+        ShapeError: a dimension stays open, or a given shape or value does not fit.
         EngineError: the original runtime cannot run it.
     """
     path = Path(path)
@@ -80,6 +82,7 @@ def load(
             "golden_cases": golden_cases,
             "samples": given,
             "half": half,
+            "values": {name: list(numbers) for name, numbers in (values or {}).items()},
         }
         answer = ask(worker, path, "host.importers.worker.child:read", request, notice)
         from host.importers.worker.transfer import unpack
