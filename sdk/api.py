@@ -338,25 +338,29 @@ def compare(
     return compare_sides(sides[0], sides[1], tolerance)
 
 
-def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tuple[Explanation, Path]:
+def explain(
+    bundle: PathLike, task: str, output: PathLike | None = None, records: PathLike = ""
+) -> tuple[Explanation, Path]:
     """Write a page that shows how a kernel was constructed (the walk) and what limits it (the roofline).
 
     Args:
         bundle: directory or `.zip`.
         task: the kernel's name, or a part that fits only one.
         output: the HTML file; `edgetlm-out/NAME/explain-KERNEL.html` if None.
+        records: SQLAlchemy URL or path of the records of the bundle's board; the user's own if "".
 
     Returns:
         The explanation, and the path of the page.
 
     Raises:
-        UserError: there is no such kernel, or the bundle has no compiled kernels.
+        UserError: there is no such kernel, or the bundle has no compiled kernels; or there are no records.
         BundleError: the bundle is damaged.
+        EdgeError: the records cannot be read.
     """
     from host.commands.explain import explain as run_explain
     from sdk.report.kernels.explain import write_explanation
 
-    found = run_explain(Path(bundle), task)
+    found = run_explain(Path(bundle), task, str(records))
     default = Path("edgetlm-out") / found.manifest.name / f"explain-{found.kernel.name}.html"
     path = Path(output) if output is not None else default
     write_explanation(found, path)

@@ -1,28 +1,38 @@
-"""Explain a kernel of a bundle: the walk that constructed it, and its place on the roofline."""
+"""Explain a kernel of a bundle: its walk, its place on the roofline, and what the board has taught."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from device_agent.contract.text import printable
 from host import bundle
 from host.compile.explanation import Explanation, explained
-from host.compile.stored_tasks.file import read_task
-from host.errors import UserError
+from host.compile.stored_tasks.file import StoredTask, read_task, read_tasks
+from host.errors import ScheduleError, UserError
 from host.manifest import Kernel, Manifest
 
+if TYPE_CHECKING:
+    from host.learned_estimate.observation import Observation
+    from host.learned_estimate.taught import BuiltKernel, Taught
 
-def explain(path: Path, task: str) -> Explanation:
+
+def explain(path: Path, task: str, records: str | Path = "") -> Explanation:
     """Explain one kernel of a bundle.
 
     Args:
         path: bundle directory or zip.
         task: the kernel's name, or a part of exactly one name.
+        records: SQLAlchemy URL or path of the records; the user's own if "".
 
     Raises:
         ModelFileError: there is no bundle.
         BundleError: it is damaged.
-        UserError: the bundle has no compiled kernels, or none or several of this name.
+        UserError: the bundle has no compiled kernels, or none or several of this name; or there are no
+            records where they are said to be.
+        EdgeError: the records cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as scratch:
         directory = bundle.unpacked(path, Path(scratch))
@@ -35,7 +45,65 @@ def explain(path: Path, task: str) -> Explanation:
             )
         kernel = _kernel(path, manifest, task)
         stored = read_task(directory, kernel.task)
-    return explained(manifest, kernel, stored)
+        taught = _taught(directory, manifest, stored, records)
+    return replace(explained(manifest, kernel, stored), taught=taught)
+
+
+def _taught(directory: Path, manifest: Manifest, stored: StoredTask, records: str | Path) -> Taught:
+    """What the board's records say of the bundle's kernels, or what to type where they say nothing."""
+    from host.learned_estimate.taught import Taught, taught_about
+
+    if not stored.recorded:
+        return Taught(
+            remark="the bundle says nothing of its board's records: compile or deploy the model again"
+        )
+    known = _observations(stored, records)
+    rules = {one.rule for one in known}
+    kernels = [one for one in manifest.kernels if one.source != "default" and one.rule in rules]
+    if not kernels:
+        device = printable(stored.profile.device, 60)
+        return Taught(
+            remark=f"the board has taught nothing about these kernels: sdk deploy MODEL --device {device} "
+            "--trials 300 measures programs there"
+        )
+    tasks = read_tasks(directory, {one.task for one in kernels})
+    built = [found for one in kernels if (found := _built(one, tasks[one.task])) is not None]
+    return taught_about(built, known, stored.profile, stored.seed)
+
+
+def _observations(stored: StoredTask, records: str | Path) -> list[Observation]:
+    from host.learned_estimate.observation import observations_of
+    from host.places import records_file
+    from host.records import RecordStore
+    from host.schedules.families import rule_versions
+
+    url = str(records)
+    if "://" not in url:
+        place = Path(url) if url else records_file()
+        if not place.is_file():
+            if url:
+                raise UserError(
+                    f"{place}: no records there; sdk deploy --trials N makes some, or leave --records out"
+                )
+            return []
+    with RecordStore(url if "://" in url else place) as store:
+        return observations_of(store.select(stored.recorded, rule_versions()))
+
+
+def _built(kernel: Kernel, stored: StoredTask) -> BuiltKernel | None:
+    """A kernel with its design space; None where the space of this version does not hold its program."""
+    from host.learned_estimate.taught import BuiltKernel
+    from host.schedules import space_for
+
+    values = {name: int(value) for name, value in kernel.decisions.items()}
+    try:
+        space = space_for(stored.task, stored.profile.hardware, stored.profile.threads)
+    except ScheduleError:
+        return None
+    names = {decision.name for decision in space.decisions}
+    if space.rule.name != kernel.rule or names != set(values) or not space.legal(values):
+        return None
+    return BuiltKernel(kernel.name, kernel.weight, space, values, kernel.from_database)
 
 
 def _kernel(path: Path, manifest: Manifest, name: str) -> Kernel:

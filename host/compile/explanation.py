@@ -22,6 +22,7 @@ from targets import HardwareModel
 
 if TYPE_CHECKING:
     from host.gensor.walk import Step
+    from host.learned_estimate.taught import Taught
     from host.schedules import DesignSpace
 
 
@@ -96,6 +97,7 @@ class Explanation(Tabular):
             rule does not estimate bytes. shares: seconds of the estimate by cause, empty if the rule gives
             none. remark: why there is no walk, or why the walk ends at another program; "" otherwise.
         program: the scheduled function as TensorIR script; "" on a default schedule.
+        taught: what the board's measurements say of all kernels of the model; None where nobody asked.
     """
 
     manifest: Manifest
@@ -108,6 +110,7 @@ class Explanation(Tabular):
     shares: Mapping[str, float]
     remark: str
     program: str
+    taught: Taught | None = None
 
     @property
     def timing(self) -> TimingPolicy:
@@ -132,6 +135,7 @@ class Explanation(Tabular):
             ("flops", roofline.flops),
             *((f"bytes from {name}", value) for name, value in roofline.bytes_moved.items()),
             ("remark", self.remark or None),
+            *_taught_rows(self.taught),
         ]
         steps = [
             (
@@ -150,7 +154,22 @@ class Explanation(Tabular):
                 ("step", "change", "decision", "estimate_us", "decisions"),
                 tuple(steps),
             ),
+            *(self.taught.tables() if self.taught else ()),
         )
+
+
+def _taught_rows(taught: Taught | None) -> list[tuple[str, object]]:
+    """What the board has taught, as names with values."""
+    if taught is None:
+        return []
+    rows: list[tuple[str, object]] = [("taught remark", taught.remark or None)]
+    for table in taught.tables():
+        for key, *values in table.rows:
+            rows += [
+                (f"{table.name} {key} {name}", value)
+                for name, value in zip(table.columns[1:], values, strict=True)
+            ]
+    return rows
 
 
 def explained_kernels(directory: Path, clock: StageClock) -> tuple[Explanation, ...]:

@@ -366,6 +366,7 @@ def tuning(result: TuneResult) -> dict[str, Any]:
                 "accepted": one.proposer is not None,
                 "before": one.before,
                 "after": one.after,
+                "why": one.why,
                 "seconds": one.seconds,
                 "digest": one.digest,
             }

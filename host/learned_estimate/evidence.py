@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 from host.learned_estimate.estimate import cautious_choice
 from host.learned_estimate.observation import Observation
 from host.learned_estimate.process import Prediction, RuleProcess
-from host.statistics import Estimate, mean_of
+from host.statistics import Estimate, mean_of, one_sided_bound
 
 # A task counts as evidence if so many of its programs were measured.
 _PROGRAMS = 4
@@ -20,8 +19,6 @@ _PROGRAMS = 4
 _TASKS = 6
 # From so many models on, a task is judged by what other models taught, else by what other tasks did.
 _MODELS = 3
-# The one-sided 95% bound over the two-sided one; Student's distribution narrows it a little more.
-_ONE_SIDE = 1.645 / 1.960
 
 
 @dataclass(frozen=True)
@@ -33,19 +30,25 @@ class Evidence:
         speed: time of the program with the least estimate over that of the program which the learned
             estimate chooses (`cautious_choice`), both among the measured ones; geometric mean over tasks.
         programs: measured ones that teach.
+        models: that they were measured for.
+        since: the day of the first of them, "" if unknown.
     """
 
     rule: str
     speed: Estimate
     programs: int
+    models: int = 1
+    since: str = ""
+
+    @property
+    def bound(self) -> float | None:
+        """What `speed` is at least, with a one-sided 95% bound; None with fewer than two tasks."""
+        return one_sided_bound(self.speed)
 
     @property
     def convinces(self) -> bool:
         """Whether first programs are faster: a one-sided 95% bound above 1, on enough tasks."""
-        if self.speed.n < _TASKS or self.speed.low is None:
-            return False
-        middle = math.log(self.speed.value)
-        return middle > _ONE_SIDE * (middle - math.log(self.speed.low))
+        return self.speed.n >= _TASKS and self.bound is not None and self.bound > 1.0
 
 
 def evidence_of(process: RuleProcess) -> Evidence:
@@ -65,7 +68,9 @@ def evidence_of(process: RuleProcess) -> Evidence:
                 chosen = cautious_choice(prediction, first)
                 speeds.append(known[positions[first]].seconds / known[positions[chosen]].seconds)
     speed = mean_of(speeds) if speeds else Estimate(1.0, n=0)
-    return Evidence(process.rule, speed, len(known))
+    days = [one.made_at[:10] for one in known if one.made_at]
+    models = len({one.model for one in known})
+    return Evidence(process.rule, speed, len(known), models, min(days, default=""))
 
 
 def _by_task(observations: Sequence[Observation], positions: Iterable[int]) -> dict[str, list[int]]:

@@ -48,6 +48,7 @@ class Observation:
         seconds: of one call as measured.
         model: that it was measured for; "" if unknown.
         board: where it was measured, "" for the board that the programs to estimate are for.
+        made_at: UTC time in ISO format; "" if unknown.
     """
 
     rule: str
@@ -55,6 +56,7 @@ class Observation:
     seconds: float
     model: str = ""
     board: str = ""
+    made_at: str = ""
 
     @classmethod
     def of(cls, space: DesignSpace, values: Decisions, seconds: float, model: str = "") -> Observation:
@@ -73,6 +75,7 @@ def observations_of(records: Iterable[Record]) -> list[Observation]:
             EstimatedProgram(one.candidate.workload_hash, values_of(one.candidate), parts_s),
             one.median_s,
             one.origin.model or "",
+            made_at=one.made_at,
         )
         for one in of_one_kind(records)
         if one.median_s is not None

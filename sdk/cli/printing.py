@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_error, print_line
+from sdk.cli.taught import print_taught
 from sdk.report.compared import compared_text, tokens_text
 from sdk.report.quantisation.language_model import speed_lines, text_lines
 from sdk.report.quantisation.text import quantisation_lines
@@ -235,6 +236,8 @@ def print_tuning(tuning: TuneResult) -> None:
             f"{'learned' if number == 1 else '':<9} withheld error {training.before:.3f} -> "
             f"{training.after:.3f}, {used}, {training.seconds:.1f} s"
         )
+        if training.why:
+            print_line(f"{'':<9} {training.why}")
 
 
 def print_power(power: VariantSelection) -> None:
@@ -363,6 +366,8 @@ def print_explanation(found: Explanation, path: Path) -> None:
         print_line(f"walks     {walks} over {states} programs, {len(found.path)} steps to this one")
     if found.remark:
         print_line(f"note: {found.remark}")
+    if found.taught is not None:
+        print_taught(found.taught, kernel.name)
     print_line(f"picture   {path}")
 
 

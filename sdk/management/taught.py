@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from host.learned_estimate.evidence import Evidence
-    from host.learned_estimate.observation import Observation
     from host.records import Record, RecordStore
 
 
@@ -19,14 +18,12 @@ class TaughtRule:
     Attributes:
         board: its name.
         threads: of the programs.
-        models: that the programs were measured for.
         evidence: what follows for kernels that were not measured.
         pulled: programs, of all these, whose records came in packs of other hosts.
     """
 
     board: str
     threads: int
-    models: int
     evidence: Evidence
     pulled: int = 0
 
@@ -62,10 +59,5 @@ def taught_rules(store: RecordStore, device: dict[str, object] | None = None) ->
         )
         board, threads = str(records[0].profile["board"]), records[0].profile["threads"]
         for rule, process in LearnedEstimate(observations).processes.items():
-            models = _models(observations, rule)
-            found.append(TaughtRule(board, threads, models, evidence_of(process), pulled[rule]))
+            found.append(TaughtRule(board, threads, evidence_of(process), pulled[rule]))
     return sorted(found, key=lambda one: (one.board, one.threads, -one.evidence.programs))
-
-
-def _models(observations: list[Observation], rule: str) -> int:
-    return len({one.model for one in observations if one.rule == rule})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,14 @@ import sdk
 from host import bundle
 from host.commands.explain import explain
 from host.compile.stored_tasks.file import read_task
+from host.records import MODEL, Record, RecordOrigin, RecordStore
+from host.schedules import space_for
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser
 from tests.integration import small_models
 from tests.signing import entry, reseal
+from tests.unit.learned_estimate.test_estimate import drawn as drawn_programs
+from tests.unit.tuning.simulated import measured
 
 
 @pytest.fixture
@@ -121,6 +126,39 @@ def test_an_explanation_is_written_for_programs(
     rows = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)}
     assert rows["kernel"] == name and rows["flops"] > 0 and rows["estimate_us"] > 0
     assert any(key.startswith("decision ") for key in rows)
-    kernel, path = sdk.explain(compiled, name, page)[0].tables()
+    kernel, path, rules, estimates = sdk.explain(compiled, name, page)[0].tables()
     assert dict(kernel.rows)["kernel"] == name
     assert len(path.rows[0]) == len(path.columns)
+    assert rules.rows == estimates.rows == (), "nothing was measured"
+
+
+def test_what_the_board_has_taught_is_shown(
+    compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = next(k for k in bundle.load(compiled).kernels if k.rule == "tiled" and "conv" in k.name)
+    command = ["explain", str(compiled), "--task", kernel.name, "-o", str(tmp_path / "page.html")]
+    assert main(command) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("taught")]
+    assert "taught nothing" in line and "sdk deploy MODEL --device" in line
+    assert main([*command, "--records", str(tmp_path / "absent.sqlite")]) == 2
+    assert "no records there" in capsys.readouterr().err
+    stored = read_task(compiled, kernel.task)
+    space = space_for(stored.task, stored.profile.hardware, stored.profile.threads)
+    path = tmp_path / "r.sqlite"
+    with RecordStore(path) as store:
+        for values in drawn_programs(space, 20, seed=0):
+            origin = RecordOrigin(model="other", measured_in=MODEL, estimate_parts_s=space.estimated(values))
+            candidate = replace(space.candidate(values, "random"), workload_hash="another")
+            time = measured(2.0 * space.estimate_s(values))
+            store.append([Record(candidate, stored.recorded, time, "2026-11-20T10:00", origin)])
+    assert main([*command, "--records", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "rule tiled: 20 measured programs of 1 model since 2026-11-20; too few kernels to judge" in printed
+    [line] = [line for line in printed.splitlines() if line.split()[:2] == [kernel.name, "T"]]
+    assert "T_hat" in line
+    page = (tmp_path / "page.html").read_text()
+    assert "What the board has taught" in page and "<td>2026-11-20</td>" in page
+    assert main([*command, "--records", str(path), "--format", "json"]) == 0
+    rows = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)}
+    assert (rows["taught tiled programs"], rows["taught tiled used"]) == (20, False)
+    assert rows[f"estimates {kernel.name} estimate_us"] > 0 < rows[f"estimates {kernel.name} learned_us"]

@@ -10,8 +10,8 @@ import importlib
 import json
 import math
 import zlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from device_agent.contract.text import printable
 from host.bundle import TASKS
 from host.errors import BundleError, UserError
 from host.model import DeviceProfile, Task
+from host.records.record import profile_data
 from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
 from targets import Board, HardwareModel
 
@@ -59,6 +60,7 @@ class StoredTask:
         estimate_s: the proposer's estimate of the program taken; None if it had none.
         reason: why it has a default schedule; "" where it has not.
         space_version: version of the rule of its program; 0 where it has a default schedule.
+        recorded: the profile that records of the device carry; empty in bundles of versions that kept none.
     """
 
     task: Task
@@ -67,6 +69,7 @@ class StoredTask:
     estimate_s: float | None
     reason: str
     space_version: int
+    recorded: dict[str, Any] = field(default_factory=dict)
 
 
 def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: int) -> str:
@@ -93,16 +96,22 @@ def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: 
         "target": dict(profile.board.tvm_target),
         "threads": profile.threads,
         "hardware": asdict(profile.hardware),
+        "recorded": profile_data(profile),
         "tasks": entries,
     }
     return json.dumps(content) + "\n"
 
 
 def read_task(directory: Path, workload_hash: str) -> StoredTask:
-    """One task of a bundle's directory.
+    """One task of a bundle's directory; see `read_tasks`."""
+    return read_tasks(directory, [workload_hash])[workload_hash]
+
+
+def read_tasks(directory: Path, workload_hashes: Collection[str]) -> dict[str, StoredTask]:
+    """Tasks of a bundle's directory, by workload hash.
 
     A bundle is of unknown origin, and TVM crashes on a malformed function. So a worker reads and uses the
-    task first, and what is read here afterwards is the same text.
+    tasks first, and what is read here afterwards is the same text.
 
     Raises:
         UserError: the bundle carries no tasks.
@@ -121,10 +130,9 @@ def read_task(directory: Path, workload_hash: str) -> StoredTask:
                 f"{path} has schema {printable(content['schema'], 60)!r}, this program reads {SCHEMA!r}: "
                 "make it again"
             )
-        entry = content["tasks"][workload_hash]
-        alone = {**content, "tasks": {workload_hash: entry}}
-        _check_usable(alone, workload_hash)
-        return stored_task(alone, workload_hash)
+        wanted = {**content, "tasks": {key: content["tasks"][key] for key in workload_hashes}}
+        _check_usable(wanted)
+        return {key: stored_task(wanted, key) for key in workload_hashes}
     except _DAMAGES as error:
         reason = printable(error, 200) or type(error).__name__
         raise BundleError(f"{path} is damaged ({reason}): make the bundle again") from error
@@ -151,6 +159,7 @@ def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
         seed=content["seed"],
         estimate_s=entry["estimate_s"],
         reason=entry["reason"],
+        recorded=_recorded(content.get("recorded", {})),
         space_version=_version((content if content["schema"] == _SCHEMA_1 else entry)["space_version"]),
     )
 
@@ -161,22 +170,28 @@ def _version(value: object) -> int:
     return value
 
 
-def _check_usable(content: dict[str, Any], workload_hash: str) -> None:
-    """Read and use a task in a worker.
+def _recorded(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("a profile of records that is no object")
+    return value
+
+
+def _check_usable(content: dict[str, Any]) -> None:
+    """Read and use tasks in a worker.
 
     Raises:
-        ValueError: the worker crashed on it, was over a limit, or met an error.
+        ValueError: the worker crashed on one, was over a limit, or met an error.
     """
     first = ("host.execution.without_torch", "host.compile.stored_tasks.worker")
-    with Worker([], _LIMITS, first) as worker:
+    with Worker([], replace(_LIMITS, calls=max(1, len(content["tasks"]))), first) as worker:
         (worker.scratch / TASKS).write_text(json.dumps(content))
-        request = {"workload_hash": workload_hash}
         try:
-            worker.call(
-                "host.compile.stored_tasks.worker:use",
-                request,
-                lambda: importlib.import_module("host.schedules"),
-            )
+            for key in content["tasks"]:
+                worker.call(
+                    "host.compile.stored_tasks.worker:use",
+                    {"workload_hash": key},
+                    lambda: importlib.import_module("host.schedules"),
+                )
         except (WorkerLost, Unforeseen) as error:
             raise ValueError(str(error)) from error
 

@@ -26,12 +26,14 @@ class Example:
         prompt: token numbers up to and without the quality.
         programs: token numbers of the decisions, and how many times slower than the best each is.
         left_out: why the example is not used; "" if it is used.
+        estimates: estimated seconds of each program; empty where one of them is unknown.
     """
 
     index: int
     prompt: tuple[int, ...] = ()
     programs: tuple[tuple[tuple[int, ...], float], ...] = ()
     left_out: str = ""
+    estimates: tuple[float, ...] = ()
 
     @property
     def qualities(self) -> tuple[int, ...]:
@@ -44,7 +46,8 @@ def content_of(example: Example) -> dict[str, Any]:
     if example.left_out:
         return {"index": example.index, "left_out": example.left_out}
     programs = [[list(tokens), slower] for tokens, slower in example.programs]
-    return {"index": example.index, "prompt": list(example.prompt), "programs": programs}
+    content = {"index": example.index, "prompt": list(example.prompt), "programs": programs}
+    return {**content, "estimates": list(example.estimates)} if example.estimates else content
 
 
 def example_from(path: Path, number: int, content: Any) -> Example:
@@ -57,6 +60,11 @@ def example_from(path: Path, number: int, content: Any) -> Example:
         if "left_out" in content:
             return Example(int(content["index"]), left_out=str(content["left_out"]))
         programs = tuple((tuple(map(int, tokens)), float(slower)) for tokens, slower in content["programs"])
-        return Example(int(content["index"]), tuple(map(int, content["prompt"])), programs)
+        estimates = tuple(map(float, content.get("estimates", ())))
+        if estimates and (len(estimates) != len(programs) or not min(estimates) > 0.0):
+            raise ValueError("estimates that are not positive, or not one a program")
+        return Example(
+            int(content["index"]), tuple(map(int, content["prompt"])), programs, estimates=estimates
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise TlmError(f"{path}, line {number} is no example ({error}); remove the file") from error

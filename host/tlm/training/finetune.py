@@ -109,11 +109,12 @@ class FinetuneResult:
 
     Attributes:
         accepted: whether the new checkpoint is in use from now on.
-        before, after: error on withheld records of the model in use and of the new one; see `gate`.
+        before, after: error on withheld records of the model in use and of the new one; see `gate.Verdict`.
         checkpoint: the one to use: the new one, or the one in use before.
         steps: done.
         learned, withheld: tasks.
         forgotten: how much the loss on sentences of pre-training rose.
+        why: what the gate found, one line.
     """
 
     accepted: bool
@@ -124,6 +125,7 @@ class FinetuneResult:
     learned: int
     withheld: int
     forgotten: float
+    why: str = ""
 
 
 def finetune(
@@ -297,7 +299,7 @@ def _judged(
     save_model(training.model, candidate, vocabulary, start.size, start.root, history, rules, untrained)
     old, new = load_model(present, vocabulary)[0], load_model(candidate, vocabulary)[0]
     verdict = gate.compare(
-        gate.task_errors(old, vocabulary, withheld), gate.task_errors(new, vocabulary, withheld)
+        gate.choices_of(old, vocabulary, withheld), gate.choices_of(new, vocabulary, withheld)
     )
     used = checkpoints.accept(candidate, options.out) if verdict.accepted else present
     return FinetuneResult(
@@ -309,6 +311,7 @@ def _judged(
         learned=len(learned),
         withheld=len(withheld),
         forgotten=gate.mean_loss(new, vocabulary, repeated) - gate.mean_loss(old, vocabulary, repeated),
+        why=verdict.why,
     )
 
 

@@ -1,35 +1,54 @@
 """Whether a fine-tuned model is better than the one in use, on records that it did not learn from.
 
-The error of a model on a task is a sum of two figures, for which only the order of the programs matters. One
-that has seen more programs like these, and nothing of which are fast, is no better:
+Judged is what a deployment does with a model: it draws programs, ranks them by estimate, likelihood and
+variety (`host.tlm.ranking`), and takes the first one, or measures the first ten. Nothing is measured for it.
+The programs that a model draws are the recorded ones of a withheld task, each with the probability that the
+model gives it among them; the likeliest is always drawn. The recorded time of what is then chosen says how
+good the model is. Both models draw with the same random numbers.
 
-- contrast: loss of the fastest measured program less the mean loss of all of them, mean over their tokens,
-  natural logarithm, when quality 0 is asked for;
-- misordered: share of the pairs of measured programs, one at least 5% slower than the other, of which the
-  slower one is the likelier.
+What a model would write that nobody has measured does not count, so a model whose best programs are all new
+is judged by its others.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import random
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from host.errors import TlmError
+from host.statistics import Estimate, mean_of, one_sided_bound
 from host.tlm.language.vocabulary import PAD, Vocabulary, quality_token
 from host.tlm.model.gpt2 import LanguageModel
+from host.tlm.ranking import Ranking, ScoredProgram, ranked
 from host.tlm.training.example import Example
 from host.tlm.training.packing import Sample
 from host.tlm.training.trainer import log_probabilities
 
 # One task in so many is withheld; where that are fewer than so many tasks, one program in so many.
 _TASK_EACH, _MIN_TASKS, _PROGRAM_EACH = 5, 3, 3
-# Two programs whose times are closer than this may be in either order.
-_NOISE = 1.05
 _BATCH = 32
 _MAX_PROGRAMS = 64
+# Programs that a deployment draws and measures, and how often the draw is repeated.
+_DRAWN, _MEASURED, _REPEATED = 32, 10, 16
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The time of what a model chooses for a task over that of the fastest recorded program.
+
+    Attributes:
+        first: of the first program, a geometric mean over draws.
+        best: of the fastest of the first ten, the same.
+    """
+
+    first: float
+    best: float
 
 
 @dataclass(frozen=True)
@@ -37,13 +56,33 @@ class Verdict:
     """Two models on withheld programs.
 
     Attributes:
-        before, after: mean error over the tasks, of the model in use and of the new one; smaller is better.
-        accepted: whether the new one is better by more than the standard error of the difference.
+        before, after: mean over the tasks of the logarithm of `Chosen.first`, of the model in use and of the
+            new one; 0 is the fastest recorded program.
+        first, best: speed of the new model over that of the one in use: first programs, and best of ten.
+        bound: what the geometric mean of both speeds is at least, one-sided 95%; None with too few tasks.
     """
 
     before: float
     after: float
-    accepted: bool
+    first: Estimate
+    best: Estimate
+    bound: float | None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the new model is faster: the bound says so."""
+        return self.bound is not None and self.bound > 1.0
+
+    @property
+    def why(self) -> str:
+        """One line with the figures."""
+        what = (
+            f"on {self.first.n} withheld tasks first programs are {self.first.value:.3f} times as fast, "
+            f"best of {_MEASURED} {self.best.value:.3f}"
+        )
+        if self.bound is None:
+            return f"{what}: too few tasks for a bound"
+        return f"{what}; both together at least {self.bound:.3f}, 1 is needed"
 
 
 def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
@@ -70,22 +109,15 @@ def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     return learned, withheld
 
 
-def task_errors(model: LanguageModel, vocabulary: Vocabulary, withheld: Sequence[Example]) -> list[float]:
-    """The error on each task, of at most 64 programs evenly spaced from the fastest to the slowest."""
+def choices_of(model: LanguageModel, vocabulary: Vocabulary, withheld: Sequence[Example]) -> list[Chosen]:
+    """What a deployment would choose for each task, of at most 64 programs evenly spaced by their time."""
     withheld = [_thinned(example) for example in withheld]
     best = vocabulary.number(quality_token(0))
     samples = [
         Sample((*example.prompt, best), decided) for example in withheld for decided, _ in example.programs
     ]
     found = iter(log_probabilities(model, samples, vocabulary.number(PAD), _BATCH))
-    errors = []
-    for example in withheld:
-        logs = [next(found) for _ in example.programs]
-        fastest = min(range(len(logs)), key=lambda number: example.programs[number][1])
-        losses = [-log / len(decided) for log, (decided, _) in zip(logs, example.programs, strict=True)]
-        contrast = losses[fastest] - statistics.fmean(losses)
-        errors.append(contrast + _misordered(logs, [slower for _, slower in example.programs]))
-    return errors
+    return [_chosen_of(example, [next(found) for _ in example.programs], vocabulary) for example in withheld]
 
 
 def mean_loss(model: LanguageModel, vocabulary: Vocabulary, samples: Sequence[Sample]) -> float:
@@ -96,30 +128,68 @@ def mean_loss(model: LanguageModel, vocabulary: Vocabulary, samples: Sequence[Sa
     return statistics.fmean(-log / len(sample.target) for log, sample in zip(found, samples, strict=True))
 
 
-def compare(before: Sequence[float], after: Sequence[float]) -> Verdict:
-    """The verdict on the errors of two models on the same tasks."""
-    gains = [old - new for old, new in zip(before, after, strict=True)]
-    gain = statistics.fmean(gains)
-    noise = statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else 0.0
-    return Verdict(statistics.fmean(before), statistics.fmean(after), gain > noise)
+def compare(before: Sequence[Chosen], after: Sequence[Chosen]) -> Verdict:
+    """The verdict on what two models choose for the same tasks."""
+    first = [old.first / new.first for old, new in zip(before, after, strict=True)]
+    best = [old.best / new.best for old, new in zip(before, after, strict=True)]
+    both = mean_of([math.sqrt(one * other) for one, other in zip(first, best, strict=True)])
+    return Verdict(
+        statistics.fmean(math.log(one.first) for one in before),
+        statistics.fmean(math.log(one.first) for one in after),
+        mean_of(first),
+        mean_of(best),
+        one_sided_bound(both),
+    )
+
+
+def _chosen_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -> Chosen:
+    """What a deployment would choose among the programs of a task that have these log-probabilities."""
+    slower = [slow for _, slow in example.programs]
+    fastest = min(slower)
+    estimates = example.estimates or (math.nan,) * len(logs)
+    programs = [
+        ScoredProgram(_values(decided, vocabulary), log, seconds)
+        for (decided, _), log, seconds in zip(example.programs, logs, estimates, strict=True)
+    ]
+    number = {id(one): place for place, one in enumerate(programs)}
+    highest = max(logs)
+    shares = list(accumulate(math.exp(log - highest) for log in logs))
+    likeliest = logs.index(highest)
+    generator = random.Random(_number(example.prompt))
+    firsts, bests = [], []
+    for _ in range(_REPEATED):
+        drawn = {
+            min(bisect_left(shares, generator.random() * shares[-1]), len(shares) - 1)
+            for _ in range(_DRAWN - 1)
+        }
+        order = ranked([programs[one] for one in sorted({likeliest, *drawn})], Ranking(), _MEASURED)
+        times = [slower[number[id(one)]] / fastest for one in order]
+        firsts.append(math.log(times[0]))
+        bests.append(math.log(min(times)))
+    return Chosen(math.exp(statistics.fmean(firsts)), math.exp(statistics.fmean(bests)))
+
+
+def _values(decided: Sequence[int], vocabulary: Vocabulary) -> tuple[int, ...]:
+    """A number for each decision of a program, equal for equal values."""
+    groups: list[list[int]] = []
+    for token, word in zip(decided, vocabulary.decode(decided), strict=True):
+        if word.endswith("="):
+            groups.append([])
+        elif groups:
+            groups[-1].append(token)
+    return tuple(_number(group) for group in groups)
 
 
 def _thinned(example: Example) -> Example:
     count = len(example.programs)
     if count <= _MAX_PROGRAMS:
         return example
-    chosen = (number * (count - 1) // (_MAX_PROGRAMS - 1) for number in range(_MAX_PROGRAMS))
-    return replace(example, programs=tuple(example.programs[number] for number in chosen))
-
-
-def _misordered(logs: Sequence[float], slower: Sequence[float]) -> float:
-    pairs = wrong = 0
-    for one, log in enumerate(logs):
-        for other, other_log in enumerate(logs):
-            if slower[other] > _NOISE * slower[one]:
-                pairs += 1
-                wrong += other_log >= log
-    return wrong / pairs if pairs else 0.0
+    chosen = [number * (count - 1) // (_MAX_PROGRAMS - 1) for number in range(_MAX_PROGRAMS)]
+    return replace(
+        example,
+        programs=tuple(example.programs[number] for number in chosen),
+        estimates=tuple(example.estimates[number] for number in chosen) if example.estimates else (),
+    )
 
 
 def _split_programs(example: Example) -> tuple[Example, Example]:
@@ -129,7 +199,15 @@ def _split_programs(example: Example) -> tuple[Example, Example]:
         tuple(program for program, out in zip(example.programs, taken, strict=True) if out is wanted)
         for wanted in (False, True)
     ]
-    return replace(example, programs=parts[0]), replace(example, programs=parts[1])
+    estimates = [
+        tuple(one for one, out in zip(example.estimates, taken, strict=True) if out is wanted)
+        for wanted in (False, True)
+        if example.estimates
+    ] or [(), ()]
+    learned, withheld = (
+        replace(example, programs=own, estimates=known) for own, known in zip(parts, estimates, strict=True)
+    )
+    return learned, withheld
 
 
 def _chosen(example: Example) -> bool:

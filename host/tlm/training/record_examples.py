@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from device_agent.contract.limits import LIMITS
 from host.errors import TlmError
 from host.model import Candidate
 from host.records import Record
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from host.schedules.design import DesignSpace
 
 _LONGEST = Size().positions
+# Of the parts of an estimate; `host.schedules.design.TOTAL`, which needs the compiler.
+_TOTAL = "total"
 
 
 def examples_of(
@@ -92,6 +95,7 @@ def _gathered(
 ) -> list[Example]:
     prompts: dict[tuple[str, str], tuple[int, ...]] = {}
     times: dict[tuple[str, str], dict[tuple[int, ...], float]] = {}
+    estimates: dict[tuple[str, str], dict[tuple[int, ...], float]] = {}
     # Not at the top: see `examples_of`.
     from host.schedules.families import rule_versions
 
@@ -113,7 +117,11 @@ def _gathered(
         prompts[key] = prompt
         programs = times.setdefault(key, {})
         programs[decided] = min(seconds, programs.get(decided, math.inf))
-    return [_example(number, prompts[key], programs) for number, (key, programs) in enumerate(times.items())]
+        estimates.setdefault(key, {})[decided] = _estimate(record)
+    return [
+        _example(number, prompts[key], programs, estimates[key])
+        for number, (key, programs) in enumerate(times.items())
+    ]
 
 
 def _program(candidate: Candidate, vocabulary: Vocabulary) -> tuple[int, ...]:
@@ -137,7 +145,25 @@ def _seconds(record: Record) -> float:
     return record.median_s
 
 
-def _example(number: int, prompt: tuple[int, ...], programs: Mapping[tuple[int, ...], float]) -> Example:
+def _estimate(record: Record) -> float:
+    """Estimated seconds of a record's program; NaN where it says none that a program can take."""
+    parts = record.origin.estimate_parts_s
+    seconds = record.candidate.estimate_s if parts is None else parts.get(_TOTAL, math.nan)
+    return seconds if LIMITS.records.shortest_s <= seconds <= LIMITS.records.longest_s else math.nan
+
+
+def _example(
+    number: int,
+    prompt: tuple[int, ...],
+    programs: Mapping[tuple[int, ...], float],
+    estimates: Mapping[tuple[int, ...], float],
+) -> Example:
     best = min(programs.values())
     ranked = sorted(programs, key=lambda decided: (programs[decided], decided))
-    return Example(number, prompt, tuple((decided, round(programs[decided] / best, 4)) for decided in ranked))
+    known = tuple(estimates[decided] for decided in ranked)
+    return Example(
+        number,
+        prompt,
+        tuple((decided, round(programs[decided] / best, 4)) for decided in ranked),
+        estimates=() if any(map(math.isnan, known)) else known,
+    )

@@ -180,6 +180,7 @@ class FinetuneJob:
             before=found.before,
             after=found.after,
             seconds=time.monotonic() - self._begin,
+            why=found.why,
         )
 
     def cancel(self) -> None:

@@ -24,8 +24,10 @@ class TrainingResult:
         proposer: replaces the one of the same name; None if the old model stays because the new one is not
             better on withheld records.
         digest: of the weights in use.
-        before, after: loss on withheld records of the old model and the new one.
+        before, after: error on withheld records of the old model and the new one, see
+            `host.tlm.training.gate.Verdict`.
         seconds: duration of the training.
+        why: what decided, one line; "" if unknown.
     """
 
     proposer: Proposer | None
@@ -33,6 +35,7 @@ class TrainingResult:
     before: float
     after: float
     seconds: float
+    why: str = ""
 
 
 class Training(Protocol):

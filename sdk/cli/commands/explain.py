@@ -9,7 +9,7 @@ import typer
 
 from sdk.cli import completion
 from sdk.cli.help import add_command
-from sdk.cli.options import OutputFile, Verbose
+from sdk.cli.options import OutputFile, Records, Verbose
 from sdk.cli.rows import LongForm, write_table
 
 
@@ -31,12 +31,13 @@ def explain(
         ),
     ],
     output: OutputFile = None,
+    records: Records = "",
     form: LongForm = "table",
     verbose: Verbose = False,
 ) -> None:
-    """Draw the walk that found a kernel, and the roofline with the kernel on it."""
+    """Draw the walk that found a kernel, its roofline, and what the board has taught about the model."""
     from sdk import api
     from sdk.cli import printing
 
-    found, path = api.explain(bundle, task, output)
+    found, path = api.explain(bundle, task, output, records)
     write_table(form, lambda: printing.print_explanation(found, path), found.tables()[0])

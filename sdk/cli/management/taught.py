@@ -53,7 +53,7 @@ def _row(rule: TaughtRule) -> tuple[object, ...]:
         rule.threads,
         evidence.rule,
         evidence.programs,
-        rule.models,
+        evidence.models,
         known,
         speed.low,
         speed.high,

@@ -102,6 +102,7 @@ def finetune(
     print_line(
         f"error     {result.before:.3f} before, {result.after:.3f} after, of withheld records: {verdict}"
     )
+    print_line(f"gate      {result.why}")
     print_line(f"forgotten {result.forgotten:+.3f} loss on programs of other boards")
     print_line(f"model     {result.checkpoint}")
 

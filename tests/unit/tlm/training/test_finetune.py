@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,7 +44,7 @@ def _run(options: FinetuneOptions, examples: list[Example]) -> tuple[FinetuneRes
 
 def _order(checkpoint: Path, example: Example) -> float:
     model, _ = load_model(checkpoint, VOCABULARY)
-    return gate.task_errors(model, VOCABULARY, [example])[0]
+    return math.log(gate.choices_of(model, VOCABULARY, [example])[0].first)
 
 
 def test_right_times_are_learned_and_carry_over_to_other_tasks(base: Path, tmp_path: Path) -> None:

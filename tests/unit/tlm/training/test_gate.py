@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from host.tlm.model.network import load_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example
 from tests.unit.tlm.learning import VOCABULARY, example_of, measured, tokens_of
@@ -22,31 +20,50 @@ def test_what_is_withheld_stays_withheld_when_more_is_measured() -> None:
     assert not {one.prompt for one in learned} & {one.prompt for one in withheld}
 
 
-def test_the_error_is_of_the_order_and_not_of_how_likely_all_programs_are(base: Path) -> None:
-    model, _ = load_model(base, VOCABULARY)
+def _model_that_prefers(example: Example, order: list[int]) -> list[float]:
+    """Log-probabilities with which the programs are likely in this order, far apart."""
+    logs = [0.0] * len(order)
+    for place, number in enumerate(order):
+        logs[number] = -20.0 * place
+    return logs
+
+
+def test_what_is_judged_is_the_program_that_a_deployment_takes() -> None:
     example = example_of(9, 1, 1)
-    backwards = replace(
-        example,
-        programs=tuple(
-            (tokens, slower)
-            for (tokens, _), (_, slower) in zip(reversed(example.programs), example.programs, strict=True)
-        ),
-    )
-    # A model without a preference is about as wrong about an order as about its opposite.
-    one, other = gate.task_errors(model, VOCABULARY, [example, backwards])
-    assert one + other == pytest.approx(1.0, abs=0.35)
-    # A model that finds everything likelier alike is no better.
-    assert gate._misordered([-1.0, -2.0, -3.0], [1.0, 2.0, 3.0]) == 0.0
-    assert gate._misordered([-3.0, -2.0, -1.0], [1.0, 2.0, 3.0]) == 1.0
-    assert gate._misordered([-3.0, -2.0, -1.0], [1.0, 1.01, 1.02]) == 0.0
-    assert gate.compare([1.0, 1.0, 1.0], [0.5, 0.6, 0.4]).accepted
-    assert not gate.compare([1.0, 1.0, 1.0], [0.2, 1.5, 1.2]).accepted
-    assert not gate.compare([1.0], [1.0]).accepted
+    count = len(example.programs)
+    good = gate._chosen_of(example, _model_that_prefers(example, list(range(count))), VOCABULARY)
+    bad = gate._chosen_of(example, _model_that_prefers(example, list(reversed(range(count)))), VOCABULARY)
+    slowest = example.programs[-1][1]
+    assert (good.first, bad.first) == (1.0, pytest.approx(slowest))
+    # One that draws all programs alike leaves the choice to the estimate.
+    known = replace(example, estimates=tuple(slower for _, slower in example.programs))
+    wrong = replace(example, estimates=tuple(1.0 / slower for _, slower in example.programs))
+    alike = [0.0] * count
+    assert gate._chosen_of(known, alike, VOCABULARY).first < 1.2
+    assert gate._chosen_of(wrong, alike, VOCABULARY).first > 0.8 * slowest
+    assert gate._chosen_of(wrong, alike, VOCABULARY).best < gate._chosen_of(wrong, alike, VOCABULARY).first
+    # What a model never draws is never taken, however short its estimate.
+    never = [-1e4, *[0.0] * (count - 1)]
+    assert gate._chosen_of(known, never, VOCABULARY).first > 1.0
 
 
-def test_many_programs_of_a_task_are_thinned_out_from_the_fastest_to_the_slowest(base: Path) -> None:
+def test_only_a_bound_above_one_is_better() -> None:
+    old = [gate.Chosen(2.0, 1.5)] * 4
+    better = gate.compare(old, [gate.Chosen(1.6 + 0.1 * number, 1.4) for number in range(4)])
+    assert better.accepted and better.after < better.before
+    assert "on 4 withheld tasks first programs are 1.1" in better.why and better.why.count("\n") == 0
+    doubtful = gate.compare(old, [gate.Chosen(1.0, 1.5), *[gate.Chosen(2.2, 1.5)] * 3])
+    assert doubtful.first.value > 1.0 and not doubtful.accepted
+    assert not gate.compare(old, old).accepted
+    few = gate.compare(old[:2], [gate.Chosen(1.0, 1.0)] * 2)
+    assert not few.accepted and "too few tasks" in few.why
+
+
+def test_many_programs_of_a_task_are_thinned_out_from_the_fastest_to_the_slowest() -> None:
     programs = tuple((tokens_of(number, 1), 1.0 + number) for number in range(300))
-    thinned = gate._thinned(Example(0, example_of(9, 1, 1).prompt, programs))
+    estimates = tuple(float(number + 1) for number in range(300))
+    thinned = gate._thinned(Example(0, example_of(9, 1, 1).prompt, programs, estimates=estimates))
+    assert [slow for _, slow in thinned.programs] == list(thinned.estimates)
     assert len(thinned.programs) == 64
     assert (thinned.programs[0], thinned.programs[-1]) == (programs[0], programs[-1])
     slower = [time for _, time in thinned.programs]

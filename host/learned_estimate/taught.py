@@ -1,0 +1,171 @@
+"""What a board has taught about the kernels of one model: estimates and choices before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from host.learned_estimate.estimate import LearnedEstimate
+from host.learned_estimate.evidence import Evidence, evidence_of
+from host.learned_estimate.observation import Observation
+from host.learned_estimate.search import first_program
+from host.model import DeviceProfile
+from host.schedules.design import DesignSpace
+from host.table import Table
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltKernel:
+    """A kernel of a model with the program that it has.
+
+    Attributes:
+        name: of the kernel.
+        calls: in one run of the model.
+        space: of its programs.
+        values: of its program's decisions.
+        measured: whether the program was chosen by measurements of this very kernel.
+    """
+
+    name: str
+    calls: int
+    space: DesignSpace
+    values: Mapping[str, int]
+    measured: bool = False
+
+
+@dataclass(frozen=True)
+class KernelEstimate:
+    """The estimate of a kernel's program, and what the board's measurements make of it.
+
+    Attributes:
+        name: of the kernel.
+        rule: of its program.
+        calls: in one run of the model.
+        estimate_s: T, estimated seconds of one call.
+        learned_s: T_hat, the same corrected by the board's measurements.
+        changed: decisions of the program that a deployment would choose now which differ from the kernel's,
+            each with the value before and after; empty if it would keep the program.
+        gain: how many times as fast the other program is by T_hat; 1 without one.
+    """
+
+    name: str
+    rule: str
+    calls: int
+    estimate_s: float
+    learned_s: float
+    changed: tuple[tuple[str, int, int], ...] = ()
+    gain: float = 1.0
+
+    @property
+    def choice(self) -> str:
+        """The decisions that change, as text; "" where none does."""
+        return ", ".join(f"{name} {before} to {after}" for name, before, after in self.changed)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a board has taught about a model.
+
+    Attributes:
+        evidence: of each rule of which programs were measured, the one with most programs first.
+        kernels: those of such rules, the ones with the most estimated time in a run first.
+        remark: one line with what to type where nothing was taught; "" otherwise.
+    """
+
+    evidence: tuple[Evidence, ...] = ()
+    kernels: tuple[KernelEstimate, ...] = ()
+    remark: str = ""
+
+    def tables(self) -> tuple[Table, Table]:
+        """The evidence of each rule; then the two estimates of each kernel."""
+        rules = tuple(
+            (
+                one.rule,
+                one.programs,
+                one.models,
+                one.since or None,
+                one.speed.value if one.speed.n else None,
+                one.speed.low,
+                one.speed.high,
+                one.bound,
+                one.speed.n,
+                one.convinces,
+            )
+            for one in self.evidence
+        )
+        kernels = tuple(
+            (
+                one.name,
+                one.rule,
+                one.calls,
+                one.estimate_s * 1e6,
+                one.learned_s * 1e6,
+                one.choice or None,
+                one.gain,
+            )
+            for one in self.kernels
+        )
+        return (
+            Table(
+                "taught",
+                "What the board has taught",
+                (
+                    *("rule", "programs", "models", "since"),
+                    *("speed", "low", "high", "bound", "tasks", "used"),
+                ),
+                rules,
+            ),
+            Table(
+                "estimates",
+                "Estimates without and with the board's measurements",
+                ("kernel", "rule", "calls", "estimate_us", "learned_us", "choice", "gain"),
+                kernels,
+            ),
+        )
+
+
+def taught_about(
+    kernels: Sequence[BuiltKernel],
+    observations: Iterable[Observation],
+    profile: DeviceProfile,
+    seed: int,
+) -> Taught:
+    """What measured programs say of the kernels of a model.
+
+    Another program is looked for where a deployment would: the evidence for the kernel's rule convinces, and
+    the kernel itself was not measured.
+
+    Args:
+        kernels: of the model.
+        observations: measured programs of any kernels on the device, the latest last.
+        profile: of the device.
+        seed: of random programs that are looked at.
+    """
+    wanted = {one.space.rule.name for one in kernels}
+    estimate = LearnedEstimate([one for one in observations if one.rule in wanted])
+    evidence = sorted(map(evidence_of, estimate.processes.values()), key=lambda one: -one.programs)
+    convincing = {one.rule for one in evidence if one.convinces}
+    found = [
+        _estimated(one, estimate, profile, seed, one.space.rule.name in convincing and not one.measured)
+        for one in kernels
+        if one.space.rule.name in estimate.processes
+    ]
+    found.sort(key=lambda one: -one.calls * one.estimate_s)
+    return Taught(tuple(evidence), tuple(found))
+
+
+def _estimated(
+    kernel: BuiltKernel, estimate: LearnedEstimate, profile: DeviceProfile, seed: int, look: bool
+) -> KernelEstimate:
+    space, values = kernel.space, kernel.values
+    changed: tuple[tuple[str, int, int], ...] = ()
+    gain = 1.0
+    if look:
+        other, faster = first_program(estimate, space, profile, values, seed)
+        changed = tuple((name, values[name], value) for name, value in other.items() if value != values[name])
+        gain = faster if changed else 1.0
+    learned = float(np.exp(estimate.means(space, [values])[0]))
+    name, rule = kernel.name, space.rule.name
+    return KernelEstimate(name, rule, kernel.calls, space.estimate_s(values), learned, changed, gain)

@@ -1,0 +1,53 @@
+"""What a board has taught about a model, in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sdk.cli.console import print_line
+
+if TYPE_CHECKING:
+    from host.learned_estimate.evidence import Evidence
+    from host.learned_estimate.taught import KernelEstimate, Taught
+
+# Kernels that are listed; a page has all of them.
+_SHOWN = 12
+
+
+def print_taught(taught: Taught, kernel: str) -> None:
+    """Print the evidence of each rule and the two estimates of each kernel.
+
+    Args:
+        taught: of the model.
+        kernel: the one that is explained, which is listed in any case.
+    """
+    if taught.remark:
+        print_line(f"taught    {taught.remark}")
+        return
+    for evidence in taught.evidence:
+        print_line(f"taught    {_evidence_text(evidence)}")
+    shown = taught.kernels[:_SHOWN] + tuple(one for one in taught.kernels[_SHOWN:] if one.name == kernel)
+    width = max((len(one.name) for one in shown), default=0)
+    for one in shown:
+        print_line(f"{'':<10}{one.name:<{width}}  {_estimate_text(one)}")
+    if len(taught.kernels) > len(shown):
+        left = len(taught.kernels) - len(shown)
+        print_line(f"{'':<10}and {left} more kernels: --format json names all")
+
+
+def _evidence_text(evidence: Evidence) -> str:
+    since = f" since {evidence.since}" if evidence.since else ""
+    models = f"{evidence.models} model{'s' if evidence.models > 1 else ''}"
+    what = f"rule {evidence.rule}: {evidence.programs} measured programs of {models}{since}"
+    if evidence.bound is None:
+        return f"{what}; too few kernels to judge, not used"
+    use = "used" if evidence.convinces else "not used"
+    return (
+        f"{what}; first programs of {evidence.speed.n} withheld kernels {evidence.speed.value:.3f} times as "
+        f"fast, at least {evidence.bound:.3f}: {use}"
+    )
+
+
+def _estimate_text(kernel: KernelEstimate) -> str:
+    text = f"T {kernel.estimate_s * 1e6:.4g} us, T_hat {kernel.learned_s * 1e6:.4g} us"
+    return f"{text}; {kernel.choice}, {kernel.gain:.2f} times as fast" if kernel.changed else text
