@@ -168,10 +168,10 @@ def card(
     verbose: Verbose = False,
 ) -> None:
     """Show what a model is: its network, its vocabulary, and how it was trained."""
-    from host.rule_versions import known_versions
     from host.tlm.language.vocabulary import Vocabulary
     from host.tlm.model.card import extended, read_card
     from host.tlm.model.checkpoints import shipped
+    from host.tlm.model.rule_versions import known_versions
     from sdk.cli.console import print_line
 
     place, vocabulary = folder or shipped(), Vocabulary()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from host.rule_versions import known_versions
 from host.schedules.api import CPU, GPU
 from host.schedules.families import installed_rules, rule_versions
+from host.tlm.model.rule_versions import known_versions
 
 # The whole of a family: elementwise tasks in one loop, whose innermost part is written out.
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extensions" / "rule" / "edgetlm_example_rule.py"

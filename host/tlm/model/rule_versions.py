@@ -7,7 +7,7 @@ from pathlib import Path
 
 from host.extensions import extensions
 
-_FAMILIES = Path(__file__).parent / "schedules"
+_FAMILIES = Path(__file__).parents[2] / "schedules"
 
 
 def known_versions() -> dict[str, int]:
