@@ -84,7 +84,7 @@ def tune(
     with _TuningRun(usable, profile, proposers, runner, store, options, trainer, notes) as loop:
         loop.run()
     return replace(
-        summary(usable, loop.history, loop.measured),
+        summary(usable, loop.history, loop.measured, loop.spent),
         skipped=skipped,
         trainings=tuple(loop.trainings),
         stopped=loop.stopped,
@@ -144,6 +144,7 @@ class _TuningRun:
         self._trained_on = trainer.learned_from() if trainer is not None else 0
         self.trainings: list[TrainingResult] = []
         self.measured = 0
+        self._spent_before = self.history.spent
         self.stopped = ""
 
     def __enter__(self) -> _TuningRun:
@@ -160,6 +161,11 @@ class _TuningRun:
     def elapsed_s(self) -> float:
         """Seconds of the tuning, earlier runs included."""
         return self._earlier_s + time.monotonic() - self._begin
+
+    @property
+    def spent(self) -> int:
+        """Trials of this run: measurements that count against the budget."""
+        return self.history.spent - self._spent_before
 
     def run(self) -> None:
         """Measure until a limit is reached, then train on the remaining records."""

@@ -73,12 +73,13 @@ class TuneResult:
         skipped: why the others have none, by kernel name.
         proposers: the one with most tasks won first.
         trials: of the tuning in all.
-        measured_now: of them in this run.
+        measured_now: programs that were measured in this run.
         curve: number of trials and estimated seconds of one run of the model after them.
         shares: trials by proposer, batch by batch.
         trainings: of this run.
         stopped: "trials", "time", "gain" or "programs": which limit ended it.
         seconds: of this run.
+        free_now: those of `measured_now` that are no trials: the first program of each kernel of a model.
     """
 
     tasks: tuple[TunedTask, ...]
@@ -91,6 +92,12 @@ class TuneResult:
     trainings: tuple[TrainingResult, ...] = ()
     stopped: str = ""
     seconds: float = 0.0
+    free_now: int = 0
+
+    @property
+    def trials_now(self) -> int:
+        """Trials of this run."""
+        return self.measured_now - self.free_now
 
     @property
     def model_s(self) -> float:
@@ -103,13 +110,16 @@ class TuneResult:
         return self.curve[0][1]
 
 
-def summary(tasks: Sequence[TuningTask], history: TuningHistory, measured_now: int) -> TuneResult:
+def summary(
+    tasks: Sequence[TuningTask], history: TuningHistory, measured_now: int, spent_now: int | None = None
+) -> TuneResult:
     """The result of a tuning, computed from its records.
 
     Args:
         tasks: of the model.
         history: its records.
         measured_now: how many of them, the last ones, are of this run.
+        spent_now: how many of these count against a budget; None for all.
     """
     earlier = len(history.records) - measured_now
     before = {id(one) for one in history.records[:earlier]}
@@ -122,6 +132,7 @@ def summary(tasks: Sequence[TuningTask], history: TuningHistory, measured_now: i
         measured_now=measured_now,
         curve=curve(tasks, history),
         shares=_shares(history),
+        free_now=0 if spent_now is None else measured_now - spent_now,
     )
 
 

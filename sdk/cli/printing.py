@@ -216,8 +216,9 @@ def print_tuning(tuning: TuneResult) -> None:
     """Print the tasks that each proposer won, and the gain of the tuning."""
     from sdk.report.tuning import STOPPED
 
-    now = f", {tuning.measured_now} of them now" if tuning.measured_now != tuning.trials else ""
-    print_line(f"tuned     {tuning.trials} trials{now}; {STOPPED.get(tuning.stopped, 'interrupted')}")
+    now = f", {tuning.trials_now} of them now" if tuning.trials_now != tuning.trials else ""
+    free = f", beside the first programs of {tuning.free_now} kernels" if tuning.free_now else ""
+    print_line(f"tuned     {tuning.trials} trials{now}{free}; {STOPPED.get(tuning.stopped, 'interrupted')}")
     print_line(
         f"kernels   {tuning.model_s * 1e3:.3f} ms a run in all, "
         f"with the first program of each {tuning.first_model_s * 1e3:.3f} ms"

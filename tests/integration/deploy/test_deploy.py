@@ -306,7 +306,7 @@ def test_the_command_line_prints_what_was_found(tmp_path: Path, capfd: pytest.Ca
     assert figures["backend"] in ("tvm", "onnxruntime")
     assert figures["verify"]["passed"] is True
     assert f"{figures['latency_ms']['median']:.3f} ms" in printed.out
-    for words in ("onnxruntime", "verified", "energy", "out/bundle", "out/report.html"):
+    for words in ("onnxruntime", "verified", "Power", "out/bundle", "out/report.html"):
         assert words in printed.out
     assert {path.name for path in Path("out").glob("report*")} == {"report.html", "report.svg"}
     check_bundle(Path("out/bundle"), figures["backend"])

@@ -124,4 +124,8 @@ def test_the_second_of_two_hosts_is_told_who_has_the_board_or_waits(
         leaves.start()
         assert main([*command, "--wait", "1m"]) == 0
         leaves.join()
-    assert len(records()) == 2
+    assert len(records()) == 2 + references(records())
+    assert (
+        "tuned     2 trials, beside the first programs of 2 kernels; all trials were made"
+        in capsys.readouterr().out
+    )

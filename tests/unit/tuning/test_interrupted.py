@@ -81,7 +81,7 @@ import sys, time
 from pathlib import Path
 from host.tuning.learning.finetuning import _TrainingProcess
 
-worker = _TrainingProcess(Path(sys.argv[1]) / "log", 1)
+worker = _TrainingProcess(Path(sys.argv[1]) / "log", 1, "")
 print(worker._process.pid, flush=True)
 time.sleep(600)
 """
