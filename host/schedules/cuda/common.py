@@ -9,6 +9,11 @@ from tvm import s_tir
 THREAD_AXES = ("threadIdx.z", "threadIdx.y", "threadIdx.x")
 
 
+def sizes_up_to(sizes: tuple[int, ...], extent: int) -> tuple[int, ...]:
+    """The sizes that an extent does not leave half empty, and the first one."""
+    return tuple(size for number, size in enumerate(sizes) if not number or size < 2 * extent)
+
+
 def bind_flat(schedule: s_tir.Schedule, loops: list[Any], threads: int, vector: int = 1) -> None:
     """Runs a nest of independent loops as one: blocks, threads, and vectors where they divide.
 

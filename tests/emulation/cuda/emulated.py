@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ from host.build.cuda.nvrtc import Cubin, Nvrtc
 from host.build.linker import zig_executable
 from host.payload.cuda import cuda_runtime
 from tests.cuda_emulator.source import compiled, emulator_text, entries, host_source
+from tests.integration.native.process import Executor
+from tests.shared_cache import executor_for
 
 _MARK = "0x0100000000000000ull"
 
@@ -82,3 +86,30 @@ def machine_with_gpu(folder: Path) -> dict[str, str]:
         "EDGETLM_RUNTIME_LIB": str(runtime / "libtvm_runtime.so"),
         "LD_LIBRARY_PATH": f"{folder}:{runtime}",
     }
+
+
+@contextmanager
+def native_session(
+    bundle: Path, folder: Path, machine: Mapping[str, str], patch: pytest.MonkeyPatch, limit_s: float = 60.0
+) -> Iterator[Executor]:
+    """A native executor on the emulated machine, with a bundle loaded.
+
+    Args:
+        bundle: that it loads.
+        folder: in which its session has a folder.
+        machine: environment of processes on the emulated machine.
+        patch: sets that environment.
+        limit_s: of one command.
+    """
+    patch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
+    with Executor([str(executor_for("x86_64"))], folder / "session", limit_s) as running:
+        assert running.ask("load", path=str(bundle), trust="unsigned")[0]["ok"]
+        yield running
+
+
+def native_launch(running: Executor) -> str:
+    """How a native executor starts the kernels of the model that it measures."""
+    plan = {"energy": False, "min_repeats": 1, "max_repeats": 3, "max_time_s": 0.1}
+    measured = running.ask("measure", plan=plan)[0]
+    assert measured["ok"], measured
+    return str(measured["conditions"]["launch"])

@@ -14,9 +14,7 @@ from onnx import helper
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_graphs import run_in_python
 from tests.emulation.cuda.test_processors import mixed_bundle
-from tests.integration.native.process import Executor
 from tests.integration.small_models import encoder, floats
-from tests.shared_cache import executor_for
 
 LENGTH, HIDDEN, HEADS, BEST = 24, 64, 2, 3
 
@@ -89,12 +87,9 @@ def test_attention_in_graphs_by_both_executors(
         given.append([draw.integers(0, 50, (1, LENGTH)), mask])
     found, _, how = run_in_python(bundle, given, tmp_path, machine)
     assert how == launch
-    monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
-    with Executor([str(executor_for("x86_64"))], tmp_path / "session", 60.0) as running:
-        assert running.ask("load", path=str(bundle), trust="unsigned")[0]["ok"]
+    with emulated.native_session(bundle, tmp_path, machine, monkeypatch) as running:
         natively = [running.ask("run", one)[1] for one in given]
-        plan = {"energy": False, "min_repeats": 1, "max_repeats": 2, "max_time_s": 0.1}
-        assert running.ask("measure", plan=plan)[0]["conditions"]["launch"] == launch
+        assert emulated.native_launch(running) == launch
     for inputs, one, other in zip(given, found, natively, strict=True):
         _check(model, inputs, one)
         _check(model, inputs, other)

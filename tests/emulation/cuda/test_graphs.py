@@ -20,9 +20,7 @@ from device_agent.execute.cuda_graph import _WITHOUT_DATA
 from device_agent.execute.kernel_times import BUILTIN
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_bundles import gpu_bundle, layers, masked
-from tests.integration.native.process import Executor
 from tests.integration.small_models import floats, save
-from tests.shared_cache import executor_for
 
 # Runs a model with some sets of inputs in turn; prints the counts of the driver behind each of them.
 _RUN = """
@@ -124,14 +122,9 @@ def test_the_native_executor_starts_graphs_too(
     model = layers(tmp_path / "model.onnx")
     bundle, _ = gpu_bundle(model, tmp_path)
     given = drawn(model, 4)
-    monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
-    with Executor([str(executor_for("x86_64"))], tmp_path / "session", 60.0) as running:
-        assert running.ask("load", path=str(bundle), trust="unsigned")[0]["ok"]
+    with emulated.native_session(bundle, tmp_path, machine, monkeypatch) as running:
         check(model, given, [running.ask("run", one)[1] for one in given])
-        plan = {"energy": False, "min_repeats": 1, "max_repeats": 3, "max_time_s": 0.1}
-        measured = running.ask("measure", plan=plan)[0]
-        assert measured["ok"], measured
-        assert measured["conditions"]["launch"] == "CUDA graph"
+        assert emulated.native_launch(running) == "CUDA graph"
         # Profiles start kernels one by one, and leave the graph as it was.
         assert len(running.ask("profile", runs=2)[0]["kernels"]) >= 3
         check(model, given[:2], [running.ask("run", one)[1] for one in given[:2]])
@@ -173,9 +166,7 @@ def test_scratch_memory_stays_as_long_as_the_graph(
     assert done.returncode == 0, done.stderr
     assert done.stdout == "CUDA graph\n" * 3
     given = drawn(model, 3)
-    monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
-    with Executor([str(executor_for("x86_64"))], tmp_path / "session", 60.0) as running:
-        assert running.ask("load", path=str(bundles[-1]), trust="unsigned")[0]["ok"]
+    with emulated.native_session(bundles[-1], tmp_path, machine, monkeypatch) as running:
         check(model, given, [running.ask("run", one)[1] for one in given], 5e-3)
 
 

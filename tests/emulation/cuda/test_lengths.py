@@ -19,9 +19,7 @@ from host.options import CompileOptions
 from host.progress import Silence, StageClock
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_bundles import profile
-from tests.integration.native.process import Executor
 from tests.integration.small_models import encoder
-from tests.shared_cache import executor_for
 
 LOW, HIGH = 1, 40
 # Both ends, tiles that are full and not, and lengths that come again, so that none rests on another's memory.
@@ -101,8 +99,6 @@ def test_lengths_in_turn_by_the_native_executor(
     served: tuple[Path, Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, bundle, machine = served
-    monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
-    with Executor([str(executor_for("x86_64"))], tmp_path / "session", 60.0) as running:
-        assert running.ask("load", path=str(bundle), trust="unsigned")[0]["ok"]
+    with emulated.native_session(bundle, tmp_path, machine, monkeypatch) as running:
         for length in LENGTHS:
             check(model, length, running.ask("run", inputs_of(length))[1])

@@ -17,9 +17,7 @@ from host.progress import Silence, StageClock
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_bundles import profile
 from tests.emulation.cuda.test_graphs import check, drawn, run_in_python
-from tests.integration.native.process import Executor
 from tests.integration.small_models import floats, save
-from tests.shared_cache import executor_for
 
 _GRAPHS = "CUDA graphs: 2, around 3 calls and copies of the CPU"
 
@@ -98,14 +96,9 @@ def test_the_native_executor_runs_both_processors(
     model = detector(tmp_path / "model.onnx")
     bundle, _ = mixed_bundle(model, tmp_path)
     given = drawn(model, 4)
-    monkeypatch.setenv("LD_LIBRARY_PATH", machine["LD_LIBRARY_PATH"])
-    with Executor([str(executor_for("x86_64"))], tmp_path / "session", 60.0) as running:
-        assert running.ask("load", path=str(bundle), trust="unsigned")[0]["ok"]
+    with emulated.native_session(bundle, tmp_path, machine, monkeypatch) as running:
         check(model, given, [running.ask("run", one)[1] for one in given])
-        plan = {"energy": False, "min_repeats": 1, "max_repeats": 3, "max_time_s": 0.1}
-        measured = running.ask("measure", plan=plan)[0]
-        assert measured["ok"], measured
-        assert measured["conditions"]["launch"] == _GRAPHS
+        assert emulated.native_launch(running) == _GRAPHS
         kernels = {entry["name"] for entry in running.ask("profile", runs=2)[0]["kernels"]}
         assert {"topk", "runtime.TVMTensorCopyFromTo"} <= kernels
         check(model, given[:2], [running.ask("run", one)[1] for one in given[:2]])

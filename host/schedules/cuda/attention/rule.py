@@ -11,6 +11,7 @@ from host.schedules.cuda.attention.cost import attention_seconds
 from host.schedules.cuda.attention.program import Options, Program
 from host.schedules.cuda.attention.shape import AttentionShape, attention_of
 from host.schedules.cuda.attention.tiles import Tiling, tiling_of
+from host.schedules.cuda.common import sizes_up_to
 from host.schedules.cuda.multiprocessor import gpu_of, register_limit
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -48,10 +49,10 @@ class CudaAttention(Rule):
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Tiles that rows and columns do not leave half empty, and no more stages than turns."""
         shape = _shape(workload)
-        columns = _up_to(_COLUMNS, shape.columns)
+        columns = sizes_up_to(_COLUMNS, shape.columns)
         turns = -(-shape.columns // columns[0])
         return {
-            "rows": _up_to(_ROWS, shape.rows),
+            "rows": sizes_up_to(_ROWS, shape.rows),
             "columns": columns,
             "warps": tuple(n for n in _WARPS if n == 1 or (n - 1) * _ROWS[0] < shape.rows),
             "slices": tuple(n for n in _SLICES if n <= turns),
@@ -114,11 +115,6 @@ def _shape(workload: Workload) -> AttentionShape:
     shape = attention_of(workload)
     assert shape is not None, "the rule matched before"
     return shape
-
-
-def _up_to(sizes: tuple[int, ...], extent: int) -> tuple[int, ...]:
-    """The sizes that an extent does not leave half empty, and the first one."""
-    return tuple(size for number, size in enumerate(sizes) if not number or size < 2 * extent)
 
 
 RULE = CudaAttention()

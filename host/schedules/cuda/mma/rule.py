@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cuda.common import sizes_up_to
 from host.schedules.cuda.epilogue import inlined
 from host.schedules.cuda.mma.cost import cuda_mma_seconds
 from host.schedules.cuda.mma.product import Product, product_of
@@ -65,12 +66,12 @@ class CudaMma(Rule):
         """Tiles of warps and blocks, and how much of the operands is being copied at a time."""
         product = _product(workload)
         return {
-            "rows": _up_to(_ROWS, product.rows),
-            "cols": _up_to(_COLUMNS, product.columns),
+            "rows": sizes_up_to(_ROWS, product.rows),
+            "cols": sizes_up_to(_COLUMNS, product.columns),
             "row_warps": _ROW_WARPS,
             "column_warps": _COLUMN_WARPS,
             "slices": _SLICES,
-            "depth": _up_to(tuple(chunks * product.chunk for chunks in _CHUNKS), product.steps),
+            "depth": sizes_up_to(tuple(chunks * product.chunk for chunks in _CHUNKS), product.steps),
             "stages": _STAGES,
             "splits": tuple(
                 n for n in _SPLITS if n == 1 or n * _LEAST_SPLIT * product.chunk <= product.steps
@@ -126,11 +127,6 @@ def _product(workload: Workload) -> Product:
     product = product_of(workload)
     assert product is not None, "the rule matched before"
     return product
-
-
-def _up_to(sizes: tuple[int, ...], extent: int) -> tuple[int, ...]:
-    """The sizes that an extent does not leave half empty, and the first one."""
-    return tuple(size for number, size in enumerate(sizes) if not number or size < 2 * extent)
 
 
 RULE = CudaMma()
