@@ -24,7 +24,7 @@ from tvm import relax
 from device_agent.board.machine import Machine
 from host.compile.device_profile import profile_for
 from host.compile.static_model import build, lower_model, propose
-from host.errors import EdgeError, EngineError, ImportFailed, LoweringError, one_line
+from host.errors import EdgeError, EngineError, ImportFailed, LoweringError, ShapeError, one_line
 from host.importers import load_here as load
 from host.importers.worker.transfer import pack_module, unpack_module
 from host.model import ImportedModel
@@ -245,6 +245,8 @@ def main() -> int:
                 result = _evaluate(cases[name], Path(directory), "--constants" in sys.argv[1:])
             except ImportFailed as error:
                 result = {"outcome": "reason", "operator": error.operator, "detail": str(error)}
+            except ShapeError as error:  # such as a sequence without elements
+                result = {"outcome": "reason", "operator": None, "detail": str(error)}
             except LoweringError as error:
                 result = {"outcome": "reason", "operator": None, "detail": f"lowering: {error}"}
             except MemoryFault as error:
