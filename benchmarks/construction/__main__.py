@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -83,19 +83,23 @@ def profile_named(target: str) -> tuple[DeviceProfile, str]:
 
 
 class Known:
-    """The tasks that are done, by target.
+    """What is done: tasks by target, and models whose tasks all are.
 
     Args:
-        path: of their lines, appended to; None keeps them in memory alone.
+        path: of the lines, appended to; None keeps them in memory alone.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._found: dict[tuple[str, str], Construction | None] = {}
+        self._whole: dict[tuple[str, str, int], list[str]] = {}
         text = path.read_text() if path is not None and path.is_file() else ""
         for line in map(json.loads, text.splitlines()):
-            found = line["found"]
-            self._found[line["target"], line["task"]] = None if found is None else Construction(**found)
+            if "model" in line:
+                self._whole[line["target"], line["model"], line["each"]] = line["tasks"]
+            else:
+                found = line["found"]
+                self._found[line["target"], line["task"]] = None if found is None else Construction(**found)
 
     def get(
         self, target: str, task: str, construct: Callable[[], Construction | None]
@@ -103,11 +107,25 @@ class Known:
         """What was found for a task, constructed if need be; None where nothing is to decide."""
         if (target, task) not in self._found:
             found = self._found[target, task] = construct()
-            if self._path is not None:
-                line = {"target": target, "task": task, "found": None if found is None else asdict(found)}
-                with self._path.open("a") as stream:
-                    stream.write(json.dumps(line) + "\n")
+            self._append({"target": target, "task": task, "found": None if found is None else asdict(found)})
         return self._found[target, task]
+
+    def finish(self, target: str, model: str, each: int, tasks: Sequence[str]) -> None:
+        """Say that these are all tasks of a model on a target, with so many of each rule at most."""
+        self._whole[target, model, each] = list(tasks)
+        self._append({"target": target, "model": model, "each": each, "tasks": list(tasks)})
+
+    def of(self, target: str, model: str, each: int) -> list[Construction] | None:
+        """The tasks of a model on a target; None before `finish`."""
+        tasks = self._whole.get((target, model, each))
+        if tasks is None:
+            return None
+        return [one for task in tasks if (one := self._found[target, task]) is not None]
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        if self._path is not None:
+            with self._path.open("a") as stream:
+                stream.write(json.dumps(line) + "\n")
 
 
 def constructions(
@@ -179,13 +197,19 @@ def main() -> int:
     options = parser.parse_args()
     about = heading("benchmarks.construction", SCHEMA)
     known = Known(options.lines)
-    found: dict[str, list[Construction]] = defaultdict(list)
+    names, each = options.targets.split(","), options.each
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
-            model = load(export(name, Path(folder), "onnx"))
-            for target in options.targets.split(","):
-                found[target] += constructions(model, name, target, (options.random, options.each), known)
-    targets = {target: figures_of(own) for target, own in found.items()}
+            missing = [target for target in names if known.of(target, name, each) is None]
+            model = load(export(name, Path(folder), "onnx")) if missing else None
+            for target in missing:
+                assert model is not None
+                made = constructions(model, name, target, (options.random, each), known)
+                known.finish(target, name, each, [one.task for one in made])
+    targets = {
+        target: figures_of([one for name in options.models for one in known.of(target, name, each) or ()])
+        for target in names
+    }
     for target, by_rule in targets.items():
         for rule, figures in by_rule.items():
             print(f"{target} {rule}: {figures}", flush=True)

@@ -45,3 +45,14 @@ def test_a_task_that_has_its_line_is_not_constructed_again(tmp_path: Path) -> No
     assert Known(path).get("board", "a/small", again) is None
     other = Construction("a/dense", "tiled", 0.9, 0.1)
     assert Known(path).get("another", "a/dense", lambda: other) == other
+
+
+def test_a_model_is_whole_once_all_its_tasks_are(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    known = Known(path)
+    found = Construction("a/dense", "tiled", 1.0, 0.1)
+    known.get("board", "a/dense", lambda: found)
+    assert known.of("board", "a", 3) is None
+    known.finish("board", "a", 3, ["a/dense"])
+    assert known.of("board", "a", 3) == Known(path).of("board", "a", 3) == [found]
+    assert Known(path).of("board", "a", 4) is None and Known(path).of("board", "b", 3) is None
