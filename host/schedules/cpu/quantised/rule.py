@@ -147,9 +147,10 @@ def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int) -> 
     planes = (plane, row) if layout.planes == 1 else (row, plane)
     schedule.reorder(panel, group, *planes, step, lane, place)
     first = schedule.decompose_reduction(dots, row)
-    for one in (panel, group, *planes[: 2 - layout.planes], *schedule.get_loops(first)[-1 - layout.planes : -1]):
+    *starts, last = schedule.get_loops(first)[-1 - layout.planes :]
+    for one in (panel, group, *planes[: 2 - layout.planes], *starts):
         schedule.unroll(one)
-    schedule.vectorize(schedule.get_loops(first)[-1])
+    schedule.vectorize(last)
     _hide_sums(schedule, dots)
     schedule.tensorize(row, intrinsic(layout, rows))
 
