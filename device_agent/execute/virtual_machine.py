@@ -8,13 +8,15 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.contract.manifest import PARAMETERS
-from device_agent.contract.text import printable
-from device_agent.execute import ffi
+from device_agent.execute import ffi, pages
 from device_agent.execute.cuda_graph import GraphedCall
 from device_agent.execute.kept_prompt import StateTensor
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
 from device_agent.wire.frames import tensor_bytes
+
+# Places of state tensors: multiples of a line of the caches, and of any vector.
+_ALIGNED = 64
 
 
 def signature_of(fields: Mapping[str, Any]) -> Signature:
@@ -37,46 +39,59 @@ def state_of(fields: Mapping[str, Any]) -> Tuple[TensorInfo, ...]:
 
 
 class _Parameters:
-    """The weights of a bundle, mapped from the file: pages are shared, and read when first used."""
+    """The weights of a bundle.
 
-    def __init__(self, path: str, entries: Sequence[Dict[str, Any]]) -> None:
+    They are mapped from the file: pages are shared, and read when first used. Those of a language model,
+    which reads all of them for every token, are copied to huge pages where the system has these and the
+    memory.
+    """
+
+    def __init__(self, path: str, entries: Sequence[Dict[str, Any]], streamed: bool = False) -> None:
         self.tensors: List[Any] = []
         if not entries:
             return
         try:
             with open(path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                size = os.fstat(file.fileno()).st_size
+                if streamed and pages.has_huge_pages() and pages.has_room(size):
+                    anchor, base = pages.zeroed(size)
+                    size = file.readinto(anchor)
+                else:
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                    anchor = ctypes.c_char.from_buffer(self._map)
+                    base = ctypes.addressof(anchor)
         except (OSError, ValueError) as error:
             raise BundleError("%s cannot be mapped: %s" % (path, error)) from error
-        anchor = ctypes.c_char.from_buffer(self._map)
-        base = ctypes.addressof(anchor)
         for index, entry in enumerate(entries):
             shape, dtype, offset = tuple(entry["shape"]), str(entry["dtype"]), int(entry["offset"])
-            if offset + tensor_bytes(shape, dtype) > len(self._map):
+            if offset + tensor_bytes(shape, dtype) > size:
                 raise BundleError("parameter %d at offset %d does not fit %s" % (index, offset, path))
             self.tensors.append(ffi.view_of(base + offset, shape, dtype, anchor))
 
 
 class _Zeros:
-    """Tensors that are zeros, in pages that the system gives when they are first used."""
+    """Tensors that are zeros, side by side in huge pages, which the system gives when they are first used."""
 
     def __init__(self, infos: Sequence[TensorInfo]) -> None:
         self.tensors: List[Any] = []
-        self._places: List[Tuple[Any, int, int]] = []
-        for info in infos:
-            size = tensor_bytes(info.shape, info.dtype)
-            try:
-                anchor = ctypes.c_char.from_buffer(mmap.mmap(-1, max(size, 1)))
-            except (OSError, ValueError, OverflowError) as error:
-                raise BundleError("no memory for the state %s: %s" % (printable(info.name), error)) from error
-            address = ctypes.addressof(anchor)
-            self._places.append((anchor, address, size))
-            self.tensors.append(ffi.view_of(address, info.shape, info.dtype, anchor))
+        sizes = [tensor_bytes(info.shape, info.dtype) for info in infos]
+        places = [0]
+        for size in sizes:
+            places.append(places[-1] + -(-size // _ALIGNED) * _ALIGNED)
+        self._size = places[-1]
+        if not infos:
+            return
+        try:
+            self._anchor, self._address = pages.zeroed(self._size)
+        except (OSError, ValueError, OverflowError) as error:
+            raise BundleError("no memory for the state of %d bytes: %s" % (self._size, error)) from error
+        for info, place in zip(infos, places):
+            self.tensors.append(ffi.view_of(self._address + place, info.shape, info.dtype, self._anchor))
 
     def clear(self) -> None:
         """Sets all state tensors to zero."""
-        for _, address, size in self._places:
-            ctypes.memset(address, 0, size)
+        if self._size:
+            ctypes.memset(self._address, 0, self._size)
 
 
 def tensors_of(result: Any) -> List[Any]:
@@ -277,8 +292,9 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
     os.environ.setdefault("TVM_NUM_THREADS", str(threads))
     ffi.load_runtime()
     signature = signature_of(fields)
-    parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []))
     kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
+    streamed = kind == "cpu" and bool(fields.get("decoder"))
+    parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []), streamed)
     library = os.path.join(folder, opened.bundle.manifest.model)
     texts = int((fields.get("decoder") or {}).get("sequences", 1))
     state = state_of(fields)

@@ -15,10 +15,12 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "contract/files.h"
+#include "contract/pages.h"
 #include "contract/protocol.h"
 #include "contract/verify.h"
 #include "value.h"
@@ -38,29 +40,42 @@ inline std::string trusted_keys_file() {
   return (root.empty() ? data + "/edgetlm" : root) + "/device/trust.json";
 }
 
-// The weights' file, mapped: pages are read when they are first used.
+// The weights' file, mapped: pages are read when they are first used. Those of a language model, which reads all of them
+// for every token, are copied to huge pages where the system has these and the memory.
 class Mapping {
  public:
   Mapping() = default;
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() {
-    if (size != 0) munmap(begin, size);
+    if (size != 0 && copied_ == nullptr) munmap(begin, size);
   }
-  void open(const std::string& path, int64_t expected) {
+  void open(const std::string& path, int64_t expected, bool streamed) {
     if (expected == 0) return;
     const OpenFile file(open_regular(path));
     struct stat status {};
     if (fstat(file.number(), &status) != 0 || status.st_size != expected) {
       throw std::runtime_error("params.bin has changed");
     }
-    void* mapped = mmap(nullptr, static_cast<size_t>(expected), PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
-    if (mapped == MAP_FAILED) throw std::runtime_error("params.bin cannot be mapped");
-    begin = static_cast<char*>(mapped);
     size = static_cast<size_t>(expected);
+    if (streamed && has_huge_pages() && has_room(size)) {
+      copied_ = std::make_unique<Pages>(size);
+      if (!copied_->fill(file.number(), size)) throw std::runtime_error("params.bin cannot be read");
+      begin = copied_->begin();
+      return;
+    }
+    void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
+    if (mapped == MAP_FAILED) {
+      size = 0;
+      throw std::runtime_error("params.bin cannot be mapped");
+    }
+    begin = static_cast<char*>(mapped);
   }
   char* begin = nullptr;
   size_t size = 0;
+
+ private:
+  std::unique_ptr<Pages> copied_;
 };
 
 // A function of a library, with the tensors that a call of it reads.
@@ -105,13 +120,7 @@ class Bundle {
       // TVM reads it when its thread pool starts, at the first parallel loop.
       setenv("TVM_NUM_THREADS", std::to_string(threads == 0 ? manifest.threads : threads).c_str(), 0);
       map_parameters(manifest, folder + "/" + protocol::bundle::parameters);
-      states_.resize(static_cast<size_t>(decoder.sequences));
-      for (std::vector<Value>& state : states_) {
-        for (const TensorInfo& info : manifest.state) {
-          state.push_back(make_tensor(info.shape, info.dtype));
-          std::memset(state.back().tensor().data, 0, bytes_of(state.back().tensor()));
-        }
-      }
+      make_states(manifest);
       load(folder + "/" + manifest.model);
     } catch (const std::runtime_error& error) {
       throw std::runtime_error("bundle " + folder + ": " + error.what());
@@ -165,10 +174,30 @@ class Bundle {
 
   void map_parameters(const CheckedManifest& manifest, const std::string& path) {
     if (manifest.parameters.empty()) return;
-    weights_.open(path, manifest.files.at(protocol::bundle::parameters).size);
+    weights_.open(path, manifest.files.at(protocol::bundle::parameters).size, manifest.decoder.context > 0);
     for (const Parameter& entry : manifest.parameters) {
       // It fits: the manifest was checked against the size of the file.
       parameters_.push_back(make_tensor(entry.shape, entry.dtype, weights_.begin + entry.offset));
+    }
+  }
+
+  // Zeros, side by side; a place is a multiple of a line of the caches.
+  void make_states(const CheckedManifest& manifest) {
+    states_.resize(static_cast<size_t>(decoder.sequences));
+    std::vector<size_t> places{0};
+    for (const TensorInfo& info : manifest.state) {
+      // A tensor for its size alone: it is never read.
+      const Value sized = make_tensor(info.shape, info.dtype, &places);
+      places.push_back(places.back() + (bytes_of(sized.tensor()) + 63) / 64 * 64);
+    }
+    if (places.back() == 0) return;
+    state_memory_ = std::make_unique<Pages>(places.back() * states_.size());
+    for (size_t text = 0; text < states_.size(); ++text) {
+      char* begin = state_memory_->begin() + text * places.back();
+      for (size_t index = 0; index < manifest.state.size(); ++index) {
+        const TensorInfo& info = manifest.state[index];
+        states_[text].push_back(make_tensor(info.shape, info.dtype, begin + places[index]));
+      }
     }
   }
 
@@ -187,6 +216,7 @@ class Bundle {
 
   // In this order: what refers to the weights goes before them.
   Mapping weights_;
+  std::unique_ptr<Pages> state_memory_;
   // The state of each text is kept from run to run, and changed by every run.
   std::vector<std::vector<Value>> states_;
   std::vector<Value> parameters_;

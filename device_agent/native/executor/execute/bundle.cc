@@ -10,8 +10,10 @@
 #include <tvm/runtime/device_api.h>
 #include <unistd.h>
 
+#include <memory>
 #include <utility>
 
+#include "contract/pages.h"
 #include "contract/protocol.h"
 #include "contract/text/text.h"
 #include "cuda/driver.h"
@@ -23,6 +25,8 @@ namespace {
 namespace ffi = tvm::ffi;
 
 constexpr DLDevice kCpu{kDLCPU, 0};
+// Places of state tensors: multiples of a line of the caches, and of any vector.
+constexpr size_t kAligned = 64;
 
 [[noreturn]] void broken(const std::string& message) { throw AgentError("bundle", message); }
 
@@ -50,9 +54,10 @@ struct Borrowed {
 
 }  // namespace
 
-// The weights' file: pages are shared with the page cache and read when first used.
+// The weights. Pages of their file are shared with the page cache and read when first used; those of a language model,
+// which reads all of them for every token, are copied to huge pages where the system has these and the memory.
 struct Model::Mapping {
-  Mapping(const std::string& path, int64_t expected) : size(static_cast<size_t>(expected)) {
+  Mapping(const std::string& path, int64_t expected, bool streamed) : size(static_cast<size_t>(expected)) {
     const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status{};
     if (file.number() < 0 || fstat(file.number(), &status) != 0) {
@@ -60,15 +65,24 @@ struct Model::Mapping {
     }
     // Its pages are read when they are used, long after it was verified.
     if (status.st_size != expected) broken(path + " has changed: copy or make the bundle again");
+    if (streamed && has_huge_pages() && has_room(size)) {
+      copied = std::make_unique<Pages>(size);
+      if (!copied->fill(file.number(), size)) broken(path + " cannot be read: " + strerror(errno));
+      address = copied->begin();
+      return;
+    }
     void* begin = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
     if (begin == MAP_FAILED) broken(path + " cannot be mapped: " + strerror(errno));
     address = static_cast<char*>(begin);
   }
   Mapping(const Mapping&) = delete;
-  ~Mapping() { munmap(address, size); }
+  ~Mapping() {
+    if (copied == nullptr) munmap(address, size);
+  }
 
   const size_t size;
   char* address = nullptr;
+  std::unique_ptr<Pages> copied;
 };
 
 Model::Model(const VerifiedBundle& bundle, int threads) {
@@ -100,11 +114,19 @@ void Model::bind() {
 
 void Model::make_state(const CheckedManifest& manifest) {
   const size_t count = manifest.state.size() * static_cast<size_t>(manifest.decoder.sequences);
-  for (size_t place = 0; place < count; ++place) {
-    const TensorInfo& info = manifest.state[place % manifest.state.size()];
-    const size_t size = tensor_bytes(info.shape, info.dtype);
-    const tvm::runtime::Tensor zeros = empty_tensor(info.shape, info.dtype);
-    if (size > 0) memset(zeros->data, 0, size);
+  std::vector<size_t> places{0};
+  for (size_t number = 0; number < count; ++number) {
+    const TensorInfo& info = manifest.state[number % manifest.state.size()];
+    places.push_back(places.back() + (tensor_bytes(info.shape, info.dtype) + kAligned - 1) / kAligned * kAligned);
+  }
+  if (count == 0) return;
+  // Zeros; on a GPU until they are copied.
+  state_memory_ = std::make_shared<Pages>(places.back());
+  for (size_t number = 0; number < count; ++number) {
+    const TensorInfo& info = manifest.state[number % manifest.state.size()];
+    const tvm::runtime::Tensor zeros(ffi::Tensor::FromNDAlloc(Borrowed{state_memory_->begin() + places[number]},
+                                                              ffi::Shape(info.shape),
+                                                              ffi::StringToDLDataType(info.dtype), kCpu));
     state_.push_back(zeros);
     if (device_.device_type != kDLCPU) {
       state_.back() = empty_input(info.shape, info.dtype);
@@ -112,13 +134,15 @@ void Model::make_state(const CheckedManifest& manifest) {
       synchronise();
     }
   }
+  if (device_.device_type != kDLCPU) state_memory_.reset();
 }
 
 void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory) {
   if (manifest.parameters.empty()) return;
   const int64_t size = manifest.files.at(protocol::bundle::parameters).size;
   // No memory is mapped where all parameters are empty.
-  if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + protocol::bundle::parameters, size);
+  const bool streamed = manifest.decoder.context > 0 && device_.device_type == kDLCPU;
+  if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + protocol::bundle::parameters, size, streamed);
   for (const Parameter& entry : manifest.parameters) {
     // It fits the file, whose size is that of the mapping: the manifest was checked.
     char* address = mapping_ == nullptr ? nullptr : mapping_->address + entry.offset;

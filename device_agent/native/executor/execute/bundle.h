@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/pages.h"
 #include "contract/verify.h"
 #include "cuda/graph.h"
 #include "executor/wire/json.h"
@@ -95,6 +96,7 @@ class Model {
   // In the order in which they may be freed, last first.
   tvm::ffi::Optional<tvm::ffi::Module> library_;
   std::shared_ptr<Mapping> mapping_;
+  std::shared_ptr<Pages> state_memory_;
   Signature signature_;
   std::vector<tvm::runtime::Tensor> parameters_;
   std::vector<tvm::runtime::Tensor> inputs_;

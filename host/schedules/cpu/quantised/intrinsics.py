@@ -33,17 +33,103 @@ def has_intrinsic(layout: WeightLayout) -> bool:
     return (layout.instruction, layout.lanes) in _INSTRUCTIONS
 
 
-def intrinsic(layout: WeightLayout) -> str:
-    """The name under which `Schedule.tensorize` finds the products of a group; made when first asked for."""
+def takes_rows(layout: WeightLayout) -> bool:
+    """Whether one intrinsic covers all rows of a tile.
+
+    Each VPDPBUSD adds to what the one before has made, and takes five cycles: those of several rows side by
+    side keep a core busy, which does not look ahead over enough rows one after the other.
+    """
+    return layout.instruction == "u8s8"
+
+
+def intrinsic(layout: WeightLayout, rows: int = 0) -> str:
+    """The name under which `Schedule.tensorize` finds the products of a group; made when first asked for.
+
+    Args:
+        layout: of the weight.
+        rows: of a tile, whose products are taken step by step, see `takes_rows`; 0 for those of one plane of
+            one row.
+    """
     name = f"edgetlm.group_{layout.group}_{layout.bits}_{layout.instruction}_{layout.lanes}"
+    if rows:
+        name += f"_rows_{rows}x{layout.planes}"
     if TensorIntrin.get(name, allow_missing=True) is None:
         extra = {"T": tvm.script.tirx}
+        texts = (
+            (_rows_head(layout, rows), _rows_description(layout, rows), _rows_implementation(layout, rows))
+            if rows
+            else (_head(layout), _description(layout), _implementation(layout))
+        )
         description, implementation = (
-            tvm.script.from_source(_head(layout) + body, extra_vars=extra)
-            for body in (_description(layout), _implementation(layout))
+            tvm.script.from_source(texts[0] + body, extra_vars=extra) for body in texts[1:]
         )
         TensorIntrin.register(name, description, implementation)
     return name
+
+
+def _rows_head(layout: WeightLayout, rows: int) -> str:
+    lanes, width, steps, vectors, planes = (
+        layout.lanes,
+        layout.width,
+        layout.steps,
+        layout.vectors,
+        layout.planes,
+    )
+    given, made = f"({rows}, 1, {planes}, {steps}, {width})", f"({rows}, 1, 1, {planes}, {lanes})"
+    return f"""
+@T.prim_func(s_tir=True, private=True)
+def function(a_data: T.handle, weight_data: T.handle, c_data: T.handle) -> None:
+    a0, a1, a2, a3, a4 = T.int32(), T.int32(), T.int32(), T.int32(), T.int32()
+    c0, c1, c2, c3, c4 = T.int32(), T.int32(), T.int32(), T.int32(), T.int32()
+    a = T.match_buffer(
+        a_data, {given}, "{layout.activations}", offset_factor=1, strides=[a0, a1, a2, a3, a4]
+    )
+    weight = T.match_buffer(weight_data, ({vectors}, {lanes}, {width}), "{layout.stored}", offset_factor=1)
+    c = T.match_buffer(
+        c_data, {made}, "int32", scope="local", offset_factor=1, strides=[c0, c1, c2, c3, c4]
+    )
+    with T.sblock("root"):
+        T.reads(
+            c[0:{rows}, 0, 0, 0:{planes}, 0:{lanes}],
+            weight[0:{vectors}, 0:{lanes}, 0:{width}],
+            a[0:{rows}, 0, 0:{planes}, 0:{steps}, 0:{width}],
+        )
+        T.writes(c[0:{rows}, 0, 0, 0:{planes}, 0:{lanes}])
+"""
+
+
+def _rows_description(layout: WeightLayout, rows: int) -> str:
+    element = element_text(layout, "vq", "|vl, vj").replace("[, ", "[")
+    # An axis of one plane is none to `tensorize`.
+    one = layout.planes == 1
+    loops, kinds, plane = ("r, ", "S", "0") if one else ("r, e, ", "SS", "ve")
+    axes = loops.replace("r", "vr").replace("e", "ve")
+    extents = f"{rows}, " if one else f"{rows}, {layout.planes}, "
+    total = f"c[vr, 0, 0, {plane}, vl]"
+    return f"""
+        for {loops}q, l, j in T.grid({extents}{layout.steps}, {layout.lanes}, {layout.width}):
+            with T.sblock("update"):
+                {axes}vq, vl, vj = T.axis.remap("{kinds}RSR", [{loops}q, l, j])
+                {total} = {total} + T.cast({element}, "int32") * T.cast(a[vr, 0, {plane}, vq, vj], "int32")
+"""
+
+
+def _rows_implementation(layout: WeightLayout, rows: int) -> str:
+    """Text of the products step by step: those of all rows and planes do not wait for one another."""
+    lanes, width, instruction = layout.lanes, layout.width, _INSTRUCTIONS[layout.instruction, layout.lanes]
+    lines = []
+    for step in range(layout.steps):
+        if layout.bits == 4 and step % 2 == 0:
+            half = step // 2
+            lines.append(f'w{half} = weight.vload([{half}, 0, 0], "uint8x{lanes * width}")')
+        element = _element(layout, step)
+        for row in range(rows):
+            for plane in range(layout.planes):
+                given = _given(layout, f"{row}, 0, {plane}, {step}, 0")
+                total = f'c.vload([{row}, 0, 0, {plane}, 0], "int32x{lanes}")'
+                made = _call(instruction, f"{total}, {element}", given, f"int32x{lanes}")
+                lines.append(f"c[{row}, 0, 0, {plane}, T.ramp(T.int32(0), 1, {lanes})] = {made}")
+    return "".join(f"        {line}\n" for line in lines)
 
 
 def _head(layout: WeightLayout) -> str:
@@ -95,17 +181,22 @@ def _implementation(layout: WeightLayout) -> str:
 def _product(layout: WeightLayout, step: int, instruction: str) -> str:
     """Text of the products of a step."""
     lanes, width = layout.lanes, layout.width
-    both, kind = lanes * width, layout.activations
-    # LLVM loads some groups as integers into general registers; as floating-point numbers all are broadcast.
-    group = f'T.reinterpret(a.vload([{step}, 0], "{kind}x{width}"), dtype="float32")'
-    given = f'T.reinterpret(T.broadcast({group}, {lanes}), dtype="{kind}x{both}")'
-    element = _element(layout, step)
+    both = lanes * width
+    given, element = _given(layout, f"{step}, 0"), _element(layout, step)
     if layout.instruction == "u4s8":
         return _call(instruction, element, given, f"int16x{2 * lanes}")
     if layout.instruction == "s16s16":
         return _call(instruction, f'T.cast({element}, "int16x{both}")', given, f"int32x{lanes}")
     total = f'c.vload([0], "int32x{lanes}")'
     return _call(instruction, f"{total}, {element}", given, f"int32x{lanes}")
+
+
+def _given(layout: WeightLayout, place: str) -> str:
+    """Text of the activations that are multiplied in one step, the same in every lane."""
+    lanes, width, kind = layout.lanes, layout.width, layout.activations
+    # LLVM loads some groups as integers into general registers; as floating-point numbers all are broadcast.
+    group = f'T.reinterpret(a.vload([{place}], "{kind}x{width}"), dtype="float32")'
+    return f'T.reinterpret(T.broadcast({group}, {lanes}), dtype="{kind}x{lanes * width}")'
 
 
 def _element(layout: WeightLayout, step: int) -> str:

@@ -18,7 +18,7 @@ from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sample
 from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, UNROLLED_STEPS, divisors
 from host.schedules.cpu.prefetch import prefetch_in
 from host.schedules.cpu.quantised.cost import CONSTANTS, quantised_seconds
-from host.schedules.cpu.quantised.intrinsics import has_intrinsic, intrinsic
+from host.schedules.cpu.quantised.intrinsics import has_intrinsic, intrinsic, takes_rows
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -35,7 +35,7 @@ class Quantised(Rule):
 
     name = "quantised"
     processor = CPU
-    version = 1
+    version = 2
     priority = 6
     constants = CONSTANTS
     decisions = (
@@ -91,8 +91,11 @@ class Quantised(Rule):
         schedule.reorder(group, steps, row_tile, panel_tile, lane)
         schedule.unroll(steps)
         _in_registers(schedule, row_tile, panel_tile, lane)
-        # A sum of one plane is scaled as soon as it is there, so that no other has to be kept beside it.
-        _products(schedule, panel_tile if layout.rounding == 8 else steps, layout)
+        if has_intrinsic(layout) and takes_rows(layout) and sampler.value("rows") > 1:
+            _row_products(schedule, steps, layout, sampler.value("rows"))
+        else:
+            # A sum of one plane is scaled as soon as it is there, so that no other has to be kept beside it.
+            _products(schedule, panel_tile if layout.rounding == 8 else steps, layout)
         schedule.decompose_reduction(totals, group)
         if sampler.value("ahead"):
             _fetch(schedule, panel, group, weight, sampler.values)
@@ -122,14 +125,43 @@ def _in_registers(schedule: Any, *loops: Any) -> None:
 def _round(schedule: Any, rounded: Stage, threads: int) -> None:
     """Rounds each row for itself: scale, numbers and their sum group by group."""
     row, group = schedule.get_loops(schedule.get_sblock(parts.LARGEST))[:2]
-    for name in (parts.SCALES, parts.ROUNDED, parts.SUMS):
+    for name in (parts.SCALES, parts.ROUNDED):
         schedule.reverse_compute_at(schedule.get_sblock(name), group, preserve_unit_loops=True)
+    # Behind all groups of the row: bytes that were just stored one vector after the other are slow to load
+    # across vectors.
+    schedule.reverse_compute_at(schedule.get_sblock(parts.SUMS), row, preserve_unit_loops=True)
     numbers = schedule.get_sblock(parts.ROUNDED)
     *_, plane, step, place = schedule.get_loops(numbers)
     schedule.unroll(plane)
     schedule.vectorize(schedule.fuse(step, place))
     if threads > 1 and rounded.axes[0].extent > 1:
         schedule.parallel(row)
+
+
+def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int) -> None:
+    """Sums the products of a group of all rows of a tile under the loop over groups, step by step."""
+    dots = schedule.get_sblock(parts.DOTS)
+    schedule.set_scope(dots, 0, "local")
+    schedule.compute_at(dots, loop, preserve_unit_loops=True)
+    row, panel, group, plane, step, lane, place = schedule.get_loops(dots)[-7:]
+    planes = (plane, row) if layout.planes == 1 else (row, plane)
+    schedule.reorder(panel, group, *planes, step, lane, place)
+    first = schedule.decompose_reduction(dots, row)
+    *starts, last = schedule.get_loops(first)[-1 - layout.planes :]
+    for one in (panel, group, *planes[: 2 - layout.planes], *starts):
+        schedule.unroll(one)
+    schedule.vectorize(last)
+    _hide_sums(schedule, dots)
+    schedule.tensorize(row, intrinsic(layout, rows))
+
+
+def _hide_sums(schedule: Any, dots: Any) -> None:
+    """What sums start from is read before: the products of a group are without it."""
+    reads = [region.source.name for region in schedule.get(dots).reads]
+    if parts.SUMS in reads:
+        schedule.unsafe_hide_buffer_access(
+            dots, "read", [n for n, name in enumerate(reads) if name == parts.SUMS]
+        )
 
 
 def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
@@ -148,12 +180,7 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
         return
     first = schedule.decompose_reduction(dots, step)
     schedule.vectorize(schedule.get_loops(first)[-1])
-    reads = [region.source.name for region in schedule.get(dots).reads]
-    # What sums start from is read before; the products of a group are without it.
-    if parts.SUMS in reads:
-        schedule.unsafe_hide_buffer_access(
-            dots, "read", [n for n, name in enumerate(reads) if name == parts.SUMS]
-        )
+    _hide_sums(schedule, dots)
     schedule.tensorize(step, intrinsic(layout))
 
 
