@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 
 from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
 from host.errors import ImportFailed, LoweringError
+from host.lowering.choices import Choices
 from host.lowering.emit import emit
 from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
@@ -46,6 +49,7 @@ def lower(
     half: str = "",
     any_length: bool = False,
     operators: OperatorTable | None = None,
+    decisions: Mapping[str, int] | None = None,
 ) -> LoweredModel:
     """Lower a model for a board.
 
@@ -61,11 +65,14 @@ def lower(
             faster than multiply-adds.
         any_length: whether the functions are to be generalised to other lengths of a dimension.
         operators: what the model may hold; by default all of `host.lowering.ops`.
+        decisions: of a plan, by the names of the sites; what it does not name, the passes decide. Models
+            with entries beside `main`, and those for other lengths, have no sites.
 
     Raises:
         ImportFailed: the model has no relax module.
         LoweringError: the module holds something that has no lowering, or has state and is to be compiled
-            for what state is not compiled for, or the processor has no dot products of bfloat16.
+            for what state is not compiled for, or the processor has no dot products of bfloat16; or a plan
+            decides what is not possible.
     """
     if half == "bfloat16" and board.hardware.bfloat16 is None:
         raise LoweringError(f"{board.title} has no dot products of bfloat16; use --dtype fp32.")
@@ -75,13 +82,15 @@ def lower(
         _require_state(model.name, half, any_length)
     target = tvm.target.Target(board.tvm_target)
 
+    choices = Choices(decisions)
+
     def entry(name: str, module: tvm.IRModule, texts: int = 1) -> Entry:
         graph = read(module, operators or known_operators())
         _check_state(model.name, graph, texts * len(model.state))
         if half:
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
-        graph = optimise(graph, board.hardware, approximate and not half, any_length, half)
+        graph = optimise(graph, board.hardware, approximate and not half, any_length, half, choices)
         return Entry(name, *emit(graph, fuse(graph), target, half, any_length))
 
     made = [entry(MAIN, model.module)]
@@ -109,6 +118,7 @@ def lower(
         entries=others,
         sequences=model.decoder.sequences if model.decoder is not None else 1,
         calls=calls,
+        sites=choices.sites if len(made) == 1 and not any_length else (),
     )
 
 
@@ -153,6 +163,7 @@ def optimise(
     approximate: bool = True,
     any_length: bool = False,
     half: str = "",
+    choices: Choices | None = None,
 ) -> Graph:
     """All rewrites of the graph, in order.
 
@@ -163,13 +174,15 @@ def optimise(
         any_length: whether it stands for graphs of other lengths too. What depends on the size of an image
             is left out then.
         half: as of `lower`.
+        choices: of a plan; the passes' own if None.
     """
+    taken = choices or Choices()
 
     def at(phase: Phase, graph: Graph) -> Graph:
         for one in graph.operators.passes:
             left_out = (one.approximate and not approximate) or (one.one_length and any_length)
             if one.phase is phase and not left_out and one.half in ("", half):
-                graph = one.run(graph, hardware)
+                graph = one.apply(graph, hardware, taken)
         return graph
 
     loops = hardware.gpu is None and not any_length
