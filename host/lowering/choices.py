@@ -33,6 +33,10 @@ class Choices:
         """What was asked so far, in its order."""
         return tuple(self._sites.values())
 
+    def fresh(self) -> Choices:
+        """The same decisions, of which nothing was asked yet: for a pass that looks ahead."""
+        return Choices(self._decisions)
+
     def take(self, kind: str, node: Node, options: Sequence[int], own: int, alike: str) -> int:
         """The value that is taken at a node.
 

@@ -91,7 +91,7 @@ def lower(
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
         graph = optimise(graph, board.hardware, approximate and not half, any_length, half, choices)
-        return Entry(name, *emit(graph, fuse(graph), target, half, any_length))
+        return Entry(name, *emit(graph, fuse(graph, choices), target, half, any_length))
 
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
@@ -204,10 +204,12 @@ def optimise(
     if not any_length:
         graph = split_by_region(graph)
     if approximate and not any_length:
-        graph = join_slices(graph, hardware)
+        graph = join_slices(graph, hardware, taken)
     if loops and not half:
         graph = join_columns(graph, hardware.lanes)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
     if half == "bfloat16" and hardware.has_fast_bfloat16:
         graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors)
-    return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors))
+    # Threads of a GPU are no vectors, and a range of lengths has one packing.
+    packing = None if any_length or hardware.gpu is not None else taken
+    return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing))

@@ -19,6 +19,14 @@ _WORDS = {
     ("algorithm", 0): "direct",
     ("algorithm", 2): "Winograd 2x2",
     ("algorithm", 4): "Winograd 4x4",
+    ("transpose", 0): "stored apart",
+    ("transpose", 1): "in one kernel",
+    ("inputs", 0): "stored apart",
+    ("inputs", 1): "computed where it is read",
+    ("slices", 0): "as a volume",
+    ("slices", 1): "as images",
+    ("taps", 0): "a lane for each product",
+    ("taps", 1): "dot products",
 }
 
 

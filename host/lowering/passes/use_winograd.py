@@ -34,8 +34,8 @@ def use_winograd(
     """
     if hardware.gpu is not None:
         return graph
-    turned = _turned(graph)
     taken = choices or Choices()
+    turned = _turned(graph, taken)
     arranged: dict[Value, Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
@@ -62,13 +62,13 @@ def _tile(node: Node, shape: Shape, hardware: HardwareModel, choices: Choices) -
     return choices.take(ALGORITHM, node, (_DIRECT, *TILES), own, alike) or None
 
 
-def _turned(graph: Graph) -> set[Node]:
+def _turned(graph: Graph, choices: Choices) -> set[Node]:
     """Anchors of functions in which something is transposed behind them.
 
     The rule makes results in the order of the tiles: with a transpose behind them they would be scattered.
     """
     found = set()
-    for group in fuse(graph):
+    for group in fuse(graph, choices.fresh()):
         if group.anchor is not None:
             behind = group.nodes[group.nodes.index(group.anchor) + 1 :]
             if any(node.op == "transpose" for node in behind):

@@ -6,18 +6,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvm import relax
+from tvm.relax import op
 
 from host.errors import LoweringError
+from host.lowering import lower
 from host.model import Site
+from host.plans.estimate import PlanEstimator
 from host.plans.outcome import outcome_of
 from host.plans.plan import OWN, PLAN_RULE, ModelPlan, subject_of
 from host.plans.proposers import CHANCE, ESTIMATE, Space, _least_sums, at_random, by_estimate
 from host.plans.records import PlanTrial, remember, remembered
 from host.records import RecordOrigin, RecordStore
 from host.statistics import Estimate, paired_ratio
+from targets import Board
 from tests.unit.compare.samples import measurement
-from tests.unit.lowering.harness import run_lowered
-from tests.unit.plans.models import INPUTS, lowered, space
+from tests.unit.lowering.harness import Build, board, imported, normal, relax_module, run_lowered, weight
+from tests.unit.plans.models import INPUTS, lowered, network, space
 from tests.unit.tuning.simulated import profile
 
 
@@ -28,28 +33,56 @@ def plans() -> Space:
 
 def test_a_model_without_a_plan_is_what_the_passes_make() -> None:
     own = lowered()
-    assert [site.kind for site in own.sites] == ["algorithm"] * 3
+    assert [site.kind for site in own.sites] == ["lanes", "algorithm"]
     assert all(site.taken == site.own for site in own.sites)
     assert ModelPlan.of(own.sites) == OWN
     again = lowered({site.name: site.own for site in own.sites})
     assert [task.workload_hash for task in again.tasks] == [task.workload_hash for task in own.tasks]
 
 
-def test_a_decision_changes_its_site_alone_and_the_results_stay() -> None:
-    own = lowered({site.name: 0 for site in lowered().sites})
-    [wanted] = run_lowered(own, INPUTS)
-    for site in own.sites:
-        for option in site.options[1:]:
-            one = lowered({**{other.name: 0 for other in own.sites}, site.name: option})
-            taken = {other.name: other.taken for other in one.sites}
-            assert taken == {**dict.fromkeys(taken, 0), site.name: option}
-            assert any("winograd" in task.name for task in one.tasks)
-    [found] = run_lowered(one, INPUTS)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+def _check_every_option(build: Build, inputs: list[np.ndarray], on: Board, kinds: set[str]) -> None:
+    """Each decision alone changes its site, and the results stay."""
+    model = imported(relax_module(build, inputs))
+    own = lower(model, on)
+    assert {site.kind for site in own.sites} == kinds
+    [wanted] = run_lowered(own, inputs)
+    for site in {site.alike: site for site in own.sites}.values():
+        for option in site.options:
+            if option == site.own:
+                continue
+            made = lower(model, on, decisions={site.name: option})
+            assert {one.name: one.taken for one in made.sites}[site.name] == option
+            assert [one.workload_hash for one in made.tasks] != [one.workload_hash for one in own.tasks]
+            [found] = run_lowered(made, inputs)
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_decision_about_a_convolution_changes_its_site_alone() -> None:
+    _check_every_option(network, INPUTS, board(), {"lanes", "algorithm"})
+
+
+def test_a_decision_about_sharing_a_kernel_changes_its_site_alone() -> None:
+    def reads(b: relax.BlockBuilder, x: relax.Expr) -> relax.Var:
+        return b.emit(op.nn.softmax(b.emit(op.negative(x)), axis=-1))
+
+    def turns(b: relax.BlockBuilder, x: relax.Expr) -> relax.Var:
+        return b.emit(op.permute_dims(b.emit(op.exp(x)), (1, 0)))
+
+    _check_every_option(reads, [normal(6, 16)], board(), {"inputs"})
+    _check_every_option(turns, [normal(6, 16)], board(), {"transpose"})
+
+
+def test_a_decision_about_volumes_changes_its_site_alone() -> None:
+    layout = {"data_layout": "NDHWC", "out_layout": "NDHWC", "padding": (1,) * 6}
+
+    def build(b: relax.BlockBuilder, x: relax.Expr) -> relax.Var:
+        return b.emit(op.nn.conv3d(x, weight(16, 16, 3, 3, 3), **layout))
+
+    _check_every_option(build, [normal(1, 4, 8, 8, 16)], board(), {"slices", "lanes", "algorithm"})
 
 
 def test_a_value_that_a_site_does_not_have_is_refused() -> None:
-    [site, *_] = lowered().sites
+    site = next(one for one in lowered().sites if one.kind == "algorithm")
     with pytest.raises(LoweringError, match="= 3, which is none of 0, 2, 4"):
         lowered({site.name: 3})
 
@@ -72,7 +105,7 @@ def test_a_plan_has_a_hash_a_version_and_a_trace() -> None:
 def test_the_subject_is_the_structure_and_not_the_plan() -> None:
     own = lowered()
     assert subject_of(own) == subject_of(lowered())
-    [site, *_] = own.sites
+    site = next(one for one in own.sites if one.kind == "algorithm")
     assert subject_of(own) != subject_of(lowered({site.name: 0 if site.own else 4}))
 
 
@@ -85,13 +118,13 @@ def test_sums_come_in_their_order() -> None:
 
 def test_the_best_by_the_estimate_is_the_best_of_all(plans: Space) -> None:
     classes = plans.classes
-    assert [len(one.names) for one in classes] == [1, 2]
+    assert [one.alike.split()[0] for one in classes] == ["lanes", "algorithm"]
     every = [
         plans.proposed(values, ESTIMATE) for values in itertools.product(*(one.options for one in classes))
     ]
     seconds = sorted(one.estimate.total_s for one in every if one is not None and not one.plan.is_own)
-    found = by_estimate(space(), 3)
-    assert [one.estimate.total_s for one in found] == pytest.approx(seconds[:3])
+    found = by_estimate(space(), 5)
+    assert [one.estimate.total_s for one in found] == pytest.approx(seconds)
     assert not any(one.plan.is_own for one in found)
 
 
@@ -109,12 +142,20 @@ def test_kernels_that_plans_share_are_estimated_once(plans: Space) -> None:
     assert plans.estimator.kernels == known
 
 
-def test_an_estimate_is_the_sum_of_its_parts(plans: Space) -> None:
-    estimate, own = plans.passes().estimate, plans.own
-    kernels = sum(task.weight * plans.estimator.kernel_s(task) for task in own.tasks)
+def test_an_estimate_is_the_sum_of_its_parts() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Expr) -> relax.Var:
+        return b.emit(op.nn.softmax(b.emit(op.nn.softmax(x, axis=-1)), axis=-1))
+
+    own = lower(imported(relax_module(build, [normal(64, 4096)])), board())
+    estimator = PlanEstimator(profile())
+    estimate = estimator.estimate(own)
+    kernels = sum(task.weight * estimator.kernel_s(task) for task in own.tasks)
     assert estimate.kernels_s == pytest.approx(kernels)
-    assert estimate.traffic_s > 0 and estimate.calls_s > 0
+    level = profile().hardware.level_of(64 * 4096 * 4)
+    assert estimate.traffic_s == pytest.approx(2 * 64 * 4096 * 4 / level.bandwidth_bytes_per_s)
     assert estimate.total_s == pytest.approx(kernels + estimate.traffic_s + estimate.calls_s)
+    shared = PlanEstimator(replace(profile(), threads=2)).estimate(own)
+    assert shared.calls_s > estimate.calls_s > 0
 
 
 def _trial(plans: Space, number: int, taken: bool, ratio: Estimate | None = None) -> PlanTrial:
