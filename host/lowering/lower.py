@@ -66,7 +66,7 @@ def lower(
         any_length: whether the functions are to be generalised to other lengths of a dimension.
         operators: what the model may hold; by default all of `host.lowering.ops`.
         decisions: of a plan, by the names of the sites; what it does not name, the passes decide. Models
-            with entries beside `main`, and those for other lengths, have no sites.
+            with entries beside `main`, for other lengths or for a GPU have no sites.
 
     Raises:
         ImportFailed: the model has no relax module.
@@ -107,6 +107,7 @@ def lower(
         else (first.module, first.parameters, layers_by_kernel(first.calls), first.calls)
     )
     others = tuple(one.name for one in made[1:])
+    has_plan = not any_length and board.hardware.gpu is None
     return LoweredModel(
         name=model.name,
         signature=model.signature,
@@ -118,7 +119,7 @@ def lower(
         entries=others,
         sequences=model.decoder.sequences if model.decoder is not None else 1,
         calls=calls,
-        sites=choices.sites if len(made) == 1 and not any_length else (),
+        sites=choices.sites if has_plan and len(made) == 1 else (),
     )
 
 
