@@ -75,7 +75,8 @@ def pack_weights(graph: Graph, lanes: int, halves: bool = False, choices: Choice
 
 def _columns(node: Node) -> int:
     """Output channels among which the vectors of a packed weight are counted: those of a group."""
-    return node.inputs[1].shape[-1] // node.attrs.get("groups", 1)
+    groups: int = node.attrs.get("groups", 1)
+    return node.inputs[1].shape[-1] // groups
 
 
 def _width(node: Node, own: int, lanes: int, choices: Choices) -> int:
