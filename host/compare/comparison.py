@@ -285,7 +285,12 @@ def _open(
     sessions: dict[str, Session] = {}
     opened: dict[str, EntrantResult] = {}
     for entrant in entrants:
-        result = EntrantResult(entrant.name, threads=entrant.threads, deployable=entrant.deployable)
+        result = EntrantResult(
+            entrant.name,
+            threads=entrant.threads,
+            deployable=entrant.deployable,
+            instead_of=entrant.instead_of,
+        )
         try:
             session = stack.enter_context(_fresh_session(settings.device, entrant))
             if session.warning:

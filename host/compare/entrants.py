@@ -21,6 +21,7 @@ class Entrant:
         threads: of the engine.
         deployable: whether it may be deployed; others are measured for comparison only.
         trust: in the signer of a bundle: "signed" or "unsigned".
+        instead_of: name of the entrant that stays unless this one is shown to be better; "" for none.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Entrant:
     threads: int
     deployable: bool = True
     trust: str = "signed"
+    instead_of: str = ""
 
     @property
     def key(self) -> str:
@@ -56,6 +58,7 @@ class EntrantResult:
         mode: name of the power mode, "" if the device has none.
         deployable: whether it may be deployed.
         start: how long it took to its first output; None where that is not known.
+        instead_of: as of the entrant.
     """
 
     name: str
@@ -68,6 +71,7 @@ class EntrantResult:
     mode: str = ""
     deployable: bool = True
     start: Start | None = None
+    instead_of: str = ""
 
     @property
     def title(self) -> str:

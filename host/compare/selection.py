@@ -177,7 +177,7 @@ def select_variant(
     """The variant of one mode to deploy, and the reason.
 
     This is the fastest variant, unless the 95% bound of the paired ratio shows that another one is better by
-    the objective.
+    the objective. A variant that stands instead of another is left out unless that bound shows it is better.
 
     Args:
         points: of one mode, in one run.
@@ -192,6 +192,9 @@ def select_variant(
         reasons = "; ".join(f"{one.title}: {one.why_excluded}" for one in points) or "there is none"
         raise MeasureError(f"no variant of the model could be measured ({reasons}); measure again")
     usable = [point for point in usable if point.trusted] or usable
+    standing = [point for point in usable if _may_stand(point, usable, objective)]
+    left_out = len(usable) > len(standing)
+    usable = standing
     if cap_w is not None:
         usable = _within(usable, cap_w)
     known = {point: value for point in usable if (value := point.value(objective)) is not None}
@@ -216,10 +219,23 @@ def select_variant(
             f"{best.title} {_PHRASES[objective].variant} than the fastest variant: {ratio.value:.3f} times, "
             f"95% bound {ratio.low:.3f} to {ratio.high:.3f}"
         )
+    if len(known) == 1 and left_out:
+        return fastest, f"{fastest.title} stays: no plan {_PHRASES[objective].variant} beyond noise"
     if len(known) == 1:
         return fastest, f"{fastest.title} is the only variant" + (f" below {cap_w:g} W" if cap_w else "")
     shown = "" if objective == "latency" else f"; no other {_PHRASES[objective].variant} beyond noise"
     return fastest, f"{fastest.title} is the fastest{shown}"
+
+
+def _may_stand(point: EntrantResult, points: Sequence[EntrantResult], objective: str) -> bool:
+    """Whether a variant may be taken beside the one that it stands instead of."""
+    stood = next(
+        (one for one in points if (one.name, one.threads) == (point.instead_of, point.threads)), None
+    )
+    if stood is None:
+        return True
+    ratio = ratio_between(point, stood, objective)
+    return ratio is not None and ratio.shown_less
 
 
 def _within(points: Sequence[EntrantResult], cap_w: float) -> list[EntrantResult]:

@@ -60,7 +60,8 @@ class BundleBuilder:
             tasks = ""
             if compiled.plan is not None:
                 functions = compiled.lowered.tasks
-                tasks = tasks_json(functions, compiled.plan, compiler.profile, compiler.options.seed)
+                profile, seed = compiler.profile, compiler.options.seed
+                tasks = tasks_json(functions, compiled.plan, profile, seed, compiled.lowered.sites)
             bundle.write_tvm(
                 self.directory("tvm"),
                 draft_of(

@@ -98,6 +98,7 @@ class Explanation(Tabular):
             none. remark: why there is no walk, or why the walk ends at another program; "" otherwise.
         program: the scheduled function as TensorIR script; "" on a default schedule.
         taught: what the board's measurements say of all kernels of the model; None where nobody asked.
+        plan: of the whole model, in words; "" where nothing was decided across operators.
     """
 
     manifest: Manifest
@@ -111,6 +112,7 @@ class Explanation(Tabular):
     remark: str
     program: str
     taught: Taught | None = None
+    plan: str = ""
 
     @property
     def timing(self) -> TimingPolicy:
@@ -256,6 +258,7 @@ def explained(manifest: Manifest, kernel: Kernel, stored: StoredTask, walks: boo
         shares=_shares(space, values),
         remark=remark,
         program=program,
+        plan=stored.plan,
     )
 
 

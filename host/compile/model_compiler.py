@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.compile import static_model
+from host.compile.model_plans import lowered_by_record
 from host.compile.ranged_model import RangedModel, compile_ranged
 from host.compile.static_model import Compiled, Plan
 from host.compile.tuning.first_programs import learn_from_others, take_first_programs
@@ -20,6 +21,7 @@ from host.tuning.budget import Deadline
 from host.versions import versions
 
 if TYPE_CHECKING:
+    from host.plans.plan import ModelPlan
     from host.schedules.proposer import Proposer
     from host.transport import Device
     from host.tuning.result import TuneResult
@@ -59,6 +61,7 @@ class ModelCompiler:
         connect: connects to the device again, by its name; None where it is never lost.
         reach: how the device is reached, and where programs are built; None for this process.
         deadline: by which measuring kernels and training end.
+        model_plan: what is decided across operators; None takes the plan on record, or the passes' own.
     """
 
     options: CompileOptions
@@ -71,6 +74,7 @@ class ModelCompiler:
     connect: Callable[[str], Device] | None = None
     reach: Reach | None = None
     deadline: Deadline = field(default_factory=Deadline)
+    model_plan: ModelPlan | None = None
 
     def compile(self, model: ImportedModel) -> Compiled:
         """Lower a model, choose its programs, and link them.
@@ -94,7 +98,10 @@ class ModelCompiler:
         """
         if model.module is None:
             raise ImportFailed(model.reason, model.operator)
-        return static_model.lower_model(model, self.profile, self.clock, self.options.half)
+        if self.model_plan is None:
+            return lowered_by_record(model, self.profile, self.options, self.clock)
+        decisions = dict(self.model_plan.decisions)
+        return static_model.lower_model(model, self.profile, self.clock, self.options.half, decisions)
 
     def plan(self, model: ImportedModel) -> PlannedModel:
         """Lower a model of one length and choose a program for each of its tasks.

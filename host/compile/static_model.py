@@ -90,11 +90,16 @@ def defects_as(kind: type[EdgeError], what: str) -> Iterator[None]:
 
 
 def lower_model(
-    model: ImportedModel, profile: DeviceProfile, clock: StageClock, half: str = ""
+    model: ImportedModel,
+    profile: DeviceProfile,
+    clock: StageClock,
+    half: str = "",
+    decisions: Mapping[str, int] | None = None,
 ) -> LoweredModel:
     """Lower an imported model for one device; with `half`, tensors lie in memory as that type.
 
-    For a GPU, functions that belong on the CPU are marked for it.
+    For a GPU, functions that belong on the CPU are marked for it. `decisions` are those of a plan
+    (`host.lowering.lower.lower`).
 
     Raises:
         ImportFailed: the compiler cannot express the model.
@@ -104,7 +109,7 @@ def lower_model(
     from host.lowering import lower
 
     with clock.stage("lower"), defects_as(LoweringError, f"lowering {model.name}"):
-        lowered = lower(model, profile.board, half=half)
+        lowered = lower(model, profile.board, half=half, decisions=decisions)
         if profile.hardware.gpu is not None:
             lowered = placed(lowered, profile.hardware)
         if sum(array.nbytes for array in lowered.parameters) >= _LARGE_BYTES:

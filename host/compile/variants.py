@@ -59,11 +59,13 @@ class Variant(Entrant):
         tasks: who made its kernels; empty for other engines.
         calls: of its kernels in one run.
         tuning: what was measured for its kernels; None where nothing was.
+        made: the compiled model of a plan of its own; None where it is the one that all share.
     """
 
     tasks: tuple[TaskOutcome, ...] = ()
     calls: CallGraph = field(default_factory=CallGraph)
     tuning: TuneResult | None = None
+    made: Compiled | None = None
 
 
 def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Variant, ...]:
@@ -218,7 +220,8 @@ def _built(builder: BundleBuilder, made: Compiled, first: Variant, name: str, pl
     # The parameters of the model were dropped when they were written; they are those of the first variant.
     memory = replace(built.memory, weights_bytes=made.memory.weights_bytes)
     require_within(memory, compiler.options.memory_cap_bytes)
-    tasks = tasks_json(made.lowered.tasks, plan, compiler.profile, compiler.options.seed)
+    lowered, seed = made.lowered, compiler.options.seed
+    tasks = tasks_json(lowered.tasks, plan, compiler.profile, seed, lowered.sites)
     bundle.write_variant(folder, first.path, threads, library, tasks, memory_part(memory))
     return Variant(name, "tvm", folder, threads, tasks=built.tasks, calls=made.lowered.calls)
 

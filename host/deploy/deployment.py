@@ -17,13 +17,13 @@ from host.compare.comparison import (
     compare_engines,
     compare_variants,
 )
-from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_sensor, select_backend
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
 from host.compile.explanation import explained_kernels
 from host.compile.model_compiler import ModelCompiler
 from host.compile.model_file import read_model, without_source
+from host.compile.model_plans import MeasuredPlans, compiled_plans, decided_plan
 from host.compile.processor import profile_for_processor
 from host.compile.static_model import Compiled
 from host.compile.task_outcome import TaskOutcome, with_times
@@ -37,7 +37,7 @@ from host.compile.variants import (
 )
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
-from host.deploy.comparison_settings import comparison_settings
+from host.deploy.comparison_settings import comparison_settings, entrants_of
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
@@ -46,9 +46,8 @@ from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
 from host.deploy.texts import judged_text, timed_text
 from host.deploy.wrong_kernel import first_wrong_kernel
-from host.engines import check_peers, engine_for_format, engines
-from host.engines.ncnn_files import ncnn_files
-from host.errors import EngineError, one_line
+from host.engines import engine_for_format, engines
+from host.errors import EngineError
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel, TimingPolicy
 from host.model_file import detect_format
@@ -60,6 +59,7 @@ from host.versions import versions
 
 if TYPE_CHECKING:
     from host.compare.selection import VariantSelection
+    from host.plans.outcome import PlanOutcome
     from host.sandbox import Worker
     from host.transport import Device, Session
 
@@ -193,15 +193,20 @@ class _Deployment:
             context, step_bytes = model.decoder.context, model.decoder.step_bytes
         beside = made is not None and SINGLE_PRECISION in (self.options.peers or ())
         single = compiled_single(builder, model) if beside else None
+        plans = self._plans(builder, model, made)
         model = without_source(model)
-        variants = self._variants(model, builder, made)
+        variants = (*self._variants(model, builder, made), *plans.variants)
         variant, power = self._selected_variant(
             model, (*variants, on_gpu) if on_gpu is not None else variants
         )
+        made = variant.made or made
+        plan = decided_plan(builder, made, plans, power, variant.name) if made is not None else None
         profile = replace(builder.compiler.profile, threads=variant.threads)
         builder = builder.with_profile(profile)
         settings = self._settings(model, builder, variant, made)
-        comparison = compare_engines(settings, self._entrants(model, variant, single))
+        note, folder = self.clock.progress.note, self.staging.folder / "peer"
+        entrants = entrants_of(self.device, model, variant, single, self.options, folder, note)
+        comparison = compare_engines(settings, entrants)
         if self.timing.counts_instructions:
             comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
         options = self.options
@@ -218,7 +223,7 @@ class _Deployment:
         if choice.backend != "tvm":
             directory = builder.engine(model, choice.backend, fallback)
         lengths = comparison.at_lengths(model.signature)
-        self._record(directory, choice, comparison, tasks, variant.threads, lengths, power)
+        self._record(directory, choice, comparison, tasks, variant.threads, lengths, power, plan)
         result = DeployResult(
             name=model.name,
             bundle=self.staging.destination,
@@ -251,6 +256,7 @@ class _Deployment:
             parameters=model.parameters,
             explained=explained_kernels(directory, self.clock),
             calls=variant.calls,
+            plan=plan,
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)
@@ -277,6 +283,12 @@ class _Deployment:
                 reach,
             )
         )
+
+    def _plans(self, builder: BundleBuilder, model: ImportedModel, made: Compiled | None) -> MeasuredPlans:
+        """Plans of the whole model that are measured beside the one that it is compiled with."""
+        if made is None or not self.timing.decides:
+            return MeasuredPlans()
+        return compiled_plans(builder, model, made, self.options.plans)
 
     def _variants(
         self, model: ImportedModel, builder: BundleBuilder, made: Compiled | None
@@ -321,45 +333,6 @@ class _Deployment:
         runs_kernels = made is not None and variant.name != GPU
         return replace(settings, diagnose=find if runs_kernels else None)
 
-    def _entrants(self, model: ImportedModel, variant: Variant, single: Entrant | None) -> list[Entrant]:
-        """The compiled model, the original runtime, and the peers that can read the model or a file given."""
-        compiled = variant.engine == "tvm"
-        threads = variant.threads
-        entrants = [Entrant("tvm", "tvm", variant.path, threads)] if compiled else []
-        known = engines()
-        original = engine_for_format(model.format).name
-        usual = [original] if known[original].peer and (self.timing.decides or not compiled) else []
-        if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
-            # JetPack's own engine is there to be beaten.
-            usual = [*usual, "tensorrt"]
-        given = self.options.peers
-        asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
-        entrants += [single] if single is not None else []
-        needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
-        if needed not in asked and (not compiled or needed != original):
-            asked.append(needed)
-        if model.quantisation is not None and original in asked and self.timing.decides:
-            # What the user would have used without quantising.
-            floats = model.quantisation.original
-            entrants.append(Entrant(f"{original}-fp32", original, floats, threads, deployable=False))
-        check_peers(asked)
-        for engine in asked:
-            if model.format in known[engine].formats:
-                deployable = engine in BACKENDS and engine == original and not self.options.memory_cap_bytes
-                entrants.append(Entrant(engine, engine, model.path, threads, deployable))
-            elif engine in self.options.peer_files:
-                file = self.options.peer_files[engine]
-                entrants.append(Entrant(engine, engine, file, threads, deployable=False))
-            elif engine == "ncnn" and model.format == "onnx":
-                try:
-                    files = ncnn_files(model.path, model.signature, self.staging.folder / "peer")
-                    entrants.append(Entrant(engine, engine, files, threads, deployable=False))
-                except EngineError as error:
-                    self.clock.progress.note(f"{engine} is left out: {one_line(error)}")
-            else:
-                self.clock.progress.note(f"{engine} does not read {model.format} files and is left out")
-        return entrants
-
     def _record(
         self,
         directory: Path,
@@ -369,6 +342,7 @@ class _Deployment:
         threads: int,
         lengths: Sequence[LengthFigures],
         power: VariantSelection | None,
+        plan: PlanOutcome | None,
     ) -> None:
         """Write the measured figures into the chosen bundle's manifest."""
         measured: dict[str, Any] = {
@@ -382,6 +356,8 @@ class _Deployment:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
         if power is not None:
             measured["power"] = figures.power(power)
+        if plan is not None and choice.backend == "tvm":
+            measured["plan"] = plan.data()
         measured["emulated"] = not self.timing.decides
         measured["simulated"] = not self.timing.compares
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()

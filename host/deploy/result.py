@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from host.model.quantisation import Quantisation
     from host.model.text_quality import TextQuality
     from host.model.text_speed import TextSpeed
+    from host.plans.outcome import PlanOutcome
     from host.tuning.result import TuneResult
 
 
@@ -63,7 +64,8 @@ class DeployResult(Tabular):
             date: on which it was made (UTC, ISO 8601). parameters: of the model file; None where they were
             not counted. explained: the kernels under the limits of the processor, those with the most time
             first, the first few with their walks; empty where the length is open, and for another backend.
-            calls: of the compiled model's kernels in one run; without any where there is none.
+            calls: of the compiled model's kernels in one run; without any where there is none. plan: of the
+            whole model; None where it leaves nothing open, and for another backend.
     """
 
     name: str
@@ -98,6 +100,7 @@ class DeployResult(Tabular):
     parameters: int | None = None
     explained: tuple[Explanation, ...] = ()
     calls: CallGraph = field(default_factory=CallGraph)
+    plan: PlanOutcome | None = None
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

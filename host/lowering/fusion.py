@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value
 from host.model import Layer
 
 # Copies of one operation that a function may hold. Stages without loops of their own are written into each
 # of their readers, so that a chain whose every step reads its input twice would grow as a power of two.
 _MOST_COPIES = 64
+# Kinds of decisions: whether a transpose shares a function with what is beside it, and whether an anchor's
+# function computes what the anchor reads. 1: it does; 0: the value is stored between two functions.
+TRANSPOSE, INPUTS = "transpose", "inputs"
+_APART, _TOGETHER = 0, 1
+# Of the names of operations in what sites are alike in.
+_ALIKE_CHARACTERS = 100
 
 
 @dataclass(eq=False)
@@ -48,15 +55,21 @@ class Group:
         return len(self.nodes) == 1 and self.nodes[0].op == "reshape"
 
 
-def fuse(graph: Graph) -> list[Group]:
-    """The functions of a graph, in running order."""
+def fuse(graph: Graph, choices: Choices | None = None) -> list[Group]:
+    """The functions of a graph, in running order.
+
+    Args:
+        graph: packed.
+        choices: of a plan, which may keep apart what fits together.
+    """
+    taken = choices or Choices()
     readers = graph.consumers()
     returned = set(graph.output_values())
     groups: dict[Node, Group] = {}
     finished: list[Group] = []
     for node in reversed(graph.nodes):
         group = _group_of_readers(node, readers, returned, groups)
-        if group is None or not _fits(node, group, readers):
+        if group is None or not _fits(node, group, readers) or _kept_apart(node, group, readers, taken):
             group = Group()
             finished.append(group)
         group.nodes.insert(0, node)
@@ -102,6 +115,20 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
         # Better as the end of the function before: there it works on values still in registers.
         return False
     return all(reader.spec.sharing.computes(reader, node) for reader in readers[node.output])
+
+
+def _kept_apart(node: Node, group: Group, readers: dict[Value, list[Node]], choices: Choices) -> bool:
+    """Whether a plan keeps `node` out of the group that it fits into."""
+    turned = node.op == "transpose" or any(reader.op == "transpose" for reader in readers[node.output])
+    read = group.anchor is not None and node.spec.is_elementwise
+    if not turned and not read:
+        return False
+    ops = "+".join(member.op.removeprefix("relax.") for member in group.nodes)[:_ALIKE_CHARACTERS]
+    shape = "x".join(map(str, node.output.shape))
+    alike = f"{node.op.removeprefix('relax.')} of {shape} {node.output.dtype} into {ops}"
+    return (
+        choices.take(TRANSPOSE if turned else INPUTS, node, (_APART, _TOGETHER), _TOGETHER, alike) == _APART
+    )
 
 
 def _follows_anchor(node: Node, readers: dict[Value, list[Node]]) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 
 from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
 from host.errors import ImportFailed, LoweringError
+from host.lowering.choices import Choices
 from host.lowering.emit import emit
 from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
@@ -46,6 +49,7 @@ def lower(
     half: str = "",
     any_length: bool = False,
     operators: OperatorTable | None = None,
+    decisions: Mapping[str, int] | None = None,
 ) -> LoweredModel:
     """Lower a model for a board.
 
@@ -61,11 +65,14 @@ def lower(
             faster than multiply-adds.
         any_length: whether the functions are to be generalised to other lengths of a dimension.
         operators: what the model may hold; by default all of `host.lowering.ops`.
+        decisions: of a plan, by the names of the sites; what it does not name, the passes decide. Models
+            with entries beside `main`, for other lengths or for a GPU have no sites.
 
     Raises:
         ImportFailed: the model has no relax module.
         LoweringError: the module holds something that has no lowering, or has state and is to be compiled
-            for what state is not compiled for, or the processor has no dot products of bfloat16.
+            for what state is not compiled for, or the processor has no dot products of bfloat16; or a plan
+            decides what is not possible.
     """
     if half == "bfloat16" and board.hardware.bfloat16 is None:
         raise LoweringError(f"{board.title} has no dot products of bfloat16; use --dtype fp32.")
@@ -75,14 +82,16 @@ def lower(
         _require_state(model.name, half, any_length)
     target = tvm.target.Target(board.tvm_target)
 
+    choices = Choices(decisions)
+
     def entry(name: str, module: tvm.IRModule, texts: int = 1) -> Entry:
         graph = read(module, operators or known_operators())
         _check_state(model.name, graph, texts * len(model.state))
         if half:
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
-        graph = optimise(graph, board.hardware, approximate and not half, any_length, half)
-        return Entry(name, *emit(graph, fuse(graph), target, half, any_length))
+        graph = optimise(graph, board.hardware, approximate and not half, any_length, half, choices)
+        return Entry(name, *emit(graph, fuse(graph, choices), target, half, any_length))
 
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
@@ -98,6 +107,7 @@ def lower(
         else (first.module, first.parameters, layers_by_kernel(first.calls), first.calls)
     )
     others = tuple(one.name for one in made[1:])
+    has_plan = not any_length and board.hardware.gpu is None
     return LoweredModel(
         name=model.name,
         signature=model.signature,
@@ -109,6 +119,7 @@ def lower(
         entries=others,
         sequences=model.decoder.sequences if model.decoder is not None else 1,
         calls=calls,
+        sites=choices.sites if has_plan and len(made) == 1 else (),
     )
 
 
@@ -153,6 +164,7 @@ def optimise(
     approximate: bool = True,
     any_length: bool = False,
     half: str = "",
+    choices: Choices | None = None,
 ) -> Graph:
     """All rewrites of the graph, in order.
 
@@ -163,13 +175,15 @@ def optimise(
         any_length: whether it stands for graphs of other lengths too. What depends on the size of an image
             is left out then.
         half: as of `lower`.
+        choices: of a plan; the passes' own if None.
     """
+    taken = choices or Choices()
 
     def at(phase: Phase, graph: Graph) -> Graph:
         for one in graph.operators.passes:
             left_out = (one.approximate and not approximate) or (one.one_length and any_length)
             if one.phase is phase and not left_out and one.half in ("", half):
-                graph = one.run(graph, hardware)
+                graph = one.apply(graph, hardware, taken)
         return graph
 
     loops = hardware.gpu is None and not any_length
@@ -191,10 +205,12 @@ def optimise(
     if not any_length:
         graph = split_by_region(graph)
     if approximate and not any_length:
-        graph = join_slices(graph, hardware)
+        graph = join_slices(graph, hardware, taken)
     if loops and not half:
         graph = join_columns(graph, hardware.lanes)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
     if half == "bfloat16" and hardware.has_fast_bfloat16:
         graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors)
-    return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors))
+    # Threads of a GPU are no vectors, and a range of lengths has one packing.
+    packing = None if any_length or hardware.gpu is not None else taken
+    return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing))

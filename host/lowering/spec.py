@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tvm import tirx
 
     from host.lowering.builder import Builder
+    from host.lowering.choices import Choices
     from host.lowering.expressions.stage import Stage
     from host.lowering.graph import Graph, Node, Value
     from host.lowering.passes.permutations.channels import Channels
@@ -109,19 +110,28 @@ class GraphPass:
 
     Attributes:
         phase: when it runs; passes of one phase run in the order of their specifications.
-        run: the rewritten graph, from the graph and the processor that it is for.
+        run: the rewritten graph, from the graph and the processor that it is for; and from the choices of a
+            plan, where the pass decides something.
         approximate: whether results are less exact than those of what it replaces. Such passes are left out
             where tensors lie in half precision, and on demand.
         one_length: whether what it makes holds for the sizes of the graph alone. Such passes are left out of
             models for a range of lengths.
         half: the type of half precision in which tensors have to lie in memory for it; "" for any.
+        decides: whether `run` takes `choices`.
     """
 
     phase: Phase
-    run: Callable[[Graph, HardwareModel], Graph]
+    run: Callable[..., Graph]
     approximate: bool = False
     one_length: bool = False
     half: str = ""
+    decides: bool = False
+
+    def apply(self, graph: Graph, hardware: HardwareModel, choices: Choices) -> Graph:
+        """The rewritten graph."""
+        if self.decides:
+            return self.run(graph, hardware, choices=choices)
+        return self.run(graph, hardware)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from host.model.imported import Decoder, ImportedModel
 from host.model.layer import Layer, layer_of
 from host.model.measurement import Energy, Measurement, Start, comparable
 from host.model.signature import HALF_SPREADS, GoldenCase, LengthRange, Signature, TensorSpec
+from host.model.site import Site
 from host.model.task import Candidate, DeviceProfile, LoweredModel, MemoryUse, Task
 from host.model.timing import BOARD, EMULATOR, SIMULATION, TimingPolicy
 
@@ -29,6 +30,7 @@ __all__ = [
     "Measurement",
     "MemoryUse",
     "Signature",
+    "Site",
     "Start",
     "Task",
     "TensorSpec",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from host.model.call_graph import CallGraph
 from host.model.layer import Layer
 from host.model.signature import Signature, TensorSpec
+from host.model.site import Site
 from targets import Board, HardwareModel
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class LoweredModel:
         entries: names of the functions that a runtime calls beside `main`.
         sequences: texts of a language model, each of which has such a state.
         calls: of `main` in one run.
+        sites: what lowering decided, and could have decided otherwise; empty where no plan can be made.
     """
 
     name: str
@@ -62,6 +64,7 @@ class LoweredModel:
     entries: tuple[str, ...] = ()
     sequences: int = 1
     calls: CallGraph = field(default_factory=CallGraph)
+    sites: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True)

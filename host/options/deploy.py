@@ -123,6 +123,15 @@ class DeployOptions(CompileOptions):
     beside: tuple[str, ...] = declared(
         (), "Further devices of the kind that measure kernels; nothing is installed on them.", commands=()
     )
+    plans: int = declared(
+        0,
+        "Plans of the whole model (algorithms, what shares a kernel) to measure beside the present one; the "
+        "winner is remembered.",
+        "tuning",
+        commands=("deploy",),
+        metavar="N",
+        most=16,
+    )
     rounds: int = declared(
         12,
         "Rounds of the paired comparison.",
@@ -148,6 +157,10 @@ class DeployOptions(CompileOptions):
         if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
             raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
         check_bounds(self, DeployOptions)
+        if self.plans < 0:
+            raise UserError(f"--plans {self.plans}: give how many to measure, or 0 for none")
+        if self.plans and self.ranged:
+            raise UserError("--plans measures at one length: give one with --shape, not a range")
 
     def check_for_tuning(self) -> None:
         """Refuse options with which nothing can be tuned, before any work.
@@ -169,7 +182,7 @@ class DeployOptions(CompileOptions):
     @property
     def compares_variants(self) -> bool:
         """Whether variants of the model are measured beside each other before one is taken."""
-        return self.needs_energy or bool(self.power_modes) or self.tuned
+        return self.needs_energy or bool(self.power_modes) or self.tuned or bool(self.plans)
 
 
 def text_of(name: str) -> str:

@@ -80,6 +80,8 @@ def print_deployment(deployment: Deployment) -> None:
         print_tuning(result.tuning)
     if result.power is not None:
         print_power(result.power)
+    for number, line in enumerate(result.plan.lines if result.plan is not None else ()):
+        print_line(f"{'' if number else 'plan':<9} {line}")
     for one in result.gates:
         print_line(f"gate      {gate_text(one)}{'' if one.passed else ': NOT MET'}")
     print_line(f"bundle    {result.bundle}{' (installed and active)' if result.installed else ''}")
@@ -367,6 +369,8 @@ def print_explanation(found: Explanation, path: Path) -> None:
         print_line(f"walks     {walks} over {states} programs, {len(found.path)} steps to this one")
     if found.remark:
         print_line(f"note: {found.remark}")
+    if found.plan:
+        print_line(f"plan      {found.plan}")
     if found.taught is not None:
         print_taught(found.taught, kernel.name)
     print_line(f"picture   {path}")

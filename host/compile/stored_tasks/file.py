@@ -21,7 +21,8 @@ from device_agent.contract import strict_json
 from device_agent.contract.text import printable
 from host.bundle import TASKS
 from host.errors import BundleError, UserError
-from host.model import DeviceProfile, Task
+from host.model import DeviceProfile, Site, Task
+from host.plans.plan import ModelPlan
 from host.records.record import profile_data
 from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
 from targets import Board, HardwareModel
@@ -35,6 +36,8 @@ SCHEMA = "edgetlm.tasks/2"
 # With one space version for all tasks.
 _SCHEMA_1 = "edgetlm.tasks/1"
 
+# Of the plan in words.
+_PLAN_CHARACTERS = 20_000
 _TASKS_BYTES, _FUNCTION_BYTES = 64 << 20, 64 << 20
 _LIMITS = Limits(memory_bytes=3_800_000_000, cpu_s=24.0, time_s=100.0, file_bytes=1 << 20)
 _DAMAGES = (
@@ -61,6 +64,7 @@ class StoredTask:
         reason: why it has a default schedule; "" where it has not.
         space_version: version of the rule of its program; 0 where it has a default schedule.
         recorded: the profile that records of the device carry; empty in bundles of versions that kept none.
+        plan: of the whole model, in words; "" where nothing was decided across operators.
     """
 
     task: Task
@@ -70,10 +74,21 @@ class StoredTask:
     reason: str
     space_version: int
     recorded: dict[str, Any] = field(default_factory=dict)
+    plan: str = ""
 
 
-def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: int) -> str:
-    """The text of `tasks.json`: the program and the estimate of each task, by workload hash."""
+def tasks_json(
+    tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: int, sites: Sequence[Site] = ()
+) -> str:
+    """The text of `tasks.json`: the program and the estimate of each task, by workload hash.
+
+    Args:
+        tasks: of the model.
+        plan: their programs.
+        profile: of the device.
+        seed: of the proposer.
+        sites: what lowering decided across operators; kept in words.
+    """
     entries: dict[str, Any] = {}
     for task in tasks:
         candidate = plan.chosen.get(task.workload_hash)
@@ -97,9 +112,18 @@ def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: 
         "threads": profile.threads,
         "hardware": asdict(profile.hardware),
         "recorded": profile_data(profile),
+        "plan": _plan_text(sites),
         "tasks": entries,
     }
     return json.dumps(content) + "\n"
+
+
+def _plan_text(sites: Sequence[Site]) -> str:
+    """The plan of the whole model in words, "" where nothing was left open."""
+    if not sites:
+        return ""
+    plan = ModelPlan.of(sites)
+    return f"{plan.name}: {plan.trace(sites)}"[:_PLAN_CHARACTERS]
 
 
 def read_task(directory: Path, workload_hash: str) -> StoredTask:
@@ -160,6 +184,8 @@ def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
         estimate_s=entry["estimate_s"],
         reason=entry["reason"],
         recorded=_recorded(content.get("recorded", {})),
+        # Bundles of earlier versions have none.
+        plan=printable(content.get("plan", ""), _PLAN_CHARACTERS),
         space_version=_version((content if content["schema"] == _SCHEMA_1 else entry)["space_version"]),
     )
 

@@ -11,9 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from host.lowering.builder import Builder
+from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 
+# The kind of decision: output channels side by side in a packed weight.
+LANES = "lanes"
 _NARROWEST = 4
 # Blocks of a register tile that leave registers for several rows, and blocks to which one more adds little.
 _TILES, _MANY_BLOCKS = (2, 3), 16
@@ -44,21 +47,24 @@ def lanes_for(channels: int, lanes: int, halves: bool = False) -> int:
     return width
 
 
-def pack_weights(graph: Graph, lanes: int, halves: bool = False) -> Graph:
+def pack_weights(graph: Graph, lanes: int, halves: bool = False, choices: Choices | None = None) -> Graph:
     """A graph whose convolutions and dense products read packed weights.
 
     Args:
         graph: with "conv" and "dense" nodes.
         lanes: fp32 elements of the target's vector.
         halves: as of `lanes_for`.
+        choices: of a plan, which may take another width; None where there is no choice.
     """
-    packed: dict[tuple[Value, str], Value] = {}
+    packed: dict[tuple[Value, str, int], Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op not in ("conv", "dense") or inputs[1].data is None:
             return builder.copy(node, inputs)
-        op, arrange = _form(node, lanes, halves)
-        key = (inputs[1], op)
+        own = lanes_for(_columns(node), lanes, halves)
+        width = own if choices is None else _width(node, own, lanes, choices)
+        op, arrange = _form(node, lanes, width)
+        key = (inputs[1], op, width)
         if key not in packed:
             packed[key] = constant(arrange(inputs[1].data))
         specs = [(node.output.shape, node.output.dtype)]
@@ -67,21 +73,35 @@ def pack_weights(graph: Graph, lanes: int, halves: bool = False) -> Graph:
     return rebuild(graph, rule)
 
 
-def _form(node: Node, lanes: int, halves: bool) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
+def _columns(node: Node) -> int:
+    """Output channels among which the vectors of a packed weight are counted: those of a group."""
+    groups: int = node.attrs.get("groups", 1)
+    return node.inputs[1].shape[-1] // groups
+
+
+def _width(node: Node, own: int, lanes: int, choices: Choices) -> int:
+    """How many output channels lie side by side, by the plan."""
+    groups = node.attrs.get("groups", 1)
+    if groups > 1 and groups == node.inputs[0].shape[-1]:
+        return own
+    options = sorted({own, *(width for width in (lanes // 2, lanes) if width >= _NARROWEST)})
+    shapes = ["x".join(map(str, shape)) for shape in (node.inputs[0].shape, node.inputs[1].shape)]
+    alike = f"{node.op} of {' by '.join(shapes)}, {node.attrs.get('strides', ())}"
+    return choices.take(LANES, node, options, own, alike)
+
+
+def _form(node: Node, lanes: int, width: int) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
     weight = node.inputs[1]
     if node.op == "dense":
-        width = lanes_for(weight.shape[1], lanes, halves)
         count = block_count(weight.shape[1], width)
         return "packed_dense", lambda data: blocks(data, width, count)
     groups = node.attrs["groups"]
     channels = node.inputs[0].shape[-1]
     out_channels = weight.shape[-1]
     if groups == 1:
-        width = lanes_for(out_channels, lanes, halves)
         return "packed_conv", lambda data: blocks(data, width)
     if groups == channels:
         return "depthwise_conv", lambda data: np.ascontiguousarray(data[..., 0, :])
-    width = lanes_for(out_channels // groups, lanes, halves)
     if lanes >= _WARP and out_channels // groups % width:
         # Threads need no whole vectors: nothing has to be filled up and cut off again.
         width = out_channels // groups

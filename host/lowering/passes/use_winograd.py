@@ -5,14 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from host.lowering.builder import Builder
+from host.lowering.choices import Choices
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 from host.lowering.winograd.choice import Shape, best_tile
+from host.lowering.winograd.transforms import TILES
 from targets import HardwareModel
 
+ALGORITHM = "algorithm"
+# The option of a convolution that is computed as it is written; others are sides of tiles.
+_DIRECT = 0
 
-def use_winograd(graph: Graph, hardware: HardwareModel, outputs: int | None = None) -> Graph:
+
+def use_winograd(
+    graph: Graph, hardware: HardwareModel, outputs: int | None = None, choices: Choices | None = None
+) -> Graph:
     """A graph whose 3x3 convolutions with stride 1 are computed by tiles where that pays; never on a GPU.
 
     "winograd_conv" has the attributes of the convolution and `outputs`, results along each side of a tile;
@@ -22,15 +30,17 @@ def use_winograd(graph: Graph, hardware: HardwareModel, outputs: int | None = No
         graph: with "packed_conv" nodes.
         hardware: what the estimate is made for.
         outputs: the size of every tile instead of the one with the best estimate.
+        choices: of a plan, which may take another algorithm than the estimate.
     """
     if hardware.gpu is not None:
         return graph
-    turned = _turned(graph)
+    taken = choices or Choices()
+    turned = _turned(graph, taken)
     arranged: dict[Value, Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         shape = None if node in turned else winograd_shape(node)
-        tile = None if shape is None else outputs or best_tile(shape, hardware)
+        tile = None if shape is None else outputs or _tile(node, shape, hardware, taken)
         weight = inputs[1].data if tile is not None else None
         if tile is None or weight is None:
             return builder.copy(node, inputs)
@@ -43,13 +53,22 @@ def use_winograd(graph: Graph, hardware: HardwareModel, outputs: int | None = No
     return rebuild(graph, rule)
 
 
-def _turned(graph: Graph) -> set[Node]:
+def _tile(node: Node, shape: Shape, hardware: HardwareModel, choices: Choices) -> int | None:
+    """Results along each side of a tile; None for the direct convolution."""
+    if node.inputs[1].data is None:
+        return None
+    own = best_tile(shape, hardware) or _DIRECT
+    alike = f"{shape.batch}x{shape.height}x{shape.width}, {shape.channels_in} to {shape.channels_out}"
+    return choices.take(ALGORITHM, node, (_DIRECT, *TILES), own, alike) or None
+
+
+def _turned(graph: Graph, choices: Choices) -> set[Node]:
     """Anchors of functions in which something is transposed behind them.
 
     The rule makes results in the order of the tiles: with a transpose behind them they would be scattered.
     """
     found = set()
-    for group in fuse(graph):
+    for group in fuse(graph, choices.fresh()):
         if group.anchor is not None:
             behind = group.nodes[group.nodes.index(group.anchor) + 1 :]
             if any(node.op == "transpose" for node in behind):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from onnx import helper
 
 import sdk
 from host import bundle
@@ -362,3 +363,24 @@ def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -
         <= proposers
         <= {"gensor", "random", "bayesian", "tlm"}
     )
+
+
+def test_plans_are_measured_as_whole_models_and_the_taken_one_is_remembered(tmp_path: Path) -> None:
+    weights = {"w": np.random.default_rng(0).normal(size=(16, 16, 3, 3)).astype(np.float32)}
+    node = helper.make_node("Conv", ["image", "w"], ["out"], pads=[1, 1, 1, 1])
+    interface = [small_models.floats("image", 1, 16, 16, 16)], [small_models.floats("out", 1, 16, 16, 16)]
+    model = small_models.save(tmp_path / "net.onnx", [node], *interface, weights)
+    records = str(tmp_path / "records.db")
+    options = {"backend": "tvm", "records": records}
+    result = deployed(model, tmp_path / "bundle", plans=1, **options)
+    assert result.plan is not None
+    assert len(result.plan.trials) == 2
+    [taken] = [one.proposed.plan for one in result.plan.trials if one.taken]
+    assert result.plan.plan == taken
+    assert result.verification.passed
+    assert all(line in render(result) for line in ("The plan of the whole model", taken.name))
+    manifest = check_bundle(tmp_path / "bundle", "tvm")
+    assert manifest.measured["plan"]["hash"] == taken.hash
+    again = deployed(model, tmp_path / "again", **options)
+    assert again.plan is not None
+    assert (again.plan.plan, again.plan.trials) == (taken, ())

@@ -132,3 +132,16 @@ def test_the_bounds_are_those_of_the_windows() -> None:
     assert gross.low < 0.0099 < gross.high and gross.n == 3
     assert one.net_j is not None and one.net_j.value == pytest.approx(gross.value / 2)
     assert one.mean_w == pytest.approx(10.0)
+
+
+def test_a_plan_is_taken_only_where_it_is_shown_to_be_better() -> None:
+    stood = point(1.0, 10.0, "stood")
+    close = point(0.999, 10.0, "plan", noise=0.05, instead_of="stood")
+    assert select_variant([stood, close], "latency") == (
+        stood,
+        "stood, 1 thread stays: no plan takes less time beyond noise",
+    )
+    faster = point(0.9, 10.0, "plan", instead_of="stood")
+    assert select_variant([stood, faster], "latency")[0] is faster
+    # What it stands instead of cannot be measured: then it is a variant like others.
+    assert select_variant([close], "latency")[0] is close

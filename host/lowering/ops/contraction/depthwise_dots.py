@@ -67,7 +67,7 @@ def _reaching(stage: Stage, node: Node, rows: int, columns: int) -> te.Tensor:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         OPERATION,
-        passes=(GraphPass(Phase.SIMPLIFIED, use_rows_of_taps, one_length=True),),
+        passes=(GraphPass(Phase.SIMPLIFIED, use_rows_of_taps, one_length=True, decides=True),),
         fusion=Fusion(anchor=True),
     ),
     OpSpec("dot_depthwise_conv", write=_write, fusion=Fusion(anchor=True)),

@@ -107,7 +107,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "winograd_conv",
         write=_write,
-        passes=(GraphPass(Phase.PACKED, use_winograd, approximate=True),),
+        passes=(GraphPass(Phase.PACKED, use_winograd, approximate=True, decides=True),),
         fusion=PADDED,
     ),
 )

@@ -11,10 +11,10 @@ from tvm import tirx
 
 from host.lowering.builder import Builder
 from host.lowering.expressions import math
+from host.lowering.expressions.polynomials import close, polynomial, product
 from host.lowering.expressions.stage import Expression
 from host.lowering.graph import Node, Value, constant
 from host.lowering.ops.forms import elementwise, number, read_as, single_or
-from host.lowering.polynomials import close, polynomial, product
 from host.lowering.spec import OpSpec
 
 _TANH_FACTOR = 0.7978845608028654

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from host.lowering.builder import Builder
+from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.passes.pack_weights import lanes_for
 from host.lowering.passes.sink_reshapes import sink_reshapes
@@ -20,19 +21,25 @@ from host.lowering.rebuild import rebuild
 from host.lowering.winograd.choice import Shape, best_tile, direct_seconds, winograd_seconds
 from targets import HardwareModel
 
+# The kind of decision: 1: a convolution of a volume is computed as one of images.
+SLICES = "slices"
 
-def join_slices(graph: Graph, hardware: HardwareModel) -> Graph:
+
+def join_slices(graph: Graph, hardware: HardwareModel, choices: Choices | None = None) -> Graph:
     """A graph whose 3x3x3 convolutions with stride 1 are computed as images where that is faster.
 
     Args:
         graph: before its weights are packed.
         hardware: what the estimate is made for; nothing is changed for a GPU.
+        choices: of a plan, which may decide otherwise than the estimate.
     """
-    if hardware.gpu is not None or not any(_pays(node, hardware) for node in graph.nodes):
+    taken = choices or Choices()
+    joined = {node for node in graph.nodes if hardware.gpu is None and _joins(node, hardware, taken)}
+    if not joined:
         return graph
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if not _pays(node, hardware):
+        if node not in joined:
             return builder.copy(node, inputs)
         return _as_images(builder, node, inputs)
 
@@ -40,8 +47,17 @@ def join_slices(graph: Graph, hardware: HardwareModel) -> Graph:
     return sink_reshapes(rebuild(graph, rule))
 
 
-def _pays(node: Node, hardware: HardwareModel) -> bool:
-    """Whether a convolution is one of volumes that is faster as one of images, with the copies."""
+def _joins(node: Node, hardware: HardwareModel, choices: Choices) -> bool:
+    """Whether a convolution becomes one of images."""
+    if not _is_possible(node, hardware):
+        return False
+    sizes = "x".join(map(str, node.output.shape))
+    alike = f"{sizes} of {node.inputs[1].shape[3]} channels"
+    return bool(choices.take(SLICES, node, (0, 1), int(_pays(node, hardware)), alike))
+
+
+def _is_possible(node: Node, hardware: HardwareModel) -> bool:
+    """Whether a convolution is one of volumes that can be computed as one of images."""
     if node.op != "conv" or len(node.output.shape) != 5 or node.output.dtype != "float32":
         return False
     weight, plain = node.inputs[1], (*node.attrs["strides"], *node.attrs["dilation"])
@@ -52,10 +68,15 @@ def _pays(node: Node, hardware: HardwareModel) -> bool:
     if weight.shape[3] % hardware.lanes:
         # Slices are copied in whole vectors of channels.
         return False
+    channels_out = node.output.shape[-1]
+    return channels_out % lanes_for(channels_out, hardware.lanes, hardware.halves_vectors) == 0
+
+
+def _pays(node: Node, hardware: HardwareModel) -> bool:
+    """Whether such a convolution is faster as one of images, with the copies."""
+    weight = node.inputs[1]
     batch, depth, height, width, channels_out = node.output.shape
     lanes = lanes_for(channels_out, hardware.lanes, hardware.halves_vectors)
-    if channels_out % lanes:
-        return False
     shape = Shape(batch * depth, height, width, 3 * weight.shape[3], channels_out, lanes)
     tile = best_tile(shape, hardware)
     if tile is None:

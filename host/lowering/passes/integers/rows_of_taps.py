@@ -13,12 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from host.lowering.builder import Builder
+from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 from host.lowering.types import dot_product
 from targets import HardwareModel
 
 OPERATION = "integer_depthwise_conv"
+# The kind of decision: 1: a depthwise convolution of bytes is a sum of dot products.
+TAPS = "taps"
 # The dot product whose operands may both differ by lane, and the fewest lanes that it has.
 _KIND, _FEWEST_LANES = "u8s8", 4
 # Output rows of a band, and what putting a group of four rows together costs in dot products (on a Xeon of
@@ -73,13 +76,20 @@ def lanes_of(channels: int, lanes: int) -> int:
     return lanes if lanes >= _FEWEST_LANES else 0
 
 
-def use_rows_of_taps(graph: Graph, hardware: HardwareModel) -> Graph:
-    """An equal graph whose depthwise convolutions of bytes are sums of dot products where they can be."""
+def use_rows_of_taps(graph: Graph, hardware: HardwareModel, choices: Choices | None = None) -> Graph:
+    """An equal graph whose depthwise convolutions of bytes are sums of dot products where they can be.
+
+    Args:
+        graph: with weights as the model has them.
+        hardware: that has the dot product.
+        choices: of a plan, which may leave a convolution as it is.
+    """
+    taken = choices or Choices()
     if hardware.gpu is not None or hardware.dot_product != _KIND:
         return graph
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if node.op != "depthwise_conv" or not _fits(node, hardware):
+        if node.op != "depthwise_conv" or not _fits(node, hardware) or not _in_dots(node, taken):
             return builder.copy(node, inputs)
         assert inputs[1].data is not None
         weight = constant(inputs[1].data.astype(np.int8))
@@ -88,6 +98,11 @@ def use_rows_of_taps(graph: Graph, hardware: HardwareModel) -> Graph:
         )[0]
 
     return rebuild(graph, rule)
+
+
+def _in_dots(node: Node, choices: Choices) -> bool:
+    sizes = "x".join(map(str, (*node.output.shape, *node.inputs[1].shape[:2], *node.attrs["strides"])))
+    return bool(choices.take(TAPS, node, (0, 1), 1, sizes))
 
 
 def _fits(node: Node, hardware: HardwareModel) -> bool:

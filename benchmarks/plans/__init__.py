@@ -1,0 +1,1 @@
+"""Plans of whole models beside each other."""
