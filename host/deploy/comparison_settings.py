@@ -1,13 +1,20 @@
-"""The settings of a comparison, from the options of a deployment."""
+"""The settings and the entrants of a comparison, from the options of a deployment."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.compare.comparison import ComparisonSettings
+from host.compare.entrants import Entrant
 from host.compile.ranged_model import inputs_to_measure
+from host.compile.variants import Variant
+from host.engines import check_peers, engine_for_format, engines
+from host.engines.ncnn_files import ncnn_files
+from host.errors import EngineError, one_line
+from host.language_file import is_language_model
 from host.model import ImportedModel
-from host.options import DeployOptions
+from host.options import BACKENDS, SINGLE_PRECISION, DeployOptions
 from host.progress import StageClock
 
 if TYPE_CHECKING:
@@ -29,3 +36,65 @@ def comparison_settings(
         power_cap_w=options.power_cap_w,
         power_modes=options.power_modes,
     )
+
+
+def entrants_of(
+    model: ImportedModel,
+    variant: Variant,
+    single: Entrant | None,
+    options: DeployOptions,
+    device: Device,
+    clock: StageClock,
+    folder: Path,
+) -> list[Entrant]:
+    """The compiled model, the original runtime, and the peers that can read the model or a file given.
+
+    Args:
+        model: that was read.
+        variant: of it that was selected.
+        single: the model compiled in single precision; None where it is not compared.
+        options: of the deployment.
+        device: that the entrants run on.
+        clock: gets a note for each peer that is left out.
+        folder: for files that are made for a peer.
+
+    Raises:
+        UserError: there is no such peer.
+    """
+    compiled, threads, timing = variant.engine == "tvm", variant.threads, device.timing
+    entrants = [Entrant("tvm", "tvm", variant.path, threads)] if compiled else []
+    known = engines()
+    original = engine_for_format(model.format).name
+    usual = [original] if known[original].peer and (timing.decides or not compiled) else []
+    if "tensorrt" in device.describe().software and model.format == "onnx" and usual:
+        # JetPack's own engine is there to be beaten.
+        usual = [*usual, "tensorrt"]
+    given = options.peers
+    asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
+    check_peers(asked)
+    if is_language_model(model.format):
+        # Those are compared by the texts that they continue, see `compared_texts`.
+        asked = [one for one in asked if not known[one].texts]
+    entrants += [single] if single is not None else []
+    needed = options.backend if options.backend not in ("auto", "tvm") else original
+    if needed not in asked and (not compiled or needed != original):
+        asked.append(needed)
+    if model.quantisation is not None and original in asked and timing.decides:
+        # What the user would have used without quantising.
+        floats = model.quantisation.original
+        entrants.append(Entrant(f"{original}-fp32", original, floats, threads, deployable=False))
+    for engine in asked:
+        if model.format in known[engine].formats:
+            deployable = engine in BACKENDS and engine == original and not options.memory_cap_bytes
+            entrants.append(Entrant(engine, engine, model.path, threads, deployable))
+        elif engine in options.peer_files:
+            entrants.append(Entrant(engine, engine, options.peer_files[engine], threads, deployable=False))
+        elif engine == "ncnn" and model.format == "onnx":
+            try:
+                files = ncnn_files(model.path, model.signature, folder / "peer")
+                entrants.append(Entrant(engine, engine, files, threads, deployable=False))
+            except EngineError as error:
+                clock.progress.note(f"{engine} is left out: {one_line(error)}")
+        else:
+            clock.progress.note(f"{engine} does not read {model.format} files and is left out")
+    return entrants

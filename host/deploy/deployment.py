@@ -17,7 +17,6 @@ from host.compare.comparison import (
     compare_engines,
     compare_variants,
 )
-from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_sensor, select_backend
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
@@ -37,18 +36,17 @@ from host.compile.variants import (
 )
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
-from host.deploy.comparison_settings import comparison_settings
+from host.deploy.comparison_settings import comparison_settings, entrants_of
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
 from host.deploy.processors import compile_for_processors, compile_or_fall_back
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
-from host.deploy.texts import judged_text, timed_text
+from host.deploy.texts import compared_texts, judged_text, timed_text, with_texts
 from host.deploy.wrong_kernel import first_wrong_kernel
-from host.engines import check_peers, engine_for_format, engines
-from host.engines.ncnn_files import ncnn_files
-from host.errors import EngineError, one_line
+from host.engines import engine_for_format, engines
+from host.errors import EngineError
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel, TimingPolicy
 from host.model_file import detect_format
@@ -201,19 +199,25 @@ class _Deployment:
         profile = replace(builder.compiler.profile, threads=variant.threads)
         builder = builder.with_profile(profile)
         settings = self._settings(model, builder, variant, made)
-        comparison = compare_engines(settings, self._entrants(model, variant, single))
+        entrants = entrants_of(
+            model, variant, single, self.options, self.device, self.clock, self.staging.folder
+        )
+        comparison = compare_engines(settings, entrants)
         if self.timing.counts_instructions:
             comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
         options = self.options
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
         tasks = with_times(variant.tasks, comparison.kernel_times_s)
         directory = variant.path
-        text, speed = None, None
+        text, speed, beside_ours = None, None, None
         if choice.backend == "tvm":
-            place = (directory, variant.threads, self.device, self.clock)
+            where = (directory, variant.threads, self.device, self.clock)
             on_processor = variant.name != GPU and profile.hardware.gpu is None
-            text = judged_text(model, *place)
-            speed = timed_text(*place, step_bytes, profile.hardware if on_processor else None)
+            text = judged_text(model, *where)
+            speed = timed_text(*where, step_bytes, profile.hardware if on_processor else None)
+            if on_processor:
+                beside_ours = compared_texts(model.format, options, *where)
+                choice = with_texts(choice, beside_ours)
         memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
             directory = builder.engine(model, choice.backend, fallback)
@@ -246,6 +250,7 @@ class _Deployment:
             quantisation=model.quantisation,
             text=text,
             speed=speed,
+            beside=beside_ours,
             replaced=self.staging.replaced(),
             date=datetime.now(UTC).date().isoformat(),
             parameters=model.parameters,
@@ -320,45 +325,6 @@ class _Deployment:
         settings = comparison_settings(self.device, model, self.options, self.clock)
         runs_kernels = made is not None and variant.name != GPU
         return replace(settings, diagnose=find if runs_kernels else None)
-
-    def _entrants(self, model: ImportedModel, variant: Variant, single: Entrant | None) -> list[Entrant]:
-        """The compiled model, the original runtime, and the peers that can read the model or a file given."""
-        compiled = variant.engine == "tvm"
-        threads = variant.threads
-        entrants = [Entrant("tvm", "tvm", variant.path, threads)] if compiled else []
-        known = engines()
-        original = engine_for_format(model.format).name
-        usual = [original] if known[original].peer and (self.timing.decides or not compiled) else []
-        if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
-            # JetPack's own engine is there to be beaten.
-            usual = [*usual, "tensorrt"]
-        given = self.options.peers
-        asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
-        entrants += [single] if single is not None else []
-        needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
-        if needed not in asked and (not compiled or needed != original):
-            asked.append(needed)
-        if model.quantisation is not None and original in asked and self.timing.decides:
-            # What the user would have used without quantising.
-            floats = model.quantisation.original
-            entrants.append(Entrant(f"{original}-fp32", original, floats, threads, deployable=False))
-        check_peers(asked)
-        for engine in asked:
-            if model.format in known[engine].formats:
-                deployable = engine in BACKENDS and engine == original and not self.options.memory_cap_bytes
-                entrants.append(Entrant(engine, engine, model.path, threads, deployable))
-            elif engine in self.options.peer_files:
-                file = self.options.peer_files[engine]
-                entrants.append(Entrant(engine, engine, file, threads, deployable=False))
-            elif engine == "ncnn" and model.format == "onnx":
-                try:
-                    files = ncnn_files(model.path, model.signature, self.staging.folder / "peer")
-                    entrants.append(Entrant(engine, engine, files, threads, deployable=False))
-                except EngineError as error:
-                    self.clock.progress.note(f"{engine} is left out: {one_line(error)}")
-            else:
-                self.clock.progress.note(f"{engine} does not read {model.format} files and is left out")
-        return entrants
 
     def _record(
         self,

@@ -88,6 +88,7 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "power": None if result.power is None else figures.power(result.power),
         "quantisation": None if result.quantisation is None else figures.quantisation(result.quantisation),
         "speed": None if result.speed is None else figures.text_speed(result.speed),
+        "text_peers": None if result.beside is None else figures.text_comparison(result.beside),
         "text": None if result.text is None else figures.text_quality(result.text),
     }
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.llm.engines.gguf_file import read_weights
-from benchmarks.llm.figures import agrees, tokens_of
+from benchmarks.llm.figures import agrees
 from benchmarks.llm.models import Shape, make
-from benchmarks.llm.peers import PEERS
-from benchmarks.llm.process import EngineProcess
 from benchmarks.result_file import ROOT
+from device_agent.text_engines.gguf_file import Weights
+from host.compare.text_peers.figures import tokens_of
+from host.compare.text_peers.peers import PEERS
+from host.compare.text_peers.process import EngineProcess
 from host.importers.decoders.reference import reference_logits
 from host.model.text_quality import divergence
 
@@ -47,8 +48,8 @@ def test_it_computes_the_model_of_its_file(
     file, original = tmp_path / "model.gguf", tmp_path / "original"
     engine.ask("write", folder=str(tmp_path / "model"), path=str(file), bits=bits)
     engine.ask("original", path=str(file), model=str(tmp_path / "model"), folder=str(original))
-    wanted = read_weights(tmp_path / "model" / "model.safetensors")
-    found = read_weights(original / "model.safetensors")
+    wanted = Weights(tmp_path / "model")
+    found = Weights(original)
     assert found.keys() == wanted.keys()
     for name, weight in wanted.items():
         if weight.ndim == 1:
