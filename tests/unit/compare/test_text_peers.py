@@ -15,6 +15,7 @@ from host.compare.selection import Choice
 from host.compare.text_peers import comparison, rounds
 from host.compare.text_peers.comparison import PeerFiles, compare_texts
 from host.compare.text_peers.peers import PEERS, TextPeer
+from host.compare.text_peers.process import EngineProcess
 from host.deploy import DeployOptions, texts
 from host.deploy.figures import text_comparison
 from host.engines import text_engines
@@ -61,7 +62,7 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> Any:
         return comparison_process(name, _STUB, threads, python, arguments or ("0",))
 
-    comparison_process = comparison.EngineProcess
+    comparison_process = EngineProcess
     monkeypatch.setattr(comparison, "EngineProcess", process)
 
 
