@@ -178,7 +178,7 @@ class Constants:
 
     def _quantised(self, part: Matrix, form: Form) -> Quantised:
         try:
-            if part.transposed:
+            if part.transposed and self._folder.weights[part.name].form is None:
                 return quantise(self._matrix(part), form.bits, form.block)
             return self._folder.weights[part.name].quantised(part.name, form)
         except ValueError as error:
