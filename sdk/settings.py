@@ -21,6 +21,7 @@ class CompileSettings(TypedDict, total=False):
     dtype: str
     quantize: str
     group: int
+    asymmetric: bool
     calibration: str | Path | None
     quantize_error: float
     context_tokens: int | None
