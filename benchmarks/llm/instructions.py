@@ -2,11 +2,11 @@
 
     python -m benchmarks.llm.instructions --llama-cpp FOLDER [--target raspberry_pi_5] [--json FILE]
 
-FOLDER holds llama.cpp's sources, such as `vendor/llama.cpp` of llama-cpp-python's source package. Its kernels
-for Q4_0 are compiled by zig for the core of the target, and run by Unicorn as ours are, so that counts are exact:
-`repacked` is what it takes where it lays weights out anew while loading (the default with SDOT), `rows` what it
-takes otherwise. Rounding the activations is part of both. Ours are the products of a step of one layer of the
-0.1b model in int4, whose activations have 16 bits where llama.cpp's have 8.
+FOLDER holds llama.cpp's sources, such as `vendor/llama.cpp` of llama-cpp-python's source package. Its
+kernels for Q4_0 are compiled by zig for the target's core, and run by Unicorn as ours are, so that counts
+are exact: `repacked` is what it takes where it lays weights out anew while loading (the default with SDOT),
+`rows` what it takes otherwise. Rounding the activations is part of both. Ours are the products of a step of
+one layer of the 0.1b model in int4, whose activations have 16 bits where llama.cpp's have 8.
 """
 
 from __future__ import annotations
@@ -175,9 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name: sum(one[name] * size for one, size in zip(products, weights, strict=True)) / sum(weights)
         for name in ("edgetlm", "repacked", "rows")
     }
-    print(
-        f"all: {total['edgetlm'] / total['repacked']:.2f} of repacked, {total['edgetlm'] / total['rows']:.2f} by rows"
-    )
+    ratios = [total["edgetlm"] / total[name] for name in ("repacked", "rows")]
+    print(f"all: {ratios[0]:.2f} of repacked, {ratios[1]:.2f} of by rows")
     results = heading("benchmarks.llm.instructions", SCHEMA, arguments)
     write_result(options.json, results | {"target": options.target, "products": products, "all": total})
     return 0
