@@ -88,7 +88,7 @@ def commands() -> dict[str, Command]:
         made, seconds = engine.decode_many(texts, count)
         return {"tokens": made, "seconds": seconds}
 
-    return commands_of(engine) | {"decode_many": decode_many}
+    return {**commands_of(engine), "decode_many": decode_many}
 
 
 if __name__ == "__main__":
