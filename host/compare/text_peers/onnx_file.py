@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from device_agent.contract.manifest import TOKENIZER
+
 _BUILDER = "lib/python*/site-packages/onnxruntime_genai/models/builder.py"
 _PRECISIONS = {4: "int4", 8: "int8", 32: "fp32"}
 _MODEL, _WEIGHTS, _CONFIG = "model.onnx", "model.safetensors", "config.json"
@@ -71,7 +73,7 @@ def _with_tokenizer(folder: Path, given: Path) -> None:
     count = int(config["vocab_size"])
     (given / _CONFIG).write_text(json.dumps({**config, "eos_token_id": 0, "bos_token_id": 0}))
     words = {f"<{number}>": number for number in range(count)}
-    Tokenizer(models.WordLevel(words, unk_token="<0>")).save(str(given / "tokenizer.json"))
+    Tokenizer(models.WordLevel(words, unk_token="<0>")).save(str(given / TOKENIZER))
     kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (given / "tokenizer_config.json").write_text(json.dumps(kind))
 
