@@ -4,18 +4,22 @@
 
 Nothing is measured but the processor time of the construction. Each distinct task of the models, on each
 target, has one ratio: the estimate of the best of the random programs over that of Gensor's, at most 1.
+LINES gets a line for each task, and a later call with the same file goes on there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +82,85 @@ def profile_named(target: str) -> tuple[DeviceProfile, str]:
     return (gpu_profile(profile), "fp16") if processor == "gpu" else (profile, "fp32")
 
 
-def constructions(model: ImportedModel, name: str, target: str, count: int) -> Iterator[Construction]:
-    """Every task of a model on a target for which a rule has a space."""
+class Known:
+    """What is done: tasks by target, and models whose tasks all are.
+
+    Args:
+        path: of the lines, appended to; None keeps them in memory alone.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._found: dict[tuple[str, str], Construction | None] = {}
+        self._whole: dict[tuple[str, str, int], list[str]] = {}
+        text = path.read_text() if path is not None and path.is_file() else ""
+        for line in map(json.loads, text.splitlines()):
+            if "model" in line:
+                self._whole[line["target"], line["model"], line["each"]] = line["tasks"]
+            else:
+                found = line["found"]
+                self._found[line["target"], line["task"]] = None if found is None else Construction(**found)
+
+    def get(
+        self, target: str, task: str, construct: Callable[[], Construction | None]
+    ) -> Construction | None:
+        """What was found for a task, constructed if need be; None where nothing is to decide."""
+        if (target, task) not in self._found:
+            found = self._found[target, task] = construct()
+            self._append({"target": target, "task": task, "found": None if found is None else asdict(found)})
+        return self._found[target, task]
+
+    def finish(self, target: str, model: str, each: int, tasks: Sequence[str]) -> None:
+        """Say that these are all tasks of a model on a target, with so many of each rule at most."""
+        self._whole[target, model, each] = list(tasks)
+        self._append({"target": target, "model": model, "each": each, "tasks": list(tasks)})
+
+    def of(self, target: str, model: str, each: int) -> list[Construction] | None:
+        """The tasks of a model on a target; None before `finish`."""
+        tasks = self._whole.get((target, model, each))
+        if tasks is None:
+            return None
+        return [one for task in tasks if (one := self._found[target, task]) is not None]
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        if self._path is not None:
+            with self._path.open("a") as stream:
+                stream.write(json.dumps(line) + "\n")
+
+
+def constructions(
+    model: ImportedModel, name: str, target: str, sizes: tuple[int, int], known: Known
+) -> Iterator[Construction]:
+    """The tasks of a model on a target that leave a choice.
+
+    Args:
+        model: imported.
+        name: of the model.
+        target: see `profile_named`.
+        sizes: random programs of each task, and tasks of each rule at most.
+        known: what was constructed before.
+    """
+    count, most = sizes
+    profile, _ = profile_named(target)
+    taken: Counter[str] = Counter()
+    # By hash: an order that has nothing to do with what the tasks are.
+    for space in sorted(spaces_of(model, target), key=lambda space: space.task.workload_hash):
+        if taken[space.rule.name] < most:
+            task = f"{name}/{space.task.name}"
+            found = known.get(target, task, partial(constructed, space, profile, task, count))
+            if found is not None:
+                taken[space.rule.name] += 1
+                yield found
+
+
+def spaces_of(model: ImportedModel, target: str) -> Iterator[DesignSpace]:
+    """The design spaces of a model's tasks on a target."""
     profile, dtype = profile_named(target)
     for task in lower(model, profile.board, half=half_of(dtype)).tasks:
         try:
-            space = space_for(task, profile.hardware, profile.threads)
+            yield space_for(task, profile.hardware, profile.threads)
         except ScheduleError:
             continue
-        found = constructed(space, profile, f"{name}/{task.name}", count)
-        if found is not None:
-            yield found
 
 
 def summary(found: Sequence[Construction]) -> dict[str, Any]:
@@ -105,6 +177,12 @@ def summary(found: Sequence[Construction]) -> dict[str, Any]:
     }
 
 
+def figures_of(found: Sequence[Construction]) -> Mapping[str, dict[str, Any]]:
+    """The summaries of one target, by rule."""
+    rules = sorted({one.rule for one in found})
+    return {rule: summary([one for one in found if one.rule == rule]) for rule in rules}
+
+
 def main() -> int:
     """Prints a line for each target and rule; 1 where a mean is below the target."""
     parser = argparse.ArgumentParser(
@@ -113,22 +191,28 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", required=True, help="names of the zoo")
     parser.add_argument("--targets", required=True, help="NAME or NAME:gpu, with commas")
     parser.add_argument("--random", type=int, default=4096, help="random programs of each task")
+    parser.add_argument("--each", type=int, default=1000, help="tasks of each rule of a model, at most")
+    parser.add_argument("--lines", type=Path, help="a line for each task, read and appended to")
     add_json_option(parser)
     options = parser.parse_args()
     about = heading("benchmarks.construction", SCHEMA)
-    targets: dict[str, dict[str, Any]] = {}
+    known = Known(options.lines)
+    names, each = options.targets.split(","), options.each
     with tempfile.TemporaryDirectory() as folder:
-        models = {name: load(export(name, Path(folder), "onnx")) for name in options.models}
-        for target in options.targets.split(","):
-            found = [
-                one
-                for name, model in models.items()
-                for one in constructions(model, name, target, options.random)
-            ]
-            rules = sorted({one.rule for one in found})
-            targets[target] = {rule: summary([one for one in found if one.rule == rule]) for rule in rules}
-            for rule, figures in targets[target].items():
-                print(f"{target} {rule}: {figures}", flush=True)
+        for name in options.models:
+            missing = [target for target in names if known.of(target, name, each) is None]
+            model = load(export(name, Path(folder), "onnx")) if missing else None
+            for target in missing:
+                assert model is not None
+                made = constructions(model, name, target, (options.random, each), known)
+                known.finish(target, name, each, [one.task for one in made])
+    targets = {
+        target: figures_of([one for name in options.models for one in known.of(target, name, each) or ()])
+        for target in names
+    }
+    for target, by_rule in targets.items():
+        for rule, figures in by_rule.items():
+            print(f"{target} {rule}: {figures}", flush=True)
     write_result(options.json, about | {"random": options.random, "target": TARGET, "targets": targets})
     return int(any(one["geometric_mean"] < TARGET for each in targets.values() for one in each.values()))
 

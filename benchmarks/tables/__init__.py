@@ -49,6 +49,8 @@ TABLES: dict[str, Table] = {
     "residual_trees": Table(("residual_trees",), models.residual_trees),
     "measured_search": Table(("measured_search",), models.measured_search),
     "trial_allocation": Table(("trial_allocation",), modelled.trial_allocation),
+    "gate": Table(("gate",), modelled.gates),
+    "gate_shipped": Table(("gate_shipped",), modelled.gates),
     "written_programs": Table(("written_programs",), modelled.first_programs),
     "written_programs_modelled": Table(("written_programs_modelled",), modelled.first_programs),
     "modelled_boards": Table(("modelled_boards",), modelled.first_programs),

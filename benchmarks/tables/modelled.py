@@ -32,6 +32,23 @@ def first_programs(result: Result) -> list[str]:
     return markdown(("ratio", *boards, "all, 95%; median"), rows)
 
 
+def gates(result: Result) -> list[str]:
+    """How often the gate of fine-tuning accepts, by kind of training and by what is true."""
+    rows = []
+    for kind, found in result.figures["kinds"].items():
+        counts = (found["truth"][truth] for truth in ("better", "neither", "worse"))
+        accepted = (f"{one['accepted']} of {one['trainings']}" for one in counts)
+        speeds = (_interval(found[part]) for part in ("first", "best"))
+        rows.append((kind, f"{found['accepted']} of {found['trainings']}", *accepted, *speeds))
+    titles = ("accepted", "of what is better", "of what is neither", "of what is worse")
+    return markdown(("trained on", *titles, "first programs, 95%", "best of ten, 95%"), rows)
+
+
+def _interval(found: Mapping[str, float | None]) -> str:
+    bounds = "" if found["low"] is None else f" ({found['low']:.3f} to {found['high']:.3f})"
+    return f"{found['value']:.3f}{bounds}"
+
+
 def by_measurements(result: Result) -> list[str]:
     """Ratios of arms by measurements a task and by kind of program, and over all; shares of the best."""
     kinds = sorted({kind for arms in result.figures["ratios"]["1"].values() for kind in arms} - {_ALL})
