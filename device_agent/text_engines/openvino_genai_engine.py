@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino
-import openvino_genai
 
+from device_agent.contract.quiet import import_quietly
 from device_agent.text_engines.worker import commands_of, serve
+
+openvino = import_quietly("openvino")
+openvino_genai = import_quietly("openvino_genai")
 
 MODEL = "openvino_model.xml"
 GROUP = 32
 
 
-class _Clock(openvino_genai.StreamerBase):  # type: ignore[misc]
+class _Clock(openvino_genai.StreamerBase):  # type: ignore[misc, name-defined]
     """When each token came."""
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from device_agent.contract.quiet import import_quietly
 from host.compare.text_peers.process import EngineProcess
 
 _ENGINE = "device_agent.text_engines.openvino_genai_engine"
@@ -43,7 +44,7 @@ def write(python: Path, folder: Path, path: Path, bits: int) -> None:
     Raises:
         EngineError: the environment's process failed.
     """
-    import openvino
+    openvino = import_quietly("openvino")
 
     with tempfile.TemporaryDirectory(prefix="edgetlm-openvino-", dir=path.parent) as scratch:
         plain, made = Path(scratch) / "plain.xml", Path(scratch) / "made"
@@ -65,9 +66,8 @@ def converted(folder: Path) -> Any:
     Args:
         folder: of transformers.
     """
-    import openvino
+    openvino = import_quietly("openvino")
     import torch
-    from openvino._offline_transformations import apply_make_stateful_transformation
     from transformers import AutoModelForCausalLM
 
     read = AutoModelForCausalLM.from_pretrained
@@ -97,7 +97,8 @@ def converted(folder: Path) -> Any:
         present.get_tensor().set_names({behind})
         states[before] = behind
     _reordered(graph)
-    apply_make_stateful_transformation(graph, states)
+    passes = import_quietly("openvino._offline_transformations")
+    passes.apply_make_stateful_transformation(graph, states)
     _empty_at_first(graph)
     return graph
 
@@ -140,8 +141,7 @@ def _with_cache(model: Any) -> Any:
 
 def _reordered(graph: Any) -> None:
     """Texts of a batch change places between steps, as the input `beam_idx` says."""
-    import openvino
-    from openvino import opset13
+    openvino, opset13 = import_quietly("openvino"), import_quietly("openvino.opset13")
 
     order = opset13.parameter(openvino.PartialShape([-1]), np.int32, name="beam_idx")
     order.output(0).get_tensor().set_names({"beam_idx"})
@@ -157,7 +157,7 @@ def _reordered(graph: Any) -> None:
 
 def _empty_at_first(graph: Any) -> None:
     """The state before the first token: no position, of as many texts as are given."""
-    from openvino import opset13
+    opset13 = import_quietly("openvino.opset13")
 
     axis = opset13.constant(0, dtype=np.int64)
     shape = opset13.shape_of(graph.input(_INPUTS[0]), output_type="i64")
@@ -181,7 +181,7 @@ def original(path: Path, model: Path, folder: Path) -> None:
         model: folder that it was made of, for the configuration and what is not quantised.
         folder: to write.
     """
-    import openvino
+    openvino = import_quietly("openvino")
     import safetensors.numpy
 
     core = openvino.Core()

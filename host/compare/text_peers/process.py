@@ -30,6 +30,7 @@ _STDERR_BYTES = 4000
 _ROOT = Path(__file__).resolve().parents[3]
 _PACKAGE = "device_agent"
 _ENGINES = f"{_PACKAGE}/text_engines"
+_MODULES = ("__init__.py", "contract/__init__.py", "contract/quiet.py")
 
 
 class EngineProcess:
@@ -141,8 +142,9 @@ class EngineProcess:
 
 def _engines_alone(folder: Path) -> Path:
     """The modules of engines by themselves: another interpreter is not to find the packages of this one."""
-    (folder / _PACKAGE).mkdir()
-    shutil.copyfile(_ROOT / _PACKAGE / "__init__.py", folder / _PACKAGE / "__init__.py")
+    (folder / _PACKAGE / "contract").mkdir(parents=True)
+    for name in _MODULES:
+        shutil.copyfile(_ROOT / _PACKAGE / name, folder / _PACKAGE / name)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(_ROOT / _ENGINES, folder / _ENGINES, ignore=ignored)
     return folder
