@@ -6,6 +6,7 @@
     {}                                          {"piece": text or number}, or at the end {"stopped": reason,
                                                 "timing": {fields of `Timing`}, "tokens_per_s",
                                                 "power": see `TextPower.end`}, or an error
+    {"save": path} or {"load": path}            {"tokens": of the state that is in the file}, or an error
 
 Each piece is asked for, so that a text can be left at any time.
 """
@@ -74,14 +75,18 @@ def replies(model: runtime.Model, lines: Iterable[str], power: TextPower) -> Ite
     for line in lines:
         try:
             request = json.loads(line)
-            if request:
+            if "save" in request:
+                yield {"tokens": model.save_prompt(request["save"])}
+            elif "load" in request:
+                yield {"tokens": model.load_prompt(request["load"])}
+            elif request:
                 pieces = iter(())
                 power.begin()
                 pieces = model.generate(**{name: request[name] for name in _FIELDS if name in request})
                 yield {}
             else:
                 yield _next(model, pieces, power)
-        except (AgentError, ValueError, TypeError, RuntimeError) as error:
+        except (AgentError, ValueError, TypeError, RuntimeError, OSError) as error:
             yield _refusal(error)
 
 

@@ -154,6 +154,36 @@ class LanguageModel(Closing):
         self._ask(request)
         return self._pieces()
 
+    def save_prompt(self, path: Path) -> int:
+        """Write the state of the last text to a file, which `load_prompt` of the same bundle reads.
+
+        Args:
+            path: of the file; one that is there is replaced.
+
+        Returns:
+            The number of tokens that it is of.
+
+        Raises:
+            UserError: no text was generated.
+            EngineError: the file cannot be written, or the model's process ended.
+        """
+        return int(self._ask({"save": str(path.absolute())})["tokens"])
+
+    def load_prompt(self, path: Path) -> int:
+        """Fill the state out of a file: a prompt that begins with its tokens continues there.
+
+        Args:
+            path: of the file. It is checked, and who can write it decides what the model writes.
+
+        Returns:
+            The number of tokens that it is of.
+
+        Raises:
+            UserError: there is no such file, or it is damaged or of another bundle.
+            EngineError: it cannot be read, or the model's process ended.
+        """
+        return int(self._ask({"load": str(path.absolute())})["tokens"])
+
     def _pieces(self) -> Iterator[str | int]:
         while True:
             reply = self._ask({})

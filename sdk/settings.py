@@ -21,6 +21,7 @@ class CompileSettings(TypedDict, total=False):
     dtype: str
     quantize: str
     group: int
+    asymmetric: bool
     calibration: str | Path | None
     quantize_error: float
     context_tokens: int | None
@@ -52,6 +53,7 @@ class DeploySettings(CompileSettings, total=False):
     device: str
     peers: Sequence[str] | None
     peer_files: Mapping[str, Path] | None
+    peer_pythons: Mapping[str, Path] | None
     objective: str
     power_cap_w: float | None
     power_modes: Sequence[str]
@@ -83,7 +85,7 @@ def with_settings(options: _Options, settings: Mapping[str, Any]) -> _Options:
 
 
 def _as_field(name: str, value: Any) -> Any:
-    if name in ("shapes", "values", "peer_files"):
+    if name in ("shapes", "values", "peer_files", "peer_pythons"):
         return dict(value or {})
     if name in ("bundle", "calibration"):
         return Path(value) if value is not None else None

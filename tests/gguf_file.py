@@ -39,6 +39,18 @@ _NAMES = {
     "self_attn.qkv_proj": "attn_qkv",
     "mlp.gate_up_proj": "ffn_up",
 }
+_GPT2 = {
+    "transformer.wte": "token_embd",
+    "transformer.wpe": "position_embd",
+    "transformer.ln_f": "output_norm",
+    "lm_head": "output",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
 _GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -149,6 +161,16 @@ def k_blocks(kind: str, count: int) -> bytes:
 
 def metadata_of(kind: str, config: Any) -> dict[str, Any]:
     """Metadata of a model of transformers."""
+    if kind == "gpt2":
+        sizes = {
+            "block_count": config.n_layer,
+            "context_length": config.n_positions,
+            "embedding_length": config.n_embd,
+            "feed_forward_length": config.n_inner or 4 * config.n_embd,
+            "attention.head_count": config.n_head,
+            "attention.layer_norm_epsilon": float(config.layer_norm_epsilon),
+        }
+        return {"general.architecture": kind, **{f"{kind}.{name}": value for name, value in sizes.items()}}
     theta = (config.rope_parameters.get("full_attention") or config.rope_parameters)["rope_theta"]
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     found = {
@@ -184,8 +206,9 @@ def tensors_of(kind: str, model: Any, types: Mapping[str, str] | None = None) ->
         model: of transformers.
         types: of matrices by a part of their names there; F32 for others.
     """
-    names = {**_NAMES, **(_GEMMA if kind in ("gemma2", "gemma3") else {})}
-    heads = {"attn_q": model.config.num_attention_heads, "attn_k": model.config.num_key_value_heads}
+    names = {**_NAMES, **(_GEMMA if kind in ("gemma2", "gemma3") else {}), **_GPT2}
+    config = model.config
+    heads = {"attn_q": config.num_attention_heads, "attn_k": getattr(config, "num_key_value_heads", 0)}
     found = {}
     for full, parameter in model.named_parameters():
         name, _, end = full.rpartition(".")
@@ -194,6 +217,11 @@ def tensors_of(kind: str, model: Any, types: Mapping[str, str] | None = None) ->
         if name.startswith("model.layers."):
             _, _, number, name = name.split(".", 3)
             layer = f"blk.{number}."
+        elif name.startswith("transformer.h."):
+            _, _, number, name = name.split(".", 3)
+            layer = f"blk.{number}."
+            # The converter turns the matrices of Conv1D round.
+            values = np.ascontiguousarray(values.T)
         name = names[name]
         if kind == "llama" and name in heads:
             halves = values.reshape(heads[name], 2, -1, *values.shape[1:])

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.e2e.process_memory import PeakMemory
 from benchmarks.e2e.quantised_file import quantised_file
 from benchmarks.e2e.summary import summary_of
 from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
+from host.compare.text_peers.process_memory import PeakMemory
 from host.options import SINGLE_PRECISION
 
 SCHEMA = "edgetlm.e2e/1"

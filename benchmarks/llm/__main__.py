@@ -25,6 +25,7 @@ sources made the bundle.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -34,14 +35,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.llm import rounds
-from benchmarks.llm.figures import OURS, agrees, speeds, tokens_of
+from benchmarks.llm.figures import agrees, bandwidth_share
 from benchmarks.llm.files import Files
 from benchmarks.llm.models import SHAPES, folder_of
-from benchmarks.llm.peers import PEERS, Installed, Peer, install
-from benchmarks.llm.process import EngineProcess
+from benchmarks.llm.peers import Installed, install
 from benchmarks.llm.several import several
 from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
+from host.compare.text_peers import rounds
+from host.compare.text_peers.figures import OURS, speeds, tokens_of
+from host.compare.text_peers.peers import PEERS, TextPeer, read_file, write_file
+from host.compare.text_peers.process import OUR_ENGINE, EngineProcess
 from host.errors import EngineError
 from host.importers.decoders.quantise import BITS
 from host.importers.decoders.reference import reference_logits
@@ -51,6 +54,7 @@ SCHEMA = "edgetlm.llm/1"
 _TEXT_TOKENS = 64
 _CHECKED_PROMPT, _CHECKED_TOKENS = 8, 16
 _SEED = 7
+_READ_S = 0.5
 _SEQUENCES = {"2": 2, "3": 3, "4": 4}
 
 
@@ -86,7 +90,7 @@ class ModelBenchmark:
         plan = rounds.Plan(self._shape.vocabulary, options.context, options.rounds)
         step_bytes = self._shape.step_bytes(self._bits)
         with ExitStack() as stack:
-            engines = {OURS: EngineProcess(OURS, "benchmarks.llm.engines.edgetlm_engine", options.threads)}
+            engines = {OURS: EngineProcess(OURS, OUR_ENGINE, options.threads)}
             stack.enter_context(engines[OURS])
             for name, python in self._installed.pythons.items():
                 try:
@@ -99,15 +103,22 @@ class ModelBenchmark:
                 stack.enter_context(engines[name])
             reader = stack.enter_context(EngineProcess("reader", "benchmarks.llm.reading", options.threads))
             reader.ask("load", size=step_bytes, threads=options.threads)
-            measured = rounds.measure(engines, paths, reader, plan, options.threads)
+            read: list[float] = []
+
+            def reads() -> None:
+                read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
+
+            measured = rounds.measure(engines, paths, plan, options.threads, reads)
+            read_bytes_s = statistics.median(read)
             self._notes |= measured.failed
             engines = {name: engine for name, engine in engines.items() if name not in measured.failed}
             entry |= speeds(measured.seconds, plan.tokens)
-            entry["bandwidth_share"] = rounds.bandwidth_share(measured, step_bytes)
+            entry["bandwidth_share"] = bandwidth_share(measured, plan.decoded, step_bytes, read_bytes_s)
             # Of the middle of a round.
-            kept = self._shape.kept_bytes(rounds.SHORT + rounds.DECODED // 2)
-            entry["bandwidth_share_with_cache"] = rounds.bandwidth_share(measured, step_bytes + kept)
-            entry["step_bytes"], entry["read_bytes_s"] = step_bytes, measured.read_bytes_s
+            kept = step_bytes + self._shape.kept_bytes(rounds.SHORT + plan.decoded // 2)
+            shared = bandwidth_share(measured, plan.decoded, kept, read_bytes_s)
+            entry["bandwidth_share_with_cache"] = shared
+            entry["step_bytes"], entry["read_bytes_s"] = step_bytes, read_bytes_s
             entry["versions"] = {name: engine.ask("version")["version"] for name, engine in engines.items()}
             entry["peak_memory_mb"] = rounds.peaks_mb(engines)
             entry["first_token_s"] = measured.first_token_s
@@ -139,31 +150,20 @@ class ModelBenchmark:
         deployment = {"threads": options.threads, "context": options.context, "sequences": sequences}
         return self._files.bundle(self._model, **deployment)
 
-    def _file(self, peer: Peer) -> Path:
-        """The model as a peer reads it, written by a process that ends with it."""
+    def _file(self, peer: TextPeer) -> Path:
+        """The model as a peer reads it."""
 
         def write(path: Path) -> None:
-            with self._of_environment(peer) as writer:
-                model = str(self._model.absolute())
-                writer.ask("write", folder=model, path=str(path.absolute()), bits=self._bits)
+            write_file(peer, self._installed.pythons[peer.name], self._model, path, self._bits)
 
         return self._files.of_peer(f"{peer.environment}{peer.suffix}", write)
 
-    def _original(self, peer: Peer) -> Path:
+    def _original(self, peer: TextPeer) -> Path:
         """A transformers folder with the weights of a peer's file, read back."""
         folder = self._folder / peer.environment
         if not folder.is_dir():
-            with self._of_environment(peer) as reader:
-                model = str(self._model.absolute())
-                path = str(self._file(peer).absolute())
-                reader.ask("original", path=path, model=model, folder=str(folder))
+            read_file(peer, self._installed.pythons[peer.name], self._file(peer), self._model, folder)
         return folder
-
-    def _of_environment(self, peer: Peer) -> EngineProcess:
-        python = str(self._installed.pythons[peer.name])
-        if peer.writer:
-            return EngineProcess(peer.name, peer.writer, 1, arguments=(python,))
-        return EngineProcess(peer.name, peer.module, 1, python)
 
     def _divergences(self, engines: Mapping[str, EngineProcess]) -> dict[str, float]:
         text = tokens_of(_SEED, _TEXT_TOKENS, self._shape.vocabulary)

@@ -1,74 +1,17 @@
-"""Figures of a model out of what its engines answered."""
+"""Figures that the benchmark has beside those of a deployment."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
-from host.statistics import Estimate, paired_ratio
+from host.compare.text_peers.figures import OURS
+from host.compare.text_peers.rounds import Measured
 
-OURS = "edgetlm"
-_KIND_NAMES = {
-    "decode": "decode_tokens_s",
-    "decode_long": "decode_long_tokens_s",
-    "prefill": "prefill_tokens_s",
-}
 # Of the spread of logits: where two are as close, activations that are rounded decide between them.
 _TIE = 0.05
-
-
-class BestPeer(NamedTuple):
-    """The fastest other engine.
-
-    Attributes:
-        engine: its name.
-        speed: its time over ours, with bounds.
-    """
-
-    engine: str
-    speed: Estimate
-
-
-def tokens_of(seed: int, count: int, vocabulary: int) -> list[int]:
-    """A random text whose first token is the seed's own: two texts have no beginning in common."""
-    drawn = np.random.default_rng(seed).integers(0, vocabulary, count).tolist()
-    return [seed % vocabulary, *drawn[1:]]
-
-
-def best_peer(seconds: Mapping[str, Sequence[float]]) -> BestPeer | None:
-    """The peer with the shortest median time; None where there is none.
-
-    Args:
-        seconds: of each round by engine, ours among them; rounds correspond.
-    """
-    peers = [name for name in seconds if name != OURS]
-    if not peers:
-        return None
-    engine = min(peers, key=lambda name: statistics.median(seconds[name]))
-    return BestPeer(engine, paired_ratio(seconds[engine], seconds[OURS]))
-
-
-def speeds(seconds: Mapping[str, Mapping[str, Sequence[float]]], tokens: Mapping[str, int]) -> dict[str, Any]:
-    """Tokens a second, and speedups with their bounds.
-
-    Args:
-        seconds: of each round, by kind ("decode", "decode_long", "prefill") and engine.
-        tokens: of a round, by kind.
-    """
-    found: dict[str, Any] = {}
-    speedup, bounds, best = {}, {}, {}
-    for kind, by_engine in seconds.items():
-        found[_KIND_NAMES[kind]] = {
-            engine: tokens[kind] / statistics.median(times) for engine, times in by_engine.items()
-        }
-        peer = best_peer(by_engine)
-        if peer is not None:
-            speedup[kind], best[kind] = peer.speed.value, peer.engine
-            bounds[kind] = [peer.speed.low, peer.speed.high]
-    return found | {"speedup": speedup, "bounds": bounds, "best_peer": best}
 
 
 def agrees(reference: np.ndarray, tokens: Sequence[int]) -> bool:
@@ -80,3 +23,16 @@ def agrees(reference: np.ndarray, tokens: Sequence[int]) -> bool:
     """
     chosen = reference[np.arange(len(tokens)), list(tokens)]
     return bool((reference.max(axis=-1) - chosen <= _TIE * reference.std(axis=-1)).all())
+
+
+def bandwidth_share(measured: Measured, step_tokens: int, step_bytes: int, read_bytes_s: float) -> float:
+    """Bytes that our decoding reads a second, over what can be read.
+
+    Args:
+        measured: of the model.
+        step_tokens: that a round decodes.
+        step_bytes: that a token needs.
+        read_bytes_s: of a loop that only reads.
+    """
+    step_s = statistics.median(measured.seconds["decode"][OURS]) / step_tokens
+    return step_bytes / step_s / read_bytes_s

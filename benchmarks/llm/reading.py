@@ -12,7 +12,7 @@ import tvm
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as script
 
-from benchmarks.llm.worker import serve
+from device_agent.text_engines.worker import serve
 from host.build import build_kernel_library, target_for
 from host.compile.device_profile import profile_of
 from host.transport import connect

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.llm.figures import OURS, tokens_of
-from benchmarks.llm.process import EngineProcess
-from benchmarks.llm.rounds import DECODED, PAUSE_S, SHORT, turns
+from host.compare.text_peers.figures import OURS, tokens_of
+from host.compare.text_peers.process import OUR_ENGINE, EngineProcess
+from host.compare.text_peers.rounds import DECODED, PAUSE_S, SHORT, turns
 from host.statistics import paired_ratio
 
 _SEED = 2_000_000
@@ -51,7 +51,7 @@ def several(
         engines = {"1": single}
         for count, bundle in bundles.items():
             name = f"{OURS}, {count} texts"
-            engine = EngineProcess(name, "benchmarks.llm.engines.edgetlm_engine", threads)
+            engine = EngineProcess(name, OUR_ENGINE, threads)
             engines[str(count)] = stack.enter_context(engine)
             engine.ask("load", path=str(bundle), threads=threads, context=context)
         return figures(measure(engines, vocabulary, rounds))

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from device_agent.contract.manifest import PARAMETERS
 from device_agent.execute import ffi, pages
 from device_agent.execute.cuda_graph import GraphedCall
+from device_agent.execute.free_memory import require_free
 from device_agent.execute.kept_prompt import StateTensor
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
@@ -285,9 +286,11 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
             that the process loads.
 
     Raises:
-        BundleError: the parameters do not fit their file.
+        BundleError: the parameters do not fit their file, or a language model takes more than this machine
+            has free.
     """
     fields, folder = opened.bundle.manifest.fields, opened.bundle.directory
+    require_free(fields)
     # TVM reads this when its thread pool starts, at the first parallel loop.
     os.environ.setdefault("TVM_NUM_THREADS", str(threads))
     ffi.load_runtime()

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "contract/files.h"
+#include "contract/free_memory.h"
 #include "contract/pages.h"
 #include "contract/protocol.h"
 #include "contract/verify.h"
@@ -117,6 +118,7 @@ class Bundle {
     decoder = manifest.decoder;
     try {
       refuse_what_is_not_ours(manifest);
+      require_free(manifest);
       // TVM reads it when its thread pool starts, at the first parallel loop.
       setenv("TVM_NUM_THREADS", std::to_string(threads == 0 ? manifest.threads : threads).c_str(), 0);
       map_parameters(manifest, folder + "/" + protocol::bundle::parameters);

@@ -123,6 +123,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
             options.group,
             options.sequences,
             half_of(options.dtype) == "float16",
+            options.asymmetric,
         )
     return replace(model, name=options.name or as_name(model.name))
 

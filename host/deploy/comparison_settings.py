@@ -1,8 +1,7 @@
-"""What a deployment compares, and how: from its options."""
+"""The settings and the entrants of a comparison, from the options of a deployment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from host.compile.ranged_model import inputs_to_measure
 from host.engines import check_peers, engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
 from host.errors import EngineError, one_line
+from host.language_file import is_language_model
 from host.model import ImportedModel
 from host.options import BACKENDS, SINGLE_PRECISION, DeployOptions
 from host.progress import StageClock
@@ -38,28 +38,29 @@ def comparison_settings(
 
 
 def entrants_of(
-    device: Device,
     model: ImportedModel,
     variant: Entrant,
     single: Entrant | None,
     options: DeployOptions,
+    device: Device,
+    clock: StageClock,
     folder: Path,
-    note: Callable[[str], None],
 ) -> list[Entrant]:
     """The compiled model, the original runtime, and the peers that can read the model or a file given.
 
     Args:
-        device: that they run on.
-        model: the imported model.
-        variant: what is deployed: the compiled model or its own runtime.
-        single: the compiled model in single precision, to measure beside it; None for none.
+        model: that was read.
+        variant: of it that was selected.
+        single: the model compiled in single precision; None where it is not compared.
         options: of the deployment.
-        folder: for files that a peer needs.
-        note: tells the user which peer is left out.
+        device: that the entrants run on.
+        clock: gets a note for each peer that is left out.
+        folder: for files that are made for a peer.
+
+    Raises:
+        UserError: there is no such peer.
     """
-    timing = device.timing
-    compiled = variant.engine == "tvm"
-    threads = variant.threads
+    compiled, threads, timing = variant.engine == "tvm", variant.threads, device.timing
     entrants = [Entrant("tvm", "tvm", variant.path, threads)] if compiled else []
     known = engines()
     original = engine_for_format(model.format).name
@@ -69,6 +70,10 @@ def entrants_of(
         usual = [*usual, "tensorrt"]
     given = options.peers
     asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
+    check_peers(asked)
+    if is_language_model(model.format):
+        # Those are compared by the texts that they continue, see `compared_texts`.
+        asked = [one for one in asked if not known[one].texts]
     entrants += [single] if single is not None else []
     needed = options.backend if options.backend not in ("auto", "tvm") else original
     if needed not in asked and (not compiled or needed != original):
@@ -77,20 +82,18 @@ def entrants_of(
         # What the user would have used without quantising.
         floats = model.quantisation.original
         entrants.append(Entrant(f"{original}-fp32", original, floats, threads, deployable=False))
-    check_peers(asked)
     for engine in asked:
         if model.format in known[engine].formats:
             deployable = engine in BACKENDS and engine == original and not options.memory_cap_bytes
             entrants.append(Entrant(engine, engine, model.path, threads, deployable))
         elif engine in options.peer_files:
-            file = options.peer_files[engine]
-            entrants.append(Entrant(engine, engine, file, threads, deployable=False))
+            entrants.append(Entrant(engine, engine, options.peer_files[engine], threads, deployable=False))
         elif engine == "ncnn" and model.format == "onnx":
             try:
                 files = ncnn_files(model.path, model.signature, folder / "peer")
                 entrants.append(Entrant(engine, engine, files, threads, deployable=False))
             except EngineError as error:
-                note(f"{engine} is left out: {one_line(error)}")
+                clock.progress.note(f"{engine} is left out: {one_line(error)}")
         else:
-            note(f"{engine} does not read {model.format} files and is left out")
+            clock.progress.note(f"{engine} does not read {model.format} files and is left out")
     return entrants

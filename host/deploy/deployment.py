@@ -44,7 +44,7 @@ from host.deploy.leased_boards import LeasedBoards
 from host.deploy.processors import compile_for_processors, compile_or_fall_back
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
-from host.deploy.texts import judged_text, timed_text
+from host.deploy.texts import compared_texts, judged_text, timed_text, with_texts
 from host.deploy.wrong_kernel import first_wrong_kernel
 from host.engines import engine_for_format, engines
 from host.errors import EngineError
@@ -204,8 +204,9 @@ class _Deployment:
         profile = replace(builder.compiler.profile, threads=variant.threads)
         builder = builder.with_profile(profile)
         settings = self._settings(model, builder, variant, made)
-        note, folder = self.clock.progress.note, self.staging.folder / "peer"
-        entrants = entrants_of(self.device, model, variant, single, self.options, folder, note)
+        entrants = entrants_of(
+            model, variant, single, self.options, self.device, self.clock, self.staging.folder
+        )
         comparison = compare_engines(settings, entrants)
         if self.timing.counts_instructions:
             comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
@@ -213,12 +214,15 @@ class _Deployment:
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
         tasks = with_times(variant.tasks, comparison.kernel_times_s)
         directory = variant.path
-        text, speed = None, None
+        text, speed, beside_ours = None, None, None
         if choice.backend == "tvm":
-            place = (directory, variant.threads, self.device, self.clock)
+            where = (directory, variant.threads, self.device, self.clock)
             on_processor = variant.name != GPU and profile.hardware.gpu is None
-            text = judged_text(model, *place)
-            speed = timed_text(*place, step_bytes, profile.hardware if on_processor else None)
+            text = judged_text(model, *where)
+            speed = timed_text(*where, step_bytes, profile.hardware if on_processor else None)
+            if on_processor:
+                beside_ours = compared_texts(model.format, options, *where)
+                choice = with_texts(choice, beside_ours)
         memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
             directory = builder.engine(model, choice.backend, fallback)
@@ -251,6 +255,7 @@ class _Deployment:
             quantisation=model.quantisation,
             text=text,
             speed=speed,
+            beside=beside_ours,
             replaced=self.staging.replaced(),
             date=datetime.now(UTC).date().isoformat(),
             parameters=model.parameters,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from host.compile.explanation import Explanation
     from host.deploy.gates import Gate
     from host.model.quantisation import OutputError, Quantisation
+    from host.model.text_comparison import EngineTexts, TextComparison
     from host.model.text_quality import TextQuality
     from host.model.text_speed import TextSpeed
     from host.statistics import Estimate
@@ -263,6 +264,29 @@ def text_speed(one: TextSpeed) -> dict[str, Any]:
         "step_bytes": one.step_bytes,
         "read_bytes_s": one.read_bytes_s,
         "bandwidth_share": one.bandwidth_share,
+    }
+
+
+def text_comparison(one: TextComparison) -> dict[str, Any]:
+    """A language model beside other engines: ours first."""
+    return {
+        "engines": [_engine_texts(engine) for engine in (one.ours, *one.peers)],
+        "tokens": dict(one.tokens),
+        "behind": dict(one.behind),
+        "rounds": one.rounds,
+        "missing": dict(one.missing),
+    }
+
+
+def _engine_texts(one: EngineTexts) -> dict[str, Any]:
+    return {
+        "engine": one.engine,
+        "version": one.version,
+        "tokens_s": dict(one.tokens_s),
+        "speedup": {kind: estimate(ratio) for kind, ratio in one.speedup.items()},
+        "peak_memory_mb": one.peak_memory_bytes / 1e6,
+        "first_token_s": one.first_token_s,
+        "kl_divergence": one.divergence,
     }
 
 

@@ -35,7 +35,7 @@ def with_instructions(
         note(f"instructions are counted for models of one length on {_ARCHITECTURE}")
         return comparison
     try:
-        counted = count_model(made.library, _calls(made.lowered))
+        counted = count_model(made.library, kernel_calls(made.lowered))
     except EngineError as error:
         note(f"instructions are not counted: {error}")
         return comparison
@@ -44,7 +44,8 @@ def with_instructions(
     return replace(comparison, results=results)
 
 
-def _calls(lowered: LoweredModel) -> list[KernelCall]:
+def kernel_calls(lowered: LoweredModel) -> list[KernelCall]:
+    """The kernels of a model as it calls them."""
     return [
         KernelCall(
             task.name,

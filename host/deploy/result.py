@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from host.deploy.staging import ReplacedBundle
     from host.manifest import MemoryPart
     from host.model.quantisation import Quantisation
+    from host.model.text_comparison import TextComparison
     from host.model.text_quality import TextQuality
     from host.model.text_speed import TextSpeed
     from host.plans.outcome import PlanOutcome
@@ -60,6 +61,7 @@ class DeployResult(Tabular):
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
             stage was under way. text: how well a language model continues the user's text; None without one.
             speed: of prompts and texts of a language model; None of another, and where times say nothing.
+            beside: the same beside other engines of language models; None where none was measured.
             replaced: the bundle of the deployment before, in whose place this one is put; None for the first.
             date: on which it was made (UTC, ISO 8601). parameters: of the model file; None where they were
             not counted. explained: the kernels under the limits of the processor, those with the most time
@@ -95,6 +97,7 @@ class DeployResult(Tabular):
     stages: tuple[StageSpan, ...] = ()
     text: TextQuality | None = None
     speed: TextSpeed | None = None
+    beside: TextComparison | None = None
     replaced: ReplacedBundle | None = None
     date: str = ""
     parameters: int | None = None

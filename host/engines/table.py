@@ -21,6 +21,8 @@ class Engine:
         formats: model formats that it reads ("tvm" is a compiled library).
         modules: Python modules, any one of which makes it available.
         peer: whether it can run on a device beside the compiled model; else it makes golden outputs only.
+        texts: whether it continues texts beside a language model, in a process of its own on this machine,
+            and runs no other model.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Engine:
     formats: tuple[str, ...]
     modules: tuple[str, ...]
     peer: bool = True
+    texts: bool = False
 
 
 _OWN: dict[str, Engine] = {
@@ -41,6 +44,10 @@ _OWN: dict[str, Engine] = {
         Engine("openvino", "OpenVINO", ("onnx", "tflite"), ("openvino",)),
         Engine("tensorrt", "TensorRT", ("onnx",), ("tensorrt",)),
         Engine("ncnn", "ncnn", ("ncnn",), ("ncnn",)),
+        Engine("llama.cpp", "llama.cpp", (), ("llama_cpp",), texts=True),
+        Engine("llama.cpp-no-flash", "llama.cpp, no flash attention", (), ("llama_cpp",), texts=True),
+        Engine("onnxruntime-genai", "ONNX Runtime GenAI", (), ("onnxruntime_genai",), texts=True),
+        Engine("openvino-genai", "OpenVINO GenAI", (), ("openvino_genai",), texts=True),
     )
 }
 
@@ -84,6 +91,11 @@ def engine_for_format(format_name: str) -> Engine:
             f"no runtime is known for the model format {format_name!r}: use {', '.join(_ORIGINAL_RUNTIME)}"
         )
     return _OWN[_ORIGINAL_RUNTIME[format_name]]
+
+
+def text_engines() -> tuple[str, ...]:
+    """The engines that are measured beside language models."""
+    return tuple(name for name, engine in _OWN.items() if engine.texts)
 
 
 def check_peers(names: Sequence[str]) -> None:

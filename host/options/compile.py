@@ -109,6 +109,12 @@ class CompileOptions:
         metavar="WEIGHTS",
         most=1 << 20,
     )
+    asymmetric: bool = declared(
+        False,
+        "Give each group of weights a zero point with --quantize int4: more exact, and a byte more a group.",
+        "program",
+        commands=_OF_FUNCTIONS,
+    )
     calibration: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
         "Samples for --quantize int8: a .npz file with an array for each input, samples along its first "
@@ -341,6 +347,8 @@ class CompileOptions:
             raise UserError(f"--group {self.group}: give {', '.join(map(str, GROUPS))}")
         if self.group != GROUPS[0] and not self.quantize:
             raise UserError(f"--group {self.group} goes with --quantize int8 or int4: give both")
+        if self.asymmetric and self.quantize != "int4":
+            raise UserError("--asymmetric goes with --quantize int4: give both, or leave it out")
         if not 0.0 < self.quantize_error < float("inf"):
             raise UserError(
                 f"--quantize-error {self.quantize_error:g}: give a number above 0, as in --quantize-error 0.1"

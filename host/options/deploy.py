@@ -28,9 +28,9 @@ class DeployOptions(CompileOptions):
     )
     peers: tuple[str, ...] | None = declared(
         None,
-        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn, or tvm-fp32: "
-        "ours in single precision, with --dtype fp16 or bf16), or several with commas; the format's own if "
-        "not given. May repeat.",
+        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn; of language "
+        "models llama.cpp, onnxruntime-genai, openvino-genai; or tvm-fp32: ours in single precision, with "
+        "--dtype fp16 or bf16), or several with commas; the format's own if not given. May repeat.",
         "peers",
         commands=("deploy",),
         flag="peer",
@@ -43,6 +43,16 @@ class DeployOptions(CompileOptions):
         "peers",
         commands=("deploy",),
         flag="peer-file",
+        metavar="ENGINE=PATH",
+        form="peer_files",
+        path=True,
+    )
+    peer_pythons: Mapping[str, Path] = declared(
+        dict,
+        "The interpreter of another environment, which has the engine of a language model.",
+        "peers",
+        commands=("deploy",),
+        flag="peer-python",
         metavar="ENGINE=PATH",
         form="peer_files",
         path=True,

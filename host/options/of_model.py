@@ -42,6 +42,7 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
             "--sequences": options.sequences != 1,
             "--text": options.text is not None,
             f"--group {options.group}": options.group != GROUPS[0],
+            "--asymmetric": options.asymmetric,
         },
         "goes only",
     )

@@ -69,8 +69,12 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def parse_peer_files(texts: list[str] | None) -> dict[str, Path]:
+def parse_peer_files(texts: list[str] | None, flag: str) -> dict[str, Path]:
     """`ncnn=FOLDER` to paths by engine.
+
+    Args:
+        texts: as typed.
+        flag: that they were given with.
 
     Raises:
         UserError: not of that form, or no such file.
@@ -79,9 +83,9 @@ def parse_peer_files(texts: list[str] | None) -> dict[str, Path]:
     for text in texts or []:
         engine, separator, path = text.partition("=")
         if not separator or not engine or not path:
-            raise UserError(f"--peer-file {text}: write it as ENGINE=PATH")
+            raise UserError(f"{flag} {text}: write it as ENGINE=PATH")
         if not Path(path).exists():
-            raise UserError(f"--peer-file {text}: there is no {path}")
+            raise UserError(f"{flag} {text}: there is no {path}")
         files[engine] = Path(path)
     return files
 
@@ -180,7 +184,7 @@ FORMS = {
     "text": Form(str, lambda text, flag: text, lambda default: default),
     "shapes": Form(list[str] | None, lambda texts, flag: parse_shapes(texts), lambda default: None),
     "values": Form(list[str] | None, lambda texts, flag: parse_values(texts), lambda default: None),
-    "peer_files": Form(list[str] | None, lambda texts, flag: parse_peer_files(texts), lambda default: None),
+    "peer_files": Form(list[str] | None, parse_peer_files, lambda default: None),
 }
 
 

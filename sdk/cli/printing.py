@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sdk.cli.console import print_error, print_line
 from sdk.cli.taught import print_taught
 from sdk.report.compared import compared_text, tokens_text
-from sdk.report.quantisation.language_model import speed_lines, text_lines
+from sdk.report.quantisation.language_model import peer_lines, speed_lines, text_lines
 from sdk.report.quantisation.text import quantisation_lines
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def print_deployment(deployment: Deployment) -> None:
     if result.speed is not None:
         for number, line in enumerate(speed_lines(result.speed)):
             print_line(f"{'' if number else 'texts':<9} {line}")
+    if result.beside is not None:
+        for number, line in enumerate(peer_lines(result.beside)):
+            print_line(f"{'' if number else 'beside':<9} {line}")
     if result.text is not None:
         for number, line in enumerate(text_lines(result.text)):
             print_line(f"{'' if number else 'text':<9} {line}")

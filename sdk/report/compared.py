@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from host.errors import EdgeError
+from host.statistics import Estimate
 
 if TYPE_CHECKING:
     from host.deploy import DeployResult
+    from host.model.text_comparison import TextComparison
 
 # Figures from here on are whole numbers.
 _WHOLE = 100
@@ -21,11 +23,28 @@ def compared_text(result: DeployResult) -> str:
         return "with nothing: the board is simulated"
     if result.choice.backend != "tvm":
         return result.choice.why
+    if result.beside is not None:
+        return texts_text(result.beside)
     if not result.ratios:
         return "with nothing: no other engine was measured"
     name, (value, low, high) = min(result.ratios.items(), key=lambda one: one[1][0])
-    figures = f"{_times(value)} ({_times(low)} to {_times(high)})"
-    return f"{figures} times as fast as {name}, the best of the peers"
+    return f"{_bounded(Estimate(value, low, high))} times as fast as {name}, the best of the peers"
+
+
+def texts_text(beside: TextComparison) -> str:
+    """How many times as fast as the best peers a language model writes, and reads a prompt."""
+    parts = []
+    for kind, what in (("decode", "writing"), ("prefill", "reading a prompt")):
+        best = beside.best_peer(kind)
+        parts.append(f"{_bounded(best.speedup[kind])} times as fast as {best.engine} in {what}")
+    return " and ".join(parts)
+
+
+def _bounded(ratio: Estimate) -> str:
+    """A ratio with its bounds where it has some."""
+    if ratio.low is None or ratio.high is None:
+        return _times(ratio.value)
+    return f"{_times(ratio.value)} ({_times(ratio.low)} to {_times(ratio.high)})"
 
 
 def tokens_text(result: DeployResult) -> str:
@@ -39,7 +58,7 @@ def headline(result: DeployResult) -> str:
     if not (result.timing.compares and result.timing.decides):
         return ""
     place = f"on {result.device}, verified"
-    if result.choice.backend == "tvm" and result.ratios:
+    if result.choice.backend == "tvm" and (result.ratios or result.beside is not None):
         return f"{compared_text(result)}, {place}"
     if result.context:
         return f"{tokens_text(result)} {place}"

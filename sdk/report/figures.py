@@ -89,6 +89,7 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "quantisation": None if result.quantisation is None else figures.quantisation(result.quantisation),
         "plan": None if result.plan is None else result.plan.data(),
         "speed": None if result.speed is None else figures.text_speed(result.speed),
+        "text_peers": None if result.beside is None else figures.text_comparison(result.beside),
         "text": None if result.text is None else figures.text_quality(result.text),
     }
 

@@ -131,3 +131,44 @@ def test_a_model_whose_process_is_gone_says_so(tiny_bundle):
         os.kill(model._process.pid, signal.SIGKILL)
         with pytest.raises(EngineError, match="the process of the model ended"):
             list(model.generate([1], max_tokens=2))
+
+
+def test_a_prompt_is_saved_and_continued_by_another_process(tiny_bundle, tmp_path, capsys):
+    kept, prompt = tmp_path / "kept", [3, 1, 4, 1, 5]
+    words = ["chat", str(tiny_bundle), "--max-tokens", "1", "--prompt"]
+    assert main([*words, text(prompt), "--save", str(kept)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"[5 tokens in {kept}]"
+    more = [*prompt, 9]
+    assert main([*words, text(more), "--load", str(kept)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == f"[5 tokens of {kept}]" and out[1].split() == text(following(more, 1)).split()
+    with sdk.load_language_model(tiny_bundle) as model:
+        assert model.load_prompt(kept) == 5
+        assert list(model.generate(more, max_tokens=1)) == following(more, 1)
+        assert model.timing is not None and model.timing.reused_tokens == 5
+
+
+def test_a_file_that_is_no_prompt_of_the_bundle_is_refused_in_one_line(tiny_bundle, tmp_path, capsys):
+    kept = tmp_path / "kept"
+    with sdk.load_language_model(tiny_bundle) as model:
+        with pytest.raises(UserError, match="there is no prompt to save: generate a text with it first"):
+            model.save_prompt(kept)
+        list(model.generate([3, 1, 4], max_tokens=1))
+        assert model.save_prompt(kept) == 3
+        with pytest.raises(EngineError, match="No such file"):
+            model.save_prompt(tmp_path / "missing" / "kept")
+        # It goes on.
+        assert list(model.generate([3, 1], max_tokens=1)) == following([3, 1], 1)
+    content = kept.read_bytes()
+    other = tmp_path / "other"
+    another = write_tiny(other, write_tokenizer(tmp_path / "words.json"), several=True)
+    for bundle, damaged, reason in (
+        (tiny_bundle, content[:-1], "it is no whole file of a prompt"),
+        (tiny_bundle, content[:-1] + bytes([content[-1] ^ 1]), "it is damaged"),
+        (tiny_bundle, b"x" * 1000, "it is no file of a prompt"),
+        (another, content, "it is of another bundle"),
+    ):
+        kept.write_bytes(damaged)
+        assert main(["chat", str(bundle), "--prompt", "one", "--load", str(kept)]) != 0
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and f"{reason}: save the prompt again" in error

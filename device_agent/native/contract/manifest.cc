@@ -228,7 +228,8 @@ void check_state(const JsonValue& fields, const std::string& schema, CheckedMani
     manifest->state.push_back(std::move(info));
   }
   if (decodes) check_decoder(*decoder, manifest);
-  need(total * manifest->decoder.sequences <= bounds::state_bytes, "its state is too large");
+  manifest->state_bytes = total * manifest->decoder.sequences;
+  need(manifest->state_bytes <= bounds::state_bytes, "its state is too large");
 }
 
 std::string check_target(const JsonValue* target) {

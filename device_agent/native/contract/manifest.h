@@ -69,6 +69,8 @@ struct CheckedManifest {
   LengthRange range;
   // Tensors that the model keeps from call to call.
   std::vector<TensorInfo> state;
+  // Of all texts.
+  int64_t state_bytes = 0;
   DecoderInfo decoder;
   std::vector<Parameter> parameters;
   std::string target_kind;

@@ -1,5 +1,6 @@
 // What bundles must be like and who is trusted; nothing of TVM is used.
 #include "contract/files.cc"
+#include "contract/free_memory.cc"
 #include "contract/hash.cc"
 #include "contract/manifest.cc"
 #include "contract/signing/signing.cc"

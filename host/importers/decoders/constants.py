@@ -69,6 +69,7 @@ class Constants:
         context: positions that tables have rows for.
         group: inputs that share a scale of weights that are quantised here.
         half: whether the program's tensors will be in half precision.
+        asymmetry: of weights that are quantised here, see `Form`.
 
     Attributes:
         half: the same.
@@ -77,9 +78,17 @@ class Constants:
     """
 
     def __init__(
-        self, folder: ModelFolder, bits: int, context: int, group: int = GROUP, *, half: bool = False
+        self,
+        folder: ModelFolder,
+        bits: int,
+        context: int,
+        group: int = GROUP,
+        *,
+        half: bool = False,
+        asymmetry: str = "",
     ) -> None:
         self._folder, self._bits, self._context, self._group = folder, bits, context, group
+        self._asymmetry = asymmetry
         self.half = half
         self.kept = "float16" if bits or half else "float32"
         self._products: dict[Product, ProductConstants] = {}
@@ -162,7 +171,8 @@ class Constants:
         bias = None
         if product.biases:
             bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
-        runs = groupby(product.parts, lambda part: part_form(self._folder, part, self._bits, self._group))
+        asked = (self._bits, self._group, self._asymmetry)
+        runs = groupby(product.parts, lambda part: part_form(self._folder, part, *asked))
         return ProductConstants(tuple(self._weights(form, tuple(parts)) for form, parts in runs), bias)
 
     def _weights(self, form: Form | None, parts: tuple[Matrix, ...]) -> WeightConstants:
@@ -178,8 +188,8 @@ class Constants:
 
     def _quantised(self, part: Matrix, form: Form) -> Quantised:
         try:
-            if part.transposed:
-                return quantise(self._matrix(part), form.bits, form.block)
+            if part.transposed and self._folder.weights[part.name].form is None:
+                return quantise(self._matrix(part), form.bits, form.block, form.asymmetry)
             return self._folder.weights[part.name].quantised(part.name, form)
         except ValueError as error:
             raise ModelFileError(
@@ -200,7 +210,9 @@ def constant(values: np.ndarray) -> relax.Constant:
     return relax.const(tvm.runtime.tensor(np.ascontiguousarray(values)))
 
 
-def part_form(folder: ModelFolder, part: Matrix, bits: int, group: int = GROUP) -> Form | None:
+def part_form(
+    folder: ModelFolder, part: Matrix, bits: int, group: int = GROUP, asymmetry: str = ""
+) -> Form | None:
     """The form of a matrix of a product; None for float32.
 
     Weights that are quantised in the files keep their form, and those beside them that are not stay as they
@@ -211,14 +223,17 @@ def part_form(folder: ModelFolder, part: Matrix, bits: int, group: int = GROUP) 
         part: one of them.
         bits: that are asked for; 0 for float32.
         group: inputs that share a scale, of `GROUPS`; where the inputs are not whole groups, fewer.
+        asymmetry: of what is quantised here.
     """
     if folder.bits:
         return folder.weights[part.name].form
     block = block_of(part.columns, group)
-    return Form(bits, block=block) if bits and block else None
+    return Form(bits, block=block, asymmetry=asymmetry) if bits and block else None
 
 
-def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int, group: int = GROUP) -> None:
+def check_bytes(
+    folder: ModelFolder, weights: DecoderWeights, bits: int, group: int = GROUP, asymmetry: str = ""
+) -> None:
     """Refuse a model whose weights no bundle can hold, before one is read.
 
     Raises:
@@ -226,7 +241,7 @@ def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int, group: 
     """
     total = sum(4 * math.prod(shape) for _, shape in weights.tensors())
     for part in (part for product in weights.products() for part in product.parts):
-        form = part_form(folder, part, bits, group)
+        form = part_form(folder, part, bits, group, asymmetry)
         if form is not None:
             total -= 4 * part.rows * part.columns - form.bytes_of(part.rows, part.columns)
     if total > LIMITS.bundle.file_bytes:

@@ -25,7 +25,7 @@ from host.importers.decoders.module import (
     build_verify,
     state_specs,
 )
-from host.importers.decoders.quantise import BITS, GROUP
+from host.importers.decoders.quantise import BITS, GROUP, ZERO
 from host.importers.decoders.text import tokens_of_text
 from host.language_file import language_format
 from host.model import Decoder, ImportedModel, Signature, TensorSpec
@@ -44,6 +44,7 @@ def import_decoder(
     group: int = GROUP,
     sequences: int = 1,
     half: bool = False,
+    asymmetric: bool = False,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -59,6 +60,7 @@ def import_decoder(
         verified: tokens that one call verifies, at most `context`; 0 for no such function.
         sequences: texts that the state has places for, and that one call continues by a token each.
         half: whether the model is to be compiled with tensors in half precision: keys and values are too.
+        asymmetric: whether weights of 4 bits that are quantised here have zero points.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -85,8 +87,9 @@ def import_decoder(
     read.check(weights.tensors())
     tokens = None if text is None else tokens_of_text(text, read, context, description.vocabulary)
     bits = read.bits or BITS[quantize]
-    check_bytes(read, weights, bits, group)
-    constants = Constants(read, bits, context, group, half=half)
+    asymmetry = ZERO if asymmetric and not read.bits else ""
+    check_bytes(read, weights, bits, group, asymmetry)
+    constants = Constants(read, bits, context, group, half=half, asymmetry=asymmetry)
     constants.read(weights)
     step = build_step(description, weights, constants, context)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
@@ -111,6 +114,7 @@ def import_decoder(
     settings |= {"group": [group]} if group != GROUP else {}
     settings |= {"sequences": [sequences]} if sequences > 1 else {}
     settings |= {"half": [16]} if half else {}
+    settings |= {"asymmetric": [1]} if asymmetry else {}
     digest = content_hash(read.files(), settings)
     return ImportedModel(
         read.name,

@@ -1,8 +1,8 @@
 """Weights as integers of 8 or 4 bits with scales along the inputs: their forms, and rounding to one of them.
 
-Rounding is to the nearest, symmetric, with a scale for each 32, 64 or 128. 8 bits: value = weight * scale.
-4 bits: value = (nibble - 8) * scale, two nibbles a byte, the even element in the low one. Weights of files
-have other forms too (`Form`).
+Rounding is to the nearest, with a scale for each 32, 64 or 128. 8 bits: value = weight * scale. 4 bits:
+value = (nibble - 8) * scale, or (nibble - zero) * scale with a zero point of each group; two nibbles a byte,
+the even element in the low one. Weights of files have other forms too (`Form`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _LARGEST, _LEAST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).s
 # Scales that are tried at 4 bits, as parts of the one under which the largest element becomes -8. A smaller
 # one cuts that element off and is finer for all others.
 _SHARES = (1.0, 0.95, 0.9, 0.85, 8 / 7)
+# The same with zero points, as parts of the scale under which the smallest and the largest element fit.
+_SPREADS = (1.0, 0.95, 0.9, 0.85, 0.8)
 
 
 @dataclass(frozen=True)
@@ -133,13 +135,14 @@ def block_of(columns: int, group: int) -> int:
     return next((size for size in reversed(GROUPS) if size <= group and columns % size == 0), 0)
 
 
-def quantise(values: np.ndarray, bits: int, block: int = GROUP) -> Quantised:
+def quantise(values: np.ndarray, bits: int, block: int = GROUP, asymmetry: str = "") -> Quantised:
     """Quantise a matrix.
 
     Args:
         values: (N, K) float32, finite; K is a multiple of the block.
         bits: 4 or 8.
         block: inputs that share a scale.
+        asymmetry: "zero" for a zero point of each block, with 4 bits; "" for none.
 
     Raises:
         ValueError: a value is too large for a scale of half precision.
@@ -150,19 +153,23 @@ def quantise(values: np.ndarray, bits: int, block: int = GROUP) -> Quantised:
         raise ValueError(f"a value is beyond {limit:g}")
     weight = np.empty((rows, columns), np.int8) if bits == 8 else np.empty((rows, columns // 2), np.uint8)
     scales = np.empty((rows, columns // block), np.float16)
+    zeros = np.empty(scales.shape, np.int8) if asymmetry == ZERO else None
     step = max(_BLOCK // columns, 1)
 
     def fill(begin: int) -> None:
         part = slice(begin, begin + step)
         groups = values[part].reshape(-1, columns // block, block)
-        numbers, scales[part] = _eight(groups) if bits == 8 else _four(groups)
+        if zeros is None:
+            numbers, scales[part] = _eight(groups) if bits == 8 else _four(groups)
+        else:
+            numbers, scales[part], zeros[part] = _four_with_zeros(groups)
         numbers = numbers.reshape(-1, columns)
         weight[part] = numbers if bits == 8 else numbers[:, 0::2] | numbers[:, 1::2] << 4
 
     # NumPy lets other threads run while it computes.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _THREADS)) as executor:
         list(executor.map(fill, range(0, rows, step)))
-    return Quantised(Form(bits, block=block), weight, scales)
+    return Quantised(Form(bits, block=block, asymmetry=asymmetry), weight, scales, zeros=zeros)
 
 
 def dequantise(matrix: Quantised) -> np.ndarray:
@@ -219,6 +226,40 @@ def _four(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     numbers = _clipped(_numbers(groups, scales), -8, 7)
     numbers += 8
     return numbers.astype(np.uint8), scales
+
+
+def _four_with_zeros(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the ranges that are tried, and of the symmetric ones, for each group the one with the least error.
+
+    Zero has a number of its own in every range.
+    """
+    found, scales = _four(groups)
+    zeros = np.full(scales.shape, 8, np.int8)
+    best = _squared(groups, found, scales, zeros)
+    low, high = np.minimum(groups.min(axis=-1), 0.0), np.maximum(groups.max(axis=-1), 0.0)
+    for spread in _SPREADS:
+        tried = _half((high - low) * np.float32(spread / 15))
+        wide = tried.astype(np.float32)
+        zero = np.rint(np.divide(-low * spread, wide, out=np.zeros_like(wide), where=wide != 0))
+        zero = np.clip(zero, 0, 15)
+        numbers = _numbers(groups, tried)
+        numbers += zero[..., None]
+        numbers = _clipped(numbers, 0, 15)
+        error = _squared(groups, numbers, tried, zero)
+        better = error < best
+        best = np.where(better, error, best)
+        scales, zeros = np.where(better, tried, scales), np.where(better, zero.astype(np.int8), zeros)
+        found = np.where(better[..., None], numbers.astype(np.uint8), found)
+    return found, scales, zeros
+
+
+def _squared(groups: np.ndarray, numbers: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+    """The squared error of each group."""
+    distance = numbers.astype(np.float32)
+    distance -= zeros.astype(np.float32)[..., None]
+    distance *= scales.astype(np.float32)[..., None]
+    distance -= groups
+    return np.asarray(np.einsum("ijk,ijk->ij", distance, distance))
 
 
 def _half(scales: np.ndarray) -> np.ndarray:

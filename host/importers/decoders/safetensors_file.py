@@ -60,7 +60,7 @@ class StoredTensor:
             ValueError: a value is too large for a scale of half precision.
             OSError: it cannot be read.
         """
-        return quantise(self.read(name), form.bits, form.block)
+        return quantise(self.read(name), form.bits, form.block, form.asymmetry)
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32.

@@ -42,17 +42,30 @@ def chat(
         float, typer.Option(help="Draw from the likeliest tokens of this probability together.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Of what is drawn: the same seed gives the same text.")] = 0,
+    load: Annotated[
+        Path | None,
+        typer.Option(help="File of --save: prompts that begin with its text continue there.", metavar="FILE"),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the state behind the last text, prompt included, to a file.", metavar="FILE"
+        ),
+    ] = None,
     device: DeviceName = "local",
     trust: Trust = "signed",
     verbose: Verbose = False,
 ) -> None:
     """Continue texts with a language model on this machine."""
+    from device_agent.contract.text import printable
     from sdk import api
     from sdk.cli.console import print_line
 
     with api.load_language_model(bundle, device=device, trust=trust) as model:
         if model.warning:
             print_line(f"warning: {model.warning}")
+        if load is not None:
+            print_line(f"[{model.load_prompt(load)} tokens of {printable(load)}]")
         for text in _lines() if prompt is None else (prompt,):
             pieces = model.generate(
                 text,
@@ -63,6 +76,8 @@ def chat(
                 seed=seed,
             )
             _show(model, pieces)
+        if save is not None:
+            print_line(f"[{model.save_prompt(save)} tokens in {printable(save)}]")
 
 
 def _lines() -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from host.model.text_comparison import EngineTexts, TextComparison
     from host.model.text_quality import TextQuality
     from host.model.text_speed import StepSpeed, TextSpeed
 
@@ -35,6 +36,23 @@ def speed_lines(one: TextSpeed) -> list[str]:
         f"reads a prompt of {one.prompt_tokens} at {_rate(one.prompt_tokens_s)}, first token after "
         f"{one.prompt_s:.3g} s",
     ]
+
+
+def peer_lines(one: TextComparison) -> list[str]:
+    """A line for each engine, ours first: tokens a second, memory and the time to the first token."""
+    return [_engine_line(engine, one) for engine in (one.ours, *one.peers)]
+
+
+def _engine_line(engine: EngineTexts, one: TextComparison) -> str:
+    written = [
+        f"{_rate(engine.tokens_s[kind])} behind {behind} tokens" for kind, behind in one.behind.items()
+    ]
+    far = "" if engine.divergence is None else f", {engine.divergence:.2g} nats from ours"
+    return (
+        f"{engine.engine:<18} writes {', '.join(written)}; reads {one.tokens['prefill']} at "
+        f"{_rate(engine.tokens_s['prefill'])}; first token with loading {engine.first_token_s:.3g} s; "
+        f"{engine.peak_memory_bytes / 1e6:,.0f} MB{far}"
+    )
 
 
 def _joules(step: StepSpeed) -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.llm.engines.gguf_file import read_weights
-from benchmarks.llm.engines.onnx_file import dequantised
-from benchmarks.llm.figures import agrees, tokens_of
+from benchmarks.llm.figures import agrees
 from benchmarks.llm.models import Shape, make
-from benchmarks.llm.peers import PEERS
-from benchmarks.llm.process import EngineProcess
+from device_agent.text_engines.gguf_file import Weights
+from host.compare.text_peers.figures import tokens_of
+from host.compare.text_peers.onnx_file import dequantised
+from host.compare.text_peers.peers import PEERS, read_file, write_file
+from host.compare.text_peers.process import EngineProcess
 from host.importers.decoders.reference import reference_logits
 from host.model.text_quality import divergence
 from research.models.tflite_export import environment
@@ -37,10 +38,9 @@ def test_it_computes_the_model_of_its_folder(
     python = environment(peer.environment)
     model, path, original = (tmp_path / name for name in ("model", "made", "original"))
     make(Shape(kind, 2, 128, 4, 2, 32, 192, _VOCABULARY, tied), model)
-    with EngineProcess("writer", peer.writer, 1, arguments=(str(python),)) as writer:
-        writer.ask("write", folder=str(model), path=str(path), bits=bits)
-        writer.ask("original", path=str(path), model=str(model), folder=str(original))
-    wanted, found = (read_weights(folder / "model.safetensors") for folder in (model, original))
+    write_file(peer, python, model, path, bits)
+    read_file(peer, python, path, model, original)
+    wanted, found = (Weights(folder) for folder in (model, original))
     assert found.keys() == wanted.keys()
     for part, weight in wanted.items():
         error = np.abs(found[part] - weight).max()

@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.llm.engines.gguf_file import read_weights
-from benchmarks.llm.figures import agrees, tokens_of
+from benchmarks.llm.figures import agrees
 from benchmarks.llm.models import Shape, make
-from benchmarks.llm.peers import PEERS
-from benchmarks.llm.process import EngineProcess
 from benchmarks.result_file import ROOT
+from device_agent.text_engines.gguf_file import Weights
+from host.compare.text_peers.figures import tokens_of
+from host.compare.text_peers.peers import PEERS, write_file
+from host.compare.text_peers.process import EngineProcess
+from host.errors import EngineError
 from host.importers.decoders.reference import reference_logits
 from host.model.text_quality import divergence
+from tests.unit.importers.decoders.models import save
 
 _PEER = PEERS["llama.cpp"]
 _VOCABULARY = 300
@@ -47,8 +50,8 @@ def test_it_computes_the_model_of_its_file(
     file, original = tmp_path / "model.gguf", tmp_path / "original"
     engine.ask("write", folder=str(tmp_path / "model"), path=str(file), bits=bits)
     engine.ask("original", path=str(file), model=str(tmp_path / "model"), folder=str(original))
-    wanted = read_weights(tmp_path / "model" / "model.safetensors")
-    found = read_weights(original / "model.safetensors")
+    wanted = Weights(tmp_path / "model")
+    found = Weights(original)
     assert found.keys() == wanted.keys()
     for name, weight in wanted.items():
         if weight.ndim == 1:
@@ -67,3 +70,36 @@ def test_it_computes_the_model_of_its_file(
     assert agrees(logits[len(text) - 1 :], made)
     engine.ask("logits", tokens=text, path=str(tmp_path / "logits.npy"))
     assert divergence(logits[: len(text)], np.load(tmp_path / "logits.npy")) < 1e-4
+
+
+@pytest.mark.parametrize(("kind", "bits", "half"), [("qwen2", 16, True), ("mistral", 32, False)])
+def test_files_in_floats_are_of_what_the_folder_has(
+    kind: str, bits: int, half: bool, python: Path, tmp_path: Path
+) -> None:
+    folder, file = tmp_path / "model", tmp_path / "model.gguf"
+    sizes = {"hidden_size": 128, "intermediate_size": 192, "vocab_size": _VOCABULARY}
+    model = save(folder, kind, **sizes, **({"sliding_window": None} if kind == "mistral" else {}))
+    if half:
+        for one in folder.glob("*.safetensors"):
+            one.unlink()
+        model.bfloat16().save_pretrained(folder, max_shard_size="100KB")
+        assert len(list(folder.glob("*.safetensors"))) > 1
+    text = tokens_of(1, 24, _VOCABULARY)
+    write_file(_PEER, python, folder, file, bits)
+    with EngineProcess(_PEER.name, _PEER.module, 1, str(python)) as engine:
+        engine.ask("load", path=str(file), threads=1, context=64)
+        engine.ask("logits", tokens=text, path=str(tmp_path / "logits.npy"))
+    reference = reference_logits(folder, np.array(text, np.int32), ())
+    assert divergence(reference, np.load(tmp_path / "logits.npy")) < 1e-3
+
+
+def test_what_would_be_another_model_is_not_written(python: Path, tmp_path: Path) -> None:
+    for kind, fields, reason in (
+        ("gemma2", {"head_dim": 16}, "the architecture gemma2"),
+        ("mistral", {"sliding_window": 9}, "sliding windows"),
+        ("llama", {"attention_bias": True}, "biases"),
+    ):
+        folder = tmp_path / reason.replace(" ", "-")
+        save(folder, kind, **fields)
+        with pytest.raises(EngineError, match=f"no GGUF file is written of {reason}"):
+            write_file(_PEER, python, folder, tmp_path / "model.gguf", 4)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import device_agent.runtime as runtime
+from device_agent.errors import AgentError
+from device_agent.execute.free_memory import MEMINFO, free_bytes
 from host import bundle
+from host.errors import EdgeError
 from tests import tiny_decoder as tiny
 from tests.integration.functions import check_functions
+from tests.signing import reseal
 from tests.tiny_bundle import write_tiny
 
 # The first test may wait for the build.
@@ -26,6 +31,20 @@ def test_state_is_zeros_at_first_and_kept_from_call_to_call(tmp_path, device):
         assert set(session.profile([np.array([7], "int32"), np.array([4], "int32")], 1)) >= {"step", "score"}
         [found] = session.run([np.array([2], "int32"), np.array([5], "int32")])
         np.testing.assert_array_equal(found, tiny.logits([3, 1, 4, 1, 7, 2]))
+
+
+@pytest.mark.filterwarnings("ignore:.*is loaded without trust")
+def test_a_state_that_this_machine_has_no_memory_for_is_refused_before_it_is_made(tmp_path, device):
+    free = free_bytes(MEMINFO)
+    if free is None or free > 60 << 30:
+        pytest.skip("this machine has memory for the largest state that a bundle may have")
+    folder = write_tiny(tmp_path)
+    reseal(folder, state=[{"name": "seen", "shape": [15 << 15, 1 << 15], "dtype": "float32"}])
+    said = "its weights and its state take 61440.0 MiB, this machine has"
+    with device.open_session("tvm", threads=1) as session, pytest.raises(EdgeError, match=said):
+        session.load(folder)
+    with pytest.raises(AgentError, match=said):
+        runtime.load(folder, trust="unsigned")
 
 
 def test_functions_beside_main_are_run_and_verified(tmp_path, device):

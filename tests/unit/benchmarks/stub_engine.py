@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from benchmarks.llm.worker import serve
+from device_agent.text_engines.worker import serve
 
 
 def add(first: int, second: int) -> dict[str, int]:

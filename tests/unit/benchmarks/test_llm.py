@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.llm import files, rounds, several
+from benchmarks.llm import files, several
 from benchmarks.llm.__main__ import main
-from benchmarks.llm.engines.edgetlm_engine import Edgetlm, commands
-from benchmarks.llm.engines.gguf_file import Source, halved, interleaved, read_weights, sources_of
-from benchmarks.llm.figures import agrees, best_peer, speeds, tokens_of
+from benchmarks.llm.figures import agrees, bandwidth_share
 from benchmarks.llm.models import SHAPES, Shape, make
-from benchmarks.llm.process import EngineProcess
-from benchmarks.llm.worker import commands_of
+from device_agent.text_engines.edgetlm_engine import Edgetlm, commands
+from device_agent.text_engines.gguf_file import Source, Weights, halved, interleaved, sources_of
+from device_agent.text_engines.worker import commands_of
+from host.compare.text_peers import rounds
+from host.compare.text_peers.figures import best_peer, speeds, tokens_of
+from host.compare.text_peers.process import EngineProcess
 from host.errors import EngineError
 from host.model.text_quality import divergence
 from tests import tiny_decoder as tiny
@@ -30,7 +32,7 @@ _STUB = "tests.unit.benchmarks.stub_engine"
 def test_a_model_has_the_weights_that_its_shape_says(kind: str, tied: bool, tmp_path: Path) -> None:
     shape = Shape(kind, 2, 64, 4, 2, 32, 96, 40, tied)
     make(shape, tmp_path / "model")
-    weights = read_weights(tmp_path / "model" / "model.safetensors")
+    weights = Weights(tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert {source.name for source in sources_of(config).values()} == weights.keys()
     matrices = sum(weight.size for weight in weights.values() if weight.ndim == 2)
@@ -131,7 +133,7 @@ def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytes
     engines = {"edgetlm": Recorded("edgetlm", calls, 0.01), "peer": Recorded("peer", calls, 0.02)}
     plan = rounds.Plan(1000, context, 2)
     paths = {"edgetlm": "bundle", "peer": "file"}
-    measured = rounds.measure(engines, paths, Recorded("reader", calls, 0.0), plan, 2)
+    measured = rounds.measure(engines, paths, plan, 2, lambda: calls.append(("reader", "read", {})))
     assert list(measured.seconds) == ["prefill", *kinds]
     assert measured.seconds["prefill"] == {
         "edgetlm": [pytest.approx(5.12)] * 2,
@@ -147,23 +149,23 @@ def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytes
     behind = [len(arguments["tokens"]) for _, command, arguments in calls if command == "decode"]
     assert set(behind) == ({128} if context == 1024 else {128, 1984})
     # 32 tokens in 0.32 s, 100 a second, of a million bytes each.
-    assert rounds.bandwidth_share(measured, 1_000_000) == pytest.approx(0.1)
+    assert bandwidth_share(measured, plan.decoded, 1_000_000, 1e9) == pytest.approx(0.1)
     assert rounds.peaks_mb(engines) == {"edgetlm": 5.0, "peer": 5.0}
 
 
 def test_a_peer_that_cannot_start_is_left_out_and_ours_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "PAUSE_S", 0.0)
     calls: list[Any] = []
-    broken, reader = Recorded("peer", calls, 0.1), Recorded("reader", calls, 0.0)
+    broken = Recorded("peer", calls, 0.1)
     monkeypatch.setattr(broken, "ask", lambda command, **arguments: fail("peer: the process ended with -11"))
     engines = {"edgetlm": Recorded("edgetlm", calls, 0.1), "peer": broken}
     plan, paths = rounds.Plan(1000, 1024, 1), {"edgetlm": "bundle", "peer": "file"}
-    measured = rounds.measure(engines, paths, reader, plan, 1)
+    measured = rounds.measure(engines, paths, plan, 1)
     assert measured.failed == {"peer": "peer: the process ended with -11"}
     assert measured.seconds["decode"].keys() == measured.first_token_s.keys() == {"edgetlm"}
     monkeypatch.setattr(broken, "name", "edgetlm")
     with pytest.raises(EngineError, match="ended with -11"):
-        rounds.measure({"edgetlm": broken}, paths, reader, plan, 1)
+        rounds.measure({"edgetlm": broken}, paths, plan, 1)
 
 
 def fail(reason: str) -> None:
@@ -180,7 +182,7 @@ def test_a_process_answers_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) 
         assert process.ask("add", first=3, second=2) == {"sum": 5}
         with pytest.raises(EngineError, match="ended with 3 during crash: a last word"):
             process.ask("crash")
-    monkeypatch.setattr("benchmarks.llm.process.TIME_LIMIT_S", 0.1)
+    monkeypatch.setattr("host.compare.text_peers.process.TIME_LIMIT_S", 0.1)
     with (
         EngineProcess("stub", _STUB, 1) as process,
         pytest.raises(EngineError, match="wait took more than 0 s"),

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from device_agent.contract.tensors import numpy_type
-from host.engines import engine_for_format, engines, run_reference, unavailable
+from host.engines import engine_for_format, engines, run_reference, text_engines, unavailable
 from host.errors import EngineError
 from tests.unit.importers.harness import graph, value
 
@@ -112,9 +112,9 @@ def test_the_table() -> None:
     assert {name for name, engine in engines().items() if not engine.peer} == {"transformers"}
     with pytest.raises(EngineError, match="use onnx, pt2, tflite, transformers, gguf"):
         engine_for_format("caffe")
-    # TensorRT comes with JetPack, and ncnn has an environment of its own.
+    # TensorRT comes with JetPack, and ncnn and the engines of texts have environments of their own.
     missing = {name for name in engines() if unavailable(name) is not None}
-    assert missing == {"tensorrt", "ncnn"}
+    assert missing == {"tensorrt", "ncnn", *text_engines()}
     assert unavailable("ncnn") == "ncnn is not installed (no module ncnn)"
 
 

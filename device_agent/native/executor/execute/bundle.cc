@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "contract/free_memory.h"
 #include "contract/pages.h"
 #include "contract/protocol.h"
 #include "contract/text/text.h"
@@ -89,6 +90,11 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   const CheckedManifest& manifest = bundle.manifest;
   if (manifest.backend != "tvm") {
     throw AgentError("bad_request", bundle.directory + " is a bundle of backend " + manifest.backend + ", not tvm");
+  }
+  try {
+    require_free(manifest);
+  } catch (const ContractError& error) {
+    broken(bundle.directory + ": " + error.what());
   }
   signature_ = {manifest.inputs, manifest.outputs, manifest.range};
   decoder_ = manifest.decoder;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from host.importers.decoders.config import (
     MAX_HEADS,
@@ -25,8 +26,54 @@ from host.importers.decoders.description import (
     Product,
     Vector,
 )
+from host.importers.decoders.gguf.form import GgufForm
 
 MODEL_TYPES = ("gpt2",)
+_PRODUCTS = {
+    "attn_qkv": "attn.c_attn",
+    "attn_output": "attn.c_proj",
+    "ffn_up": "mlp.c_fc",
+    "ffn_down": "mlp.c_proj",
+}
+
+
+def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
+    """Fields of config.json out of a GGUF file's metadata. Its activation is the tanh form, always."""
+    return {
+        "n_layer": metadata.whole("gpt2.block_count", 1, MAX_LAYERS),
+        "n_embd": metadata.whole("gpt2.embedding_length", 1, MAX_HIDDEN),
+        "n_head": metadata.whole("gpt2.attention.head_count", 1, MAX_HEADS),
+        "n_inner": metadata.whole("gpt2.feed_forward_length", 1, MAX_INTERMEDIATE),
+        "n_positions": metadata.whole("gpt2.context_length", 1, MAX_POSITIONS),
+        "layer_norm_epsilon": metadata.number("gpt2.attention.layer_norm_epsilon", 0.0, 1.0),
+        "activation_function": "gelu_new",
+        "tie_word_embeddings": "output.weight" not in names,
+    }
+
+
+GGUF = GgufForm(
+    "gpt2",
+    keys=(
+        "vocab_size",
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.layer_norm_epsilon",
+    ),
+    whole=_gguf_fields,
+    outer={
+        "token_embd.weight": "transformer.wte.weight",
+        "position_embd.weight": "transformer.wpe.weight",
+        "output_norm.weight": "transformer.ln_f.weight",
+        "output_norm.bias": "transformer.ln_f.bias",
+        "output.weight": HEAD,
+    },
+    inner={"attn_norm": "ln_1", "ffn_norm": "ln_2", **_PRODUCTS},
+    layers="transformer.h",
+    transposed=tuple(_PRODUCTS.values()),
+)
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:

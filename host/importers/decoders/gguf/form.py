@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from host.importers.decoders.config import Config
@@ -26,6 +26,12 @@ class GgufForm:
         partial: whether a part of each head may rotate.
         keys: metadata after `kind` that `fields` reads, beside the common ones.
         fields: makes fields of config.json beside the common ones; None for none.
+        whole: makes all fields but `model_type` and `vocab_size`; None where the common ones are there.
+            `keys` has all metadata then.
+        outer: names in transformers of tensors beside the layers, instead of the common ones.
+        inner: names of those in layers, without their ends, instead of the common ones.
+        layers: what stands before the number of a layer in transformers.
+        transposed: names in transformers of products, whose matrices folders have as (columns, rows).
     """
 
     kind: str
@@ -36,3 +42,8 @@ class GgufForm:
     partial: bool = False
     keys: tuple[str, ...] = ()
     fields: Fields | None = None
+    whole: Fields | None = None
+    outer: Mapping[str, str] = field(default_factory=dict)
+    inner: Mapping[str, str] = field(default_factory=dict)
+    layers: str = "model.layers"
+    transposed: tuple[str, ...] = ()

@@ -69,6 +69,8 @@ def as_fields(
     """
     _only_known(metadata, form)
     fields: dict[str, Any] = {"model_type": kind, "vocab_size": vocabulary}
+    if form.whole is not None:
+        return fields | form.whole(metadata, names)
     for name, (key, most) in _WHOLE.items():
         fields[name] = metadata.whole(f"{form.kind}.{key}", 1, most)
     heads = fields["num_attention_heads"]
@@ -143,7 +145,8 @@ def _of_two_lengths(metadata: Config, form: GgufForm, factors: Mapping[str, list
 
 def _only_known(metadata: Config, form: GgufForm) -> None:
     """Refuse what may change the outputs and is not read; what is zero or false changes nothing."""
-    known = {f"{form.kind}.{key}" for key in (*_KNOWN, *form.keys, *(key for key, _ in _WHOLE.values()))}
+    common = () if form.whole is not None else (*_KNOWN, *(key for key, _ in _WHOLE.values()))
+    known = {f"{form.kind}.{key}" for key in (*common, *form.keys)}
     for name, value in metadata.values.items():
         if name.startswith(f"{form.kind}.") and name not in known and value not in (0, "", []):
             raise metadata.unsupported(f"metadata {name!r}")

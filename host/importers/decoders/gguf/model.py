@@ -102,13 +102,15 @@ def _form(path: Path, metadata: Config) -> tuple[str, GgufForm]:
 
 def _name(metadata: Config, form: GgufForm, name: str) -> str:
     """The name of a tensor in transformers."""
-    if name in _OUTER:
-        return _OUTER[name]
+    outer = form.outer or _OUTER
+    if name in outer:
+        return outer[name]
     found = _LAYER.fullmatch(name)
-    inner = {**_INNER, **(_SANDWICH if form.sandwich else {}), **(_FUSED if form.fused else {})}
+    common = {**_INNER, **(_SANDWICH if form.sandwich else {}), **(_FUSED if form.fused else {})}
+    inner = form.inner or common
     if found is None or found[2] not in inner:
         raise metadata.unsupported(f"tensor {name!r}")
-    return f"model.layers.{found[1]}.{inner[found[2]]}.{found[3]}"
+    return f"{form.layers}.{found[1]}.{inner[found[2]]}.{found[3]}"
 
 
 def _tensor(path: Path, name: str, place: TensorPlace, form: GgufForm, config: Config) -> GgufTensor:
@@ -117,11 +119,14 @@ def _tensor(path: Path, name: str, place: TensorPlace, form: GgufForm, config: C
         heads = config.whole("num_attention_heads", 1, MAX_HEADS)
     elif form.interleaved and ".attn_k." in name:
         heads = config.whole("num_key_value_heads", 1, MAX_HEADS)
-    size = config.whole("head_dim", 1, MAX_HEAD_SIZE)
+    size = config.whole("head_dim", 1, MAX_HEAD_SIZE) if heads else 0
     if heads and (size % 2 or place.shape[0] != heads * size):
         raise config.error(f"tensor {printable(name, 100)!r} has {place.shape[0]} rows for {heads} heads")
     offset = form.norm_offset if name.endswith("norm.weight") else 0.0
-    return GgufTensor(path, place.dtype, place.shape, place.begin, place.end, heads, offset)
+    layer = _LAYER.fullmatch(name)
+    transposed = layer is not None and form.inner.get(layer[2]) in form.transposed and len(place.shape) == 2
+    shape = place.shape[::-1] if transposed else place.shape
+    return GgufTensor(path, place.dtype, shape, place.begin, place.end, heads, offset, transposed)
 
 
 def _factors(path: Path, header: Header) -> dict[str, list[float]]:

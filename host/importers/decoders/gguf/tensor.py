@@ -22,10 +22,12 @@ class GgufTensor(StoredTensor):
     Attributes:
         heads: whose rows are ordered for a rotation of neighbours; 0 for none.
         offset: that has been added to the values.
+        transposed: whether folders have the matrix as (columns, rows), which `shape` says.
     """
 
     heads: int = 0
     offset: float = 0.0
+    transposed: bool = False
 
     @property
     def form(self) -> Form | None:
@@ -40,14 +42,14 @@ class GgufTensor(StoredTensor):
                 f"{', '.join(BLOCKS)} are read: give a file of one of these, such as Q4_0 or Q8_0"
             )
         if self.form is None:
-            found = super().read(name)
+            found = super().read(name).reshape(self._own_shape)
         else:
-            found = dequantise(self._stored(name)).reshape(self.shape)
-        found = self._ordered(found)
+            found = dequantise(self._stored(name)).reshape(self._own_shape)
+        found = np.ascontiguousarray(found.T) if self.transposed else self._ordered(found)
         return found - np.float32(self.offset) if self.offset else found
 
     def quantised(self, name: str, form: Form) -> Quantised:
-        """The values in the form of their type, none changed; see `StoredTensor.quantised`.
+        """The values (rows, columns) in the form of their type, none changed; see `StoredTensor.quantised`.
 
         Raises:
             ModelFileError: values that are not finite.
@@ -59,9 +61,14 @@ class GgufTensor(StoredTensor):
         made = self._stored(name)
         return Quantised.of(made.form, [self._ordered(one) for one in made.arrays])
 
+    @property
+    def _own_shape(self) -> tuple[int, ...]:
+        """As the file has it."""
+        return self.shape[::-1] if self.transposed else self.shape
+
     def _stored(self, name: str) -> Quantised:
         """The values with rows as the file has them."""
-        made = whole(self.dtype, self._data(), self.shape[-1])
+        made = whole(self.dtype, self._data(), self._own_shape[-1])
         if not all(np.isfinite(one).all() for one in (made.scales, made.minima) if one is not None):
             raise self._not_finite(name)
         return made

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from host.importers.decoders.quantise import GROUP, GROUPS, Form, Quantised, block_of, dequantise, quantise
+from host.importers.decoders.quantise import (
+    GROUP,
+    GROUPS,
+    ZERO,
+    Form,
+    Quantised,
+    block_of,
+    dequantise,
+    quantise,
+)
 from host.options import compile as options
 from tests.decoders.operations import dequantised
 
@@ -171,3 +180,22 @@ def test_a_matrix_of_several_blocks_is_that_of_its_rows(monkeypatch: pytest.Monk
     monkeypatch.setattr("host.importers.decoders.quantise._BLOCK", 128)
     parts = quantise(values, 4)
     assert np.array_equal(whole.weight, parts.weight) and np.array_equal(whole.scales, parts.scales)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_VALUES, st.sampled_from([0.0, 0.7]))
+def test_zero_points_are_never_worse_than_none(values: np.ndarray, moved: float) -> None:
+    values = values + np.float32(moved) * np.abs(values)
+    symmetric, made = quantise(values, 4), quantise(values, 4, asymmetry=ZERO)
+    assert made.form == Form(4, asymmetry=ZERO) and made.zeros is not None
+    assert made.zeros.dtype == np.int8 and made.zeros.min() >= 0 and made.zeros.max() <= 15
+    error, others = (
+        ((groups(dequantise(one)) - groups(values)) ** 2).sum(axis=-1) for one in (made, symmetric)
+    )
+    assert (error <= others * (1 + 1e-3) + 1e-12).all()
+
+
+def test_zero_points_halve_the_error_of_what_lies_on_one_side() -> None:
+    values = np.random.default_rng(0).uniform(0.0, 1.0, (64, 128)).astype(np.float32)
+    errors = [((dequantise(quantise(values, 4, 64, one)) - values) ** 2).mean() for one in ("", ZERO)]
+    assert errors[1] < 0.4 * errors[0]

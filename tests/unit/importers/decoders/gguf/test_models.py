@@ -12,7 +12,9 @@ from tvm import relax
 
 from host.errors import EdgeError, UserError
 from host.importers.decoders.gguf.model import read_gguf
+from host.importers.decoders.gguf.tensor import GgufTensor
 from host.importers.decoders.importer import import_decoder, positions_of
+from host.importers.decoders.quantise import dequantise
 from host.importers.decoders.reference import model_of_file
 from host.importers.dispatch import load_here
 from host.importers.worker.parent import load
@@ -42,6 +44,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen3": ("qwen3", "qwen3", {"head_dim": 32}),
     "phi3": ("phi3", "phi3", {"sliding_window": 9, "partial_rotary_factor": 0.75, "pad_token_id": 0}),
     "phi3-long": ("phi3", "phi3", {"rope_parameters": LONG, "pad_token_id": 0, **LONG_POSITIONS}),
+    "gpt2": ("gpt2", "gpt2", {}),
+    "gpt2-untied": ("gpt2", "gpt2", {"tie_word_embeddings": False, "n_inner": 96}),
     "gemma": ("gemma", "gemma", {"head_dim": 16}),
     "gemma2": (
         "gemma2",
@@ -100,13 +104,13 @@ def test_logits_are_those_of_the_model(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
-@pytest.mark.parametrize("name", ["llama", "qwen2", "phi3"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "phi3", "gpt2"])
 def test_weights_of_whole_numbers_are_kept(name: str, kind: str, tmp_path: Path) -> None:
     path, model = made(tmp_path, name, {"": kind})
     read = read_gguf(path)
     assert detect_format(path) == "gguf" and not read.notes[:-1]
     matrices = [key for key, tensor in read.weights.items() if len(tensor.shape) == 2]
-    assert len(matrices) > (9 if name == "phi3" else 14)
+    assert len(matrices) > (9 if name in ("phi3", "gpt2") else 14)
     parameters = dict(model.named_parameters())
     for key in matrices:
         tensor = read.weights[key]
@@ -115,6 +119,9 @@ def test_weights_of_whole_numbers_are_kept(name: str, kind: str, tmp_path: Path)
         assert stored_form is not None and stored_form.bits == (4 if kind[:2] == "Q4" else 8)
         assert tensor.quantised(key, stored_form.bits).form == stored_form
         own = parameters[key].detach().numpy()
+        assert isinstance(tensor, GgufTensor)
+        kept = dequantise(tensor.quantised(key, stored_form))
+        assert ((kept.T if tensor.transposed else kept) == values).all()
         # As far as the type can hold the model's own values, in the model's own order.
         assert np.abs(values - own).max() <= np.abs(own).max() / {"Q8_0": 200, "Q5_1": 15, "Q5_0": 15}.get(
             kind, 7
@@ -239,7 +246,7 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
 
     refused(
         again({"general.architecture": "mamba"}),
-        "'mamba' is not read .*gemma, gemma2, gemma3, llama, phi3, qwen2, qwen3",
+        "'mamba' is not read .*gemma, gemma2, gemma3, gpt2, llama, phi3, qwen2, qwen3",
     )
     refused(again({"general.type": "adapter"}), "general.type")
     refused(again({"split.count": 3}), "llama-gguf-split --merge")

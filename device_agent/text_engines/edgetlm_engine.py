@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.worker import Command, commands_of, serve
 from device_agent.execute.generation import Timing
 from device_agent.runtime import Model, load
+from device_agent.text_engines.worker import Command, commands_of, serve
 
 
 class Edgetlm:
@@ -20,12 +20,15 @@ class Edgetlm:
         self._loaded: Model | None = None
 
     def version(self) -> str:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         return version("edgetlm")
 
     def load(self, path: str, threads: int, context: int) -> None:
-        """See `benchmarks.llm.worker.Engine`. The bundle has the context that it was deployed with."""
+        """See `worker.Engine`. The bundle has the context that it was deployed with."""
         self._loaded = load(path, threads, trust="unsigned")
+        if self._loaded._generation is not None:
+            # Random texts are as long as was asked for, as those of the peers.
+            self._loaded._generation.decoder.end_tokens = frozenset()
 
     @property
     def _model(self) -> Model:
@@ -39,14 +42,14 @@ class Edgetlm:
         return timing
 
     def prompt(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         (token,) = self._model.generate(tokens, 1)
         if self._timing.reused_tokens:
             raise ValueError(f"{self._timing.reused_tokens} tokens of the prompt were there before")
         return int(token), self._timing.prefill_s
 
     def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """See `benchmarks.llm.worker.Engine`. By steps alone: peers draft nothing.
+        """See `worker.Engine`. By steps alone: peers draft nothing.
 
         Greedy text of random weights repeats itself, so that most drafts would be right.
         """
@@ -68,7 +71,7 @@ class Edgetlm:
         return made, pieces.timing.decode_s
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """See `benchmarks.llm.worker.Engine`. A step for each token, as for text that is generated."""
+        """See `worker.Engine`. A step for each token, as for text that is generated."""
         rows = []
         for position, token in enumerate(tokens):
             step = [np.array([token], np.int32), np.array([position], np.int32)]
@@ -85,7 +88,7 @@ def commands() -> dict[str, Command]:
         made, seconds = engine.decode_many(texts, count)
         return {"tokens": made, "seconds": seconds}
 
-    return commands_of(engine) | {"decode_many": decode_many}
+    return {**commands_of(engine), "decode_many": decode_many}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """A transformers folder as the folder of ONNX Runtime GenAI, and back: Llama and Qwen3.
 
-    python -m benchmarks.llm.engines.onnx_file PYTHON
+    python -m host.compare.text_peers.onnx_file write PYTHON FOLDER PATH BITS
+    python -m host.compare.text_peers.onnx_file original PYTHON PATH MODEL FOLDER
 
-Answers the commands `write` and `original` with the model builder of the package `onnxruntime_genai` in the
-environment of PYTHON. The builder needs PyTorch and transformers, which that environment has not and this one
-has; it is a program of Python files only. No model hub is asked.
+with the model builder of the package `onnxruntime_genai` in the environment of PYTHON. The builder needs
+PyTorch and transformers, which that environment has not and this one has; it is a program of Python files
+only. No model hub is asked.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.worker import serve
+from device_agent.contract.manifest import TOKENIZER
 
 _BUILDER = "lib/python*/site-packages/onnxruntime_genai/models/builder.py"
+_PRECISIONS = {4: "int4", 8: "int8", 32: "fp32"}
 _MODEL, _WEIGHTS, _CONFIG = "model.onnx", "model.safetensors", "config.json"
 # Products of a layer: name in the ONNX file, names in transformers, whose rows follow one another.
 _LAYER = {
@@ -41,7 +42,7 @@ def write(builder: Path, folder: Path, path: Path, bits: int) -> None:
         builder: `builder.py` of the package.
         folder: of transformers.
         path: folder to write.
-        bits: of a weight, 4 or 8.
+        bits: of a weight: 4, 8 or 32.
 
     Raises:
         ValueError: the builder failed.
@@ -49,7 +50,7 @@ def write(builder: Path, folder: Path, path: Path, bits: int) -> None:
     with tempfile.TemporaryDirectory(prefix="edgetlm-genai-", dir=path.parent) as scratch:
         given, made = Path(scratch) / "model", Path(scratch) / "made"
         _with_tokenizer(folder, given)
-        command = [sys.executable, str(builder), "-i", str(given), "-o", str(made), "-p", f"int{bits}"]
+        command = [sys.executable, str(builder), "-i", str(given), "-o", str(made), "-p", _PRECISIONS[bits]]
         command += ["-e", "cpu", "-c", str(Path(scratch) / "cache")]
         offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
         done = subprocess.run(
@@ -66,13 +67,13 @@ def _with_tokenizer(folder: Path, given: Path) -> None:
     from tokenizers import Tokenizer, models
 
     given.mkdir()
-    for file in folder.glob("*.safetensors"):
+    for file in folder.glob("*.safetensors*"):
         (given / file.name).symlink_to(file.absolute())
     config = json.loads((folder / _CONFIG).read_text())
     count = int(config["vocab_size"])
     (given / _CONFIG).write_text(json.dumps({**config, "eos_token_id": 0, "bos_token_id": 0}))
     words = {f"<{number}>": number for number in range(count)}
-    Tokenizer(models.WordLevel(words, unk_token="<0>")).save(str(given / "tokenizer.json"))
+    Tokenizer(models.WordLevel(words, unk_token="<0>")).save(str(given / TOKENIZER))
     kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (given / "tokenizer_config.json").write_text(json.dumps(kind))
 
@@ -137,18 +138,17 @@ def _names(product: str) -> tuple[str, ...]:
     return tuple(f"model.layers.{number}.{one}.weight" for one in _LAYER[name])
 
 
-def _commands(python: Path) -> dict[str, Any]:
-    def make(folder: str, path: str, bits: int) -> dict[str, Any]:
-        [builder] = python.parent.parent.glob(_BUILDER)
-        write(builder, Path(folder), Path(path), bits)
-        return {}
-
-    def read(path: str, model: str, folder: str) -> dict[str, Any]:
-        original(Path(path), Path(model), Path(folder))
-        return {}
-
-    return {"write": make, "original": read}
+def main(action: str, python: str, *arguments: str) -> None:
+    """Write one of the two; see the top of the file."""
+    if action == "original":
+        original(*map(Path, arguments))
+        return
+    builders = list(Path(python).parent.parent.glob(_BUILDER))
+    if not builders:
+        raise ValueError("onnxruntime_genai is not installed beside that interpreter")
+    folder, path, bits = arguments
+    write(builders[0], Path(folder), Path(path), int(bits))
 
 
 if __name__ == "__main__":
-    serve(_commands(Path(sys.argv[1])))
+    main(*sys.argv[1:])

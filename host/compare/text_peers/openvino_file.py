@@ -1,8 +1,9 @@
 """A transformers folder as the folder of OpenVINO GenAI, and back: Llama and Qwen3.
 
-    python -m benchmarks.llm.engines.openvino_file PYTHON
+    python -m host.compare.text_peers.openvino_file write PYTHON FOLDER PATH BITS
+    python -m host.compare.text_peers.openvino_file original PYTHON PATH MODEL FOLDER
 
-Answers the commands `write` and `original`. The model is converted here, where PyTorch and transformers are,
+The model is converted here, where PyTorch and transformers are,
 and its weights are quantised by NNCF in the environment of PYTHON. No model hub is asked.
 
 The library wants a graph with the inputs `input_ids`, `attention_mask`, `position_ids` and `beam_idx`, whose
@@ -19,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.process import EngineProcess
-from benchmarks.llm.worker import serve
+from device_agent.contract.quiet import import_quietly
+from host.compare.text_peers.process import EngineProcess
 
-_ENGINE = "benchmarks.llm.engines.openvino_genai_engine"
+_ENGINE = "device_agent.text_engines.openvino_genai_engine"
 _MODEL, _WEIGHTS, _CONFIG = "openvino_model.xml", "model.safetensors", "config.json"
+_FULL = 32
 _BATCH, _PAST, _NEW = 2, 4, 3
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 # Of the module around a model whose weights are named.
@@ -37,19 +39,23 @@ def write(python: Path, folder: Path, path: Path, bits: int) -> None:
         python: of the environment with NNCF.
         folder: of transformers.
         path: folder to write.
-        bits: of a weight, 4 or 8.
+        bits: of a weight: 4, 8 or 32.
 
     Raises:
         EngineError: the environment's process failed.
     """
-    import openvino
+    openvino = import_quietly("openvino")
 
     with tempfile.TemporaryDirectory(prefix="edgetlm-openvino-", dir=path.parent) as scratch:
         plain, made = Path(scratch) / "plain.xml", Path(scratch) / "made"
         openvino.save_model(converted(folder), plain, compress_to_fp16=False)
         made.mkdir()
-        with EngineProcess("NNCF", _ENGINE, 1, str(python)) as process:
-            process.ask("compress", path=str(plain), compressed=str(made / _MODEL), bits=bits)
+        if bits == _FULL:
+            for file in (plain, plain.with_suffix(".bin")):
+                file.replace((made / _MODEL).with_suffix(file.suffix))
+        else:
+            with EngineProcess("NNCF", _ENGINE, 1, str(python)) as process:
+                process.ask("compress", path=str(plain), compressed=str(made / _MODEL), bits=bits)
         shutil.copy(folder / _CONFIG, made / _CONFIG)
         made.replace(path)
 
@@ -60,16 +66,16 @@ def converted(folder: Path) -> Any:
     Args:
         folder: of transformers.
     """
-    import openvino
+    openvino = import_quietly("openvino")
     import torch
-    from openvino._offline_transformations import apply_make_stateful_transformation
     from transformers import AutoModelForCausalLM
 
     read = AutoModelForCausalLM.from_pretrained
     # Its attention is one operation of the graph, which the pipeline looks for.
-    model = read(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
+    model = read(folder, dtype=torch.float32, attn_implementation="sdpa", use_safetensors=True).eval()
     config = model.config
-    heads, size = config.num_key_value_heads, config.head_dim
+    heads = config.num_key_value_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     given = (
         torch.ones((_BATCH, _NEW), dtype=torch.long),
         torch.ones((_BATCH, _PAST + _NEW), dtype=torch.long),
@@ -91,7 +97,8 @@ def converted(folder: Path) -> Any:
         present.get_tensor().set_names({behind})
         states[before] = behind
     _reordered(graph)
-    apply_make_stateful_transformation(graph, states)
+    passes = import_quietly("openvino._offline_transformations")
+    passes.apply_make_stateful_transformation(graph, states)
     _empty_at_first(graph)
     return graph
 
@@ -134,8 +141,7 @@ def _with_cache(model: Any) -> Any:
 
 def _reordered(graph: Any) -> None:
     """Texts of a batch change places between steps, as the input `beam_idx` says."""
-    import openvino
-    from openvino import opset13
+    openvino, opset13 = import_quietly("openvino"), import_quietly("openvino.opset13")
 
     order = opset13.parameter(openvino.PartialShape([-1]), np.int32, name="beam_idx")
     order.output(0).get_tensor().set_names({"beam_idx"})
@@ -151,7 +157,7 @@ def _reordered(graph: Any) -> None:
 
 def _empty_at_first(graph: Any) -> None:
     """The state before the first token: no position, of as many texts as are given."""
-    from openvino import opset13
+    opset13 = import_quietly("openvino.opset13")
 
     axis = opset13.constant(0, dtype=np.int64)
     shape = opset13.shape_of(graph.input(_INPUTS[0]), output_type="i64")
@@ -175,7 +181,7 @@ def original(path: Path, model: Path, folder: Path) -> None:
         model: folder that it was made of, for the configuration and what is not quantised.
         folder: to write.
     """
-    import openvino
+    openvino = import_quietly("openvino")
     import safetensors.numpy
 
     core = openvino.Core()
@@ -196,17 +202,14 @@ def original(path: Path, model: Path, folder: Path) -> None:
     shutil.copy(model / _CONFIG, folder / _CONFIG)
 
 
-def _commands(python: Path) -> dict[str, Any]:
-    def make(folder: str, path: str, bits: int) -> dict[str, Any]:
-        write(python, Path(folder), Path(path), bits)
-        return {}
-
-    def read(path: str, model: str, folder: str) -> dict[str, Any]:
-        original(Path(path), Path(model), Path(folder))
-        return {}
-
-    return {"write": make, "original": read}
+def main(action: str, python: str, *arguments: str) -> None:
+    """Write one of the two; see the top of the file."""
+    if action == "original":
+        original(*map(Path, arguments))
+        return
+    folder, path, bits = arguments
+    write(Path(python), Path(folder), Path(path), int(bits))
 
 
 if __name__ == "__main__":
-    serve(_commands(Path(sys.argv[1])))
+    main(*sys.argv[1:])

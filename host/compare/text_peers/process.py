@@ -1,4 +1,4 @@
-"""The benchmark's side of an engine's process."""
+"""The host's side of an engine's process."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.e2e.process_memory import INTERVAL_S, PeakMemory
-from benchmarks.result_file import ROOT
+from host.compare.text_peers.process_memory import INTERVAL_S, PeakMemory
 from host.errors import EngineError
+
+OUR_ENGINE = "device_agent.text_engines.edgetlm_engine"
+"""Module of the process that runs bundles."""
 
 # Of one command; a prompt of a large model on a small machine takes minutes.
 TIME_LIMIT_S = 1800.0
 _STDERR_BYTES = 4000
+# What has the packages of this product.
+_ROOT = Path(__file__).resolve().parents[3]
+_PACKAGE = "device_agent"
+_ENGINES = f"{_PACKAGE}/text_engines"
+_MODULES = ("__init__.py", "contract/__init__.py", "contract/quiet.py")
 
 
 class EngineProcess:
-    """A process that is started once and answers commands, see `worker`. A context manager.
+    """A process that answers commands, see `device_agent.text_engines.worker`. A context manager.
 
     Args:
         name: of the engine, for messages.
@@ -47,13 +56,15 @@ class EngineProcess:
         self.peak_bytes = 0
         count = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads)}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close
+        self._folder = tempfile.TemporaryDirectory(prefix="edgetlm-engine-")
+        root = _ROOT if python == sys.executable else _engines_alone(Path(self._folder.name))
         self._process = subprocess.Popen(
             [python, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            cwd=ROOT,
+            cwd=root,
             env=os.environ | count | {"PYTHONWARNINGS": "ignore"},
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -118,6 +129,7 @@ class EngineProcess:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._errors.close()
+        self._folder.cleanup()
 
     def __enter__(self) -> EngineProcess:
         return self
@@ -126,3 +138,13 @@ class EngineProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _engines_alone(folder: Path) -> Path:
+    """The modules of engines by themselves: another interpreter is not to find the packages of this one."""
+    (folder / _PACKAGE / "contract").mkdir(parents=True)
+    for name in _MODULES:
+        shutil.copyfile(_ROOT / _PACKAGE / name, folder / _PACKAGE / name)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(_ROOT / _ENGINES, folder / _ENGINES, ignore=ignored)
+    return folder

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime_genai
 
-from benchmarks.llm.worker import CachingEngine, commands_of, serve
+from device_agent.text_engines.worker import CachingEngine, commands_of, serve
 
 
 class OnnxruntimeGenai(CachingEngine):
@@ -27,11 +27,11 @@ class OnnxruntimeGenai(CachingEngine):
         self._generator: Any = None
 
     def version(self) -> str:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         return str(onnxruntime_genai.__version__)
 
     def load(self, path: str, threads: int, context: int) -> None:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         settings = onnxruntime_genai.Config(path)
         options = {"session_options": {"intra_op_num_threads": threads}}
         settings.overlay(json.dumps({"model": {"decoder": options}}))
@@ -41,16 +41,16 @@ class OnnxruntimeGenai(CachingEngine):
         self._generator = onnxruntime_genai.Generator(model, parameters)
 
     def forget(self, count: int) -> None:
-        """See `benchmarks.llm.worker.CachingEngine`."""
+        """See `worker.CachingEngine`."""
         if self.length > count:
             self._generator.rewind_to(count)
 
     def compute(self, tokens: Sequence[int]) -> None:
-        """See `benchmarks.llm.worker.CachingEngine`."""
+        """See `worker.CachingEngine`."""
         self._generator.append_tokens(np.array(tokens, np.int32))
 
     def last(self) -> np.ndarray:
-        """See `benchmarks.llm.worker.CachingEngine`."""
+        """See `worker.CachingEngine`."""
         logits = np.asarray(self._generator.get_logits(), np.float32)
         last: np.ndarray = logits.reshape(-1, logits.shape[-1])[-1]
         return last

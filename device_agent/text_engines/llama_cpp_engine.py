@@ -14,8 +14,8 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from benchmarks.llm.engines.gguf_file import original_of, write_gguf
-from benchmarks.llm.worker import CachingEngine, commands_of, serve
+from device_agent.text_engines.gguf_file import original_of, write_gguf
+from device_agent.text_engines.worker import CachingEngine, commands_of, serve
 
 
 class LlamaCpp(CachingEngine):
@@ -34,11 +34,11 @@ class LlamaCpp(CachingEngine):
         self._vocabulary = 0
 
     def version(self) -> str:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         return f"{llama_cpp.__version__}; {llama_cpp.llama_print_system_info().decode().strip()}"
 
     def load(self, path: str, threads: int, context: int) -> None:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         settings = llama_cpp.llama_model_default_params()
         settings.n_gpu_layers = 0
         self._model = llama_cpp.llama_model_load_from_file(path.encode(), settings)
@@ -55,11 +55,11 @@ class LlamaCpp(CachingEngine):
         self._vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
 
     def forget(self, count: int) -> None:
-        """See `benchmarks.llm.worker.CachingEngine`."""
+        """See `worker.CachingEngine`."""
         llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(self._context), 0, count, -1)
 
     def compute(self, tokens: Sequence[int]) -> None:
-        """See `benchmarks.llm.worker.CachingEngine`."""
+        """See `worker.CachingEngine`."""
         most = llama_cpp.llama_n_batch(self._context)
         for begin in range(0, len(tokens), most):
             part = list(tokens[begin : begin + most])
@@ -69,7 +69,7 @@ class LlamaCpp(CachingEngine):
                 raise ValueError(f"llama_decode ends with {code}")
 
     def last(self) -> np.ndarray:
-        """See `benchmarks.llm.worker.CachingEngine`; in memory of the library."""
+        """See `worker.CachingEngine`; in memory of the library."""
         place = llama_cpp.llama_get_logits_ith(self._context, -1)
         return np.ctypeslib.as_array(place, shape=(self._vocabulary,))
 

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino
-import openvino_genai
 
-from benchmarks.llm.worker import commands_of, serve
+from device_agent.contract.quiet import import_quietly
+from device_agent.text_engines.worker import commands_of, serve
+
+openvino = import_quietly("openvino")
+openvino_genai = import_quietly("openvino_genai")
 
 MODEL = "openvino_model.xml"
 GROUP = 32
 
 
-class _Clock(openvino_genai.StreamerBase):  # type: ignore[misc]
+class _Clock(openvino_genai.StreamerBase):  # type: ignore[misc, name-defined]
     """When each token came."""
 
     def __init__(self) -> None:
@@ -38,7 +40,7 @@ class _Clock(openvino_genai.StreamerBase):  # type: ignore[misc]
 
 
 class OpenvinoGenai:
-    """A folder that `benchmarks.llm.engines.openvino_file` writes.
+    """A folder that `host.compare.text_peers.openvino_file` writes.
 
     The library keeps nothing of a text from one call to the next: the time of decoding is that between the
     first token and the last of one call.
@@ -50,22 +52,22 @@ class OpenvinoGenai:
         self._threads = 1
 
     def version(self) -> str:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         return str(openvino_genai.get_version())
 
     def load(self, path: str, threads: int, context: int) -> None:
-        """See `benchmarks.llm.worker.Engine`. Memory for keys and values grows with the text."""
+        """See `worker.Engine`. Memory for keys and values grows with the text."""
         self._model, self._threads = Path(path) / MODEL, threads
         self._pipeline = openvino_genai.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads)
 
     def prompt(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         start_s = time.perf_counter()
         (token,), _ = self._continue(tokens, 1)
         return token, time.perf_counter() - start_s
 
     def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """See `benchmarks.llm.worker.Engine`."""
+        """See `worker.Engine`."""
         made, seconds = self._continue(tokens, count + 1)
         return made, seconds[-1] - seconds[0]
 
@@ -85,7 +87,7 @@ class OpenvinoGenai:
         return [int(token) for token in made], clock.seconds
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """See `benchmarks.llm.worker.Engine`. The pipeline gives none: the model without it does."""
+        """See `worker.Engine`. The pipeline gives none: the model without it does."""
         settings = {"INFERENCE_NUM_THREADS": self._threads}
         request = openvino.Core().compile_model(self._model, "CPU", settings).create_infer_request()
         rows = []

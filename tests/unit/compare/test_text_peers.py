@@ -1,0 +1,179 @@
+"""A language model beside other engines: which are measured, with which files, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from host.compare.selection import Choice
+from host.compare.text_peers import comparison, rounds
+from host.compare.text_peers.comparison import PeerFiles, compare_texts
+from host.compare.text_peers.peers import PEERS, TextPeer
+from host.compare.text_peers.process import EngineProcess
+from host.deploy import DeployOptions, texts
+from host.deploy.figures import text_comparison
+from host.engines import text_engines
+from host.errors import EngineError
+from host.model import BOARD, EMULATOR, TimingPolicy
+from host.model.text_comparison import EngineTexts, TextComparison
+from host.progress import Silence, StageClock
+from host.statistics import Estimate
+from sdk.report.compared import compared_text, headline
+from sdk.report.figures import deploy_json
+from sdk.report.html import render
+from sdk.report.quantisation.language_model import peer_lines
+from tests.unit.compare.samples import result
+from tests.unit.compare.stub_text_engine import VOCABULARY
+
+_STUB = "tests.unit.compare.stub_text_engine"
+_HERE = {name: Path(sys.executable) for name in PEERS}
+
+
+def _compared(low: float = 1.8, high: float = 2.0) -> TextComparison:
+    ours = EngineTexts("edgetlm", "1", {"decode": 100.0, "prefill": 900.0}, {}, 100_000_000, 0.5)
+    speed = {"decode": Estimate((low + high) / 2, low, high, 7), "prefill": Estimate(2.5, 2.4, 2.6, 7)}
+    fast = replace(ours, engine="llama.cpp", speedup=speed, divergence=0.01)
+    fast = replace(fast, tokens_s={"decode": 50.0, "prefill": 400.0})
+    slow = replace(fast, engine="openvino-genai", tokens_s={"decode": 40.0, "prefill": 300.0})
+    behind = {"decode": 128}
+    return TextComparison(
+        ours, (slow, fast), {"decode": 32, "prefill": 512}, behind, 7, {"x": "x: not there"}
+    )
+
+
+@pytest.fixture
+def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = {
+        "llama.cpp": TextPeer("llama.cpp", _STUB, "stub", ("0.5",)),
+        "openvino-genai": TextPeer("openvino-genai", _STUB, "stub", ("0", "refuses")),
+    }
+    monkeypatch.setattr(comparison, "PEERS", peers)
+    monkeypatch.setattr(comparison, "_ROUNDS", 3)
+    monkeypatch.setattr(rounds, "PAUSE_S", 0.0)
+
+    def process(
+        name: str, module: str, threads: int, python: str = sys.executable, arguments: Any = ()
+    ) -> Any:
+        return comparison_process(name, _STUB, threads, python, arguments or ("0",))
+
+    comparison_process = EngineProcess
+    monkeypatch.setattr(comparison, "EngineProcess", process)
+
+
+def test_engines_are_measured_in_turn_with_files_of_the_same_bits(stubs: None, tmp_path: Path) -> None:
+    model, said = tmp_path / "model", list[str]()
+    model.mkdir()
+    files = PeerFiles(model, 4, {}, _HERE)
+    names = ["openvino-genai", "llama.cpp"]
+    found = compare_texts(
+        tmp_path, names, files, vocabulary=VOCABULARY, context=64, threads=1, note=said.append
+    )
+    assert found is not None and [one.engine for one in found.peers] == ["llama.cpp"]
+    assert found.missing == {"openvino-genai": "openvino-genai: load: ValueError: no such model"}
+    assert said == [f"a peer is left out: {found.missing['openvino-genai']}"]
+    assert found.tokens == {"prefill": 32, "decode": 16} and found.behind == {"decode": 16}
+    [peer] = found.peers
+    assert peer.speedup.keys() == {"prefill", "decode"} and peer.speedup["decode"].bounded
+    assert peer.version == "stub 1" and peer.peak_memory_bytes > 1_000_000 and peer.first_token_s > 0.0
+    # Their logits differ by a half in one place.
+    assert peer.divergence is not None and 1e-4 < peer.divergence < 0.1
+    assert found.ours.divergence is None and found.ours.speedup == {}
+    whole = json.loads(json.dumps(text_comparison(found)))
+    assert [one["engine"] for one in whole["engines"]] == ["edgetlm", "llama.cpp"]
+
+
+def test_nothing_is_measured_where_no_peer_is(stubs: None, tmp_path: Path) -> None:
+    said: list[str] = []
+    files = PeerFiles(tmp_path, 4, {}, {})
+    found = compare_texts(
+        tmp_path, ["llama.cpp"], files, vocabulary=9, context=64, threads=1, note=said.append
+    )
+    assert found is None
+    assert said == [
+        "a peer is left out: llama.cpp is not installed (no module llama_cpp): install it, or give the "
+        "interpreter of another environment with --peer-python llama.cpp=PATH"
+    ]
+
+
+def test_a_file_is_the_users_or_the_model_itself_or_written(stubs: None, tmp_path: Path) -> None:
+    gguf, folder = tmp_path / "model.gguf", tmp_path / "model"
+    gguf.write_text("x")
+    folder.mkdir()
+    given = PeerFiles(folder, 0, {"llama.cpp": gguf}, _HERE)
+    assert given.of("llama.cpp", tmp_path)[1] == gguf
+    assert PeerFiles(gguf, 0, {}, _HERE).of("llama.cpp", tmp_path)[1] == gguf
+    with pytest.raises(EngineError, match=r"quantised already: give one with --peer-file llama\.cpp=PATH"):
+        PeerFiles(folder, 0, {}, _HERE).of("llama.cpp", tmp_path)
+    with pytest.raises(EngineError, match="no file with weights of 16 bits is written"):
+        PeerFiles(folder, 16, {}, _HERE).of("llama.cpp", tmp_path)
+
+
+def _asked(options: DeployOptions, timing: TimingPolicy, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The names and files that are compared, and the notes."""
+    found: list[Any] = []
+    decoder = SimpleNamespace(vocabulary=9, context=64)
+    monkeypatch.setattr(texts, "bundle", SimpleNamespace(load=lambda path: SimpleNamespace(decoder=decoder)))
+    monkeypatch.setattr(
+        texts, "compare_texts", lambda path, names, files, **how: found.append((names, files))
+    )
+    clock = StageClock(Silence())
+    said: list[str] = []
+    monkeypatch.setattr(clock.progress, "note", said.append, raising=False)
+    texts.compared_texts("transformers", options, Path(), 1, cast(Any, SimpleNamespace(timing=timing)), clock)
+    return found, said
+
+
+def test_peers_are_those_asked_for_or_those_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    options = DeployOptions(model=tmp_path, quantize="int4", peers=("onnxruntime", "llama.cpp"))
+    found, said = _asked(options, BOARD, monkeypatch)
+    assert [(names, files.bits) for names, files in found] == [(["llama.cpp"], 4)] and not said
+    monkeypatch.setattr(texts, "unavailable", lambda name: None if name == "llama.cpp" else "no")
+    found, _ = _asked(replace(options, peers=None, quantize="", dtype="fp16"), BOARD, monkeypatch)
+    assert [(names, files.bits) for names, files in found] == [(["llama.cpp"], 16)]
+    assert _asked(replace(options, peers=("onnxruntime",)), BOARD, monkeypatch) == ([], [])
+    for elsewhere, timing in ((replace(options, device="orin"), BOARD), (options, EMULATOR)):
+        found, said = _asked(elsewhere, timing, monkeypatch)
+        assert not found and said == [
+            "llama.cpp: measured on this machine alone, with --device local; left out"
+        ]
+    (tmp_path / "config.json").write_text('{"quantization_config": {}}')
+    found, _ = _asked(replace(options, quantize=""), BOARD, monkeypatch)
+    assert found[0][1].bits == 0
+
+
+def test_every_engine_of_texts_is_a_peer() -> None:
+    assert set(text_engines()) == PEERS.keys()
+
+
+def test_the_choice_says_which_is_faster() -> None:
+    choice = Choice("tvm", "the only verified backend for this format")
+    assert texts.with_texts(choice, None) is choice
+    assert texts.with_texts(choice, _compared()).why.endswith(
+        "; in decoding tvm faster: llama.cpp / tvm = 1.90, 95% bound 1.80 to 2.00"
+    )
+    assert "llama.cpp faster, which no bundle holds" in texts.with_texts(choice, _compared(0.5, 0.9)).why
+    assert "no difference shown" in texts.with_texts(choice, _compared(0.9, 1.1)).why
+
+
+def test_page_terminal_and_json_have_the_peers() -> None:
+    one = replace(result(), ratios={}, beside=_compared(), context=64)
+    said = (
+        "1.90 (1.80 to 2.00) times as fast as llama.cpp in writing and 2.50 (2.40 to 2.60) times as fast as "
+        "llama.cpp in reading a prompt"
+    )
+    assert compared_text(one) == said and headline(one).startswith(said)
+    page = render(one)
+    assert "Beside other engines" in page and "ours is 1.90 times as fast, 1.80 to 2.00" in page
+    assert "Left out: x: not there." in page
+    assert [line.split()[0] for line in peer_lines(_compared())] == ["edgetlm", "openvino-genai", "llama.cpp"]
+    assert "0.01 nats from ours" in peer_lines(_compared())[2]
+    assert deploy_json(one)["text_peers"]["engines"][2]["speedup"]["decode"]["low"] == 1.8
