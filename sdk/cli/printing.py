@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdk.cli.commands.taught import print_taught
 from sdk.cli.console import print_error, print_line
-from sdk.cli.taught import print_taught
 from sdk.report.compared import compared_text, tokens_text
 from sdk.report.quantisation.language_model import speed_lines, text_lines
 from sdk.report.quantisation.text import quantisation_lines
