@@ -82,7 +82,7 @@ DeviceName = Annotated[
 DeviceFilter = Annotated[
     str, typer.Option("--device", help="Only of this device; of every one if not given.")
 ]
-Threads = Annotated[int, typer.Option(help=text_of("threads"))]
+Threads = Annotated[int, typer.Option(min=0, max=4096, help=text_of("threads"))]
 Records = Annotated[
     str, typer.Option("--records", metavar="URL", envvar="EDGETLM_RECORDS", help=text_of("records"))
 ]
@@ -94,7 +94,8 @@ Trust = Annotated[
         help="unsigned runs a bundle whose signer the device does not trust: its code runs there as you.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help=text_of("seed"))]
+SEED_MOST = (1 << 63) - 1
+Seed = Annotated[int, typer.Option(min=0, max=SEED_MOST, help=text_of("seed"))]
 TraceFile = Annotated[
     Path | None,
     typer.Option(

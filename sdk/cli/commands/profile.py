@@ -53,8 +53,7 @@ def profile(
     # Nothing is kept that could name it.
     settings.pop("command")
     scenarios = parse_names(",".join(loadgen or ()))
-    if scenarios:
-        check_loadgen(model, scenarios, loadgen_s)
+    check_loadgen(model, scenarios, loadgen_s)
     # Rows for programs are alone on standard output.
     with ConsoleProgress(sys.stderr if form != "table" else None) as progress:
         result = api.profile(model, trust=trust, progress=progress, **settings)
