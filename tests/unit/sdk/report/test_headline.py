@@ -20,6 +20,8 @@ def test_the_page_begins_with_what_was_measured_where_nothing_was_gained() -> No
     library = replace(one, choice=replace(one.choice, backend="onnxruntime"))
     assert headline(library) == "3.000 ms a run by onnxruntime on local, verified"
     assert headline(replace(one, ratios={}, context=64)) == "500 tokens/s on local, verified"
+    slow = replace(one, ratios={"onnxruntime": (0.0047, 0.0041, 0.12)})
+    assert headline(slow).startswith("0.0047 (0.0041 to 0.12) times as fast as onnxruntime")
     large = replace(one, ratios={"torch": (531.79, 75.881, 3727.2)})
     assert headline(large).startswith("532 (75.88 to 3,727) times as fast as torch")
 
