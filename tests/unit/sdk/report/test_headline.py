@@ -72,3 +72,14 @@ def test_figures_of_a_simulated_board_say_so_and_those_of_a_board_do_not() -> No
         assert f"<h2>{title}</h2>" in page
         assert f"<h2>{title}</h2>" not in text and f"<h2>Simulated {title[0].lower()}{title[1:]}</h2>" in text
     assert "simulated by ina226" in text and "measured on the device" not in text
+
+
+def test_the_arithmetic_of_a_language_model_is_that_of_a_step() -> None:
+    """Kernels of prompts and drafts do not run in one, and have no time in it."""
+    one = result()
+    prompt = replace(one.tasks[0], name="fused_prompt", flops=1e12, latency_us=None)
+    step = replace(one, tasks=(*one.tasks, prompt), context=64)
+    assert step.flops == sum(task.weight * task.flops for task in one.tasks if task.latency_us)
+    assert 0 < (step.flops or 0) < 1e12
+    untimed = tuple(replace(task, latency_us=None) for task in step.tasks)
+    assert replace(step, tasks=untimed).flops is None

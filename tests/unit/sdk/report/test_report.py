@@ -380,17 +380,6 @@ def test_a_card_has_what_is_known_of_model_and_device() -> None:
     assert "<dt>rate</dt>" not in render(replace(one, timing=EMULATOR))
 
 
-def test_the_arithmetic_of_a_language_model_is_that_of_a_step() -> None:
-    """Kernels of prompts and drafts do not run in one, and have no time in it."""
-    one = result()
-    prompt = replace(one.tasks[0], name="fused_prompt", flops=1e12, latency_us=None)
-    step = replace(one, tasks=(*one.tasks, prompt), context=64)
-    assert step.flops == sum(task.weight * task.flops for task in one.tasks if task.latency_us)
-    assert 0 < (step.flops or 0) < 1e12
-    untimed = tuple(replace(task, latency_us=None) for task in step.tasks)
-    assert replace(step, tasks=untimed).flops is None
-
-
 def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
     one = result()
     page = render(one).split("<script")[0]
