@@ -103,6 +103,8 @@ def _deployment() -> str:
 
 def _report() -> bytes:
     """The upper part of a report, photographed."""
+    # A script finds its own folder alone.
+    sys.path.append(str(ROOT))
     from tests.browser import photograph
 
     with tempfile.TemporaryDirectory() as scratch:

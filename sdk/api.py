@@ -339,13 +339,13 @@ def compare(
 
 
 def explain(
-    bundle: PathLike, task: str, output: PathLike | None = None, records: PathLike = ""
+    bundle: PathLike, task: str = "", output: PathLike | None = None, records: PathLike = ""
 ) -> tuple[Explanation, Path]:
     """Write a page that shows how a kernel was constructed (the walk) and what limits it (the roofline).
 
     Args:
         bundle: directory or `.zip`.
-        task: the kernel's name, or a part that fits only one.
+        task: the kernel's name, or a part that fits only one; "" for the only kernel.
         output: the HTML file; `edgetlm-out/NAME/explain-KERNEL.html` if None.
         records: SQLAlchemy URL or path of the records of the bundle's board; the user's own if "".
 

@@ -123,7 +123,9 @@ class LoadedBundle:
         values: list[Any] = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         expected = len(self.signature.inputs)
         if len(values) != expected:
-            raise ShapeError(f"inputs given: {len(values)}, the model takes {expected}: {self._names()}")
+            raise ShapeError(
+                f"inputs given: {len(values)}, the model takes {expected}: {self._names()}: give them by name"
+            )
         return {spec.name: value for spec, value in zip(self.signature.inputs, values, strict=True)}
 
     def _names(self) -> str:

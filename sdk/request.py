@@ -72,17 +72,19 @@ def check_profile(model: Path, device: str) -> None:
 
 
 def check_loadgen(model: Path, scenarios: Sequence[str], seconds: float) -> None:
-    """Refuse to drive what is no bundle, by what is no scenario, before anything is measured.
+    """Refuse to drive what is no bundle, by what is no scenario, before anything is measured; none are none.
 
     Raises:
         UserError: says what to type instead.
     """
+    if not 0.0 < seconds <= _LONGEST_S:
+        raise UserError(f"--loadgen-seconds {seconds:g}: give seconds from above 0 to {_LONGEST_S:g}")
+    if not scenarios:
+        return
     if not (model.suffix == ".zip" or (model / MANIFEST).is_file()):
         raise UserError(
             f"--loadgen drives a bundle, and {printable(model)} is none: sdk compile or sdk deploy makes one"
         )
-    if not 0.0 < seconds <= _LONGEST_S:
-        raise UserError(f"--loadgen-seconds {seconds:g}: give seconds from above 0 to {_LONGEST_S:g}")
     from host.commands.loadgen import check_scenarios
 
     check_scenarios(scenarios)

@@ -104,6 +104,20 @@ class SimulatedEngine:
             self._compute()
         self._board.work(self._seconds)
 
+    def profile(self, runs: int) -> List[Dict[str, Any]]:
+        """See TvmEngine.profile: kernels without a recorded time share what is left of the simulated run."""
+        if not self._computed:
+            self._compute()
+        found: List[Dict[str, Any]] = self._engine.profile(runs)
+        recorded = [self._board.scenario.kernel_s(one["name"]) for one in found]
+        known = sum(each * one["calls"] for one, each in zip(found, recorded) if each is not None)
+        real = sum(one["seconds"] for one, each in zip(found, recorded) if each is None)
+        share = max(0.0, self._seconds - known) / real if real else 0.0
+        return [
+            dict(one, seconds=one["seconds"] * share if each is None else each * one["calls"])
+            for one, each in zip(found, recorded)
+        ]
+
     def _compute(self) -> None:
         seconds = self._recorded
         for _ in range(1 if seconds is not None else _SAMPLES):

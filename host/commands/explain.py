@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from host.learned_estimate.observation import Observation
     from host.learned_estimate.taught import BuiltKernel, Taught
 
+# Kernels that an error names.
+_NAMED = 8
+
 
 def explain(path: Path, task: str, records: str | Path = "") -> Explanation:
     """Explain one kernel of a bundle.
 
     Args:
         path: bundle directory or zip.
-        task: the kernel's name, or a part of exactly one name.
+        task: the kernel's name, or a part of exactly one name; "" for the only kernel.
         records: SQLAlchemy URL or path of the records; the user's own if "".
 
     Raises:
@@ -110,9 +113,13 @@ def _kernel(path: Path, manifest: Manifest, name: str) -> Kernel:
     if not manifest.kernels:
         raise UserError(f"{path} runs with {manifest.backend} and has no kernels to explain")
     exact = [kernel for kernel in manifest.kernels if kernel.name == name]
-    fitting = exact or [kernel for kernel in manifest.kernels if name and name in kernel.name]
+    fitting = exact or [kernel for kernel in manifest.kernels if name in kernel.name]
     if len(fitting) == 1:
         return fitting[0]
-    names = ", ".join(kernel.name for kernel in (fitting or manifest.kernels))
+    several = [kernel.name for kernel in (fitting or manifest.kernels)]
+    more = f", and {len(several) - _NAMED} more that the report shows" if len(several) > _NAMED else ""
+    names = ", ".join(several[:_NAMED]) + more
     what = f"several kernels fit --task {name}" if fitting else f"no kernel is called {name!r}"
+    if not name:
+        what = f"kernels: {len(fitting)}; name one with --task"
     raise UserError(f"{path}: {what}: use one of {names}")

@@ -171,9 +171,22 @@ class DeployResult(Tabular):
         return not self.timing.decides
 
     @property
+    def processor(self) -> str:
+        """What runs the installed model: the GPU beside its CPU, or the CPU alone."""
+        compiled = self.explained[0].roofline.hardware.gpu if self.explained else None
+        if compiled is None or self.choice.backend != "tvm":
+            return self.machine.cpu_name
+        return f"{compiled.name} beside {self.machine.cpu_name}"
+
+    @property
     def flops(self) -> float | None:
-        """Floating-point operations of a run; None without a compiled model, or where the length is open."""
-        total = sum(task.weight * task.flops for task in self.tasks)
+        """Floating-point operations of a run, of a language model of a step.
+
+        None without a compiled model, where the length is open, or where no kernel of a step is known.
+        """
+        # A language model has kernels of prompts and drafts as well; those with a time ran in a step.
+        tasks = [task for task in self.tasks if task.latency_us] if self.context else self.tasks
+        total = sum(task.weight * task.flops for task in tasks)
         return total if total and not self.lengths else None
 
     @property

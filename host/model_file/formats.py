@@ -10,7 +10,12 @@ from pathlib import Path
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.language_file import CONFIG, language_format
-from host.model_file.other_files import archive_format, is_zip, refuse_other_file
+from host.model_file.other_files import (
+    archive_format,
+    is_zip,
+    refuse_other_file,
+    refuse_other_folder,
+)
 
 # The first line of a Git LFS pointer has 43 bytes.
 _HEAD_BYTES = 64
@@ -35,8 +40,16 @@ def check_file(path: Path) -> None:
             f"{path}: {error.strerror}: give a path that this user may read, of a model file"
         ) from error
     if not there:
+        address = _ADDRESS.match(str(path))
+        if address:
+            written = f"{address[0]}/{str(path)[address.end() :]}"
+            raise ModelFileError(
+                f"{printable(written, 200)} is an address, which is not fetched: download the file and give "
+                "its path, or hf://ORG/MODEL"
+            )
         raise ModelFileError(f"{path}: no such file: {_nearest(path)}")
     if path.is_dir() and not language_format(path):
+        refuse_other_folder(path)
         raise ModelFileError(
             f"{path} is a folder without {CONFIG}: give an ONNX, .pt2, TFLite or GGUF file, or a folder of "
             f"transformers with {CONFIG} and *.safetensors"
@@ -47,8 +60,6 @@ def check_file(path: Path) -> None:
 
 def _nearest(path: Path) -> str:
     """What to type where there is no such file."""
-    if _ADDRESS.match(str(path)):
-        return "an address is not fetched: download the file and give its path, or hf://ORG/MODEL"
     try:
         beside = [one.name for one in islice(path.absolute().parent.iterdir(), _LOOKED_AT)]
     except OSError:

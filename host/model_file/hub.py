@@ -68,7 +68,8 @@ def hub_model(text: str) -> HubModel | None:
     Raises:
         UserError: it begins as a name of the hub does, and is none.
     """
-    if not text.startswith(SCHEME):
+    # A path keeps no slash at its end: hf:// alone became hf:.
+    if not text.startswith(SCHEME) and text != SCHEME.rstrip("/"):
         return None
     match = _MODEL.fullmatch(text)
     path = "" if match is None else match["path"] or ""

@@ -14,6 +14,23 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 # An archive of torch.export has one of these; one of torch.save has neither.
 _EXPORTED = ("serialized_exported_program.json", "models/model.json")
 _ZIP = b"PK\x03\x04"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+# Of other runtimes: what was converted for them is not read, what they were converted from may be.
+_CONVERTED = {
+    ".engine": "TensorRT",
+    ".trt": "TensorRT",
+    ".xml": "OpenVINO",
+    ".mlmodel": "Core ML",
+    ".mlpackage": "Core ML",
+    ".mnn": "MNN",
+    ".param": "ncnn",
+    ".rknn": "RKNN",
+    ".hef": "Hailo",
+}
+_CONVERTER = (
+    "in Python: import tensorflow as tf; data = tf.lite.TFLiteConverter.{source}.convert(); "
+    "open({target!r}, 'wb').write(data)"
+)
 _EXPORT = (
     "in Python: import torch; model = YourModel(); {load}model.eval(); "
     "torch.export.save(torch.export.export(model, (torch.zeros(1, 3, 224, 224),)), {target!r}) "
@@ -29,7 +46,8 @@ def refuse_other_file(path: Path, head: bytes) -> None:
         head: its first bytes.
 
     Raises:
-        ModelFileError: a pointer of Git LFS, or weights without a model.
+        ModelFileError: a pointer of Git LFS, weights without a model, or a model of Keras or for another
+            runtime.
     """
     if head.startswith(_LFS):
         raise ModelFileError(
@@ -41,6 +59,41 @@ def refuse_other_file(path: Path, head: bytes) -> None:
         )
     if path.suffix.lower() == ".safetensors":
         raise ModelFileError(f"{path} holds weights (safetensors), not the model: {_steps(path, True)}")
+    if head.startswith(_HDF5):
+        raise _of_keras(path)
+    _refuse_converted(path)
+
+
+def refuse_other_folder(path: Path) -> None:
+    """Refuse a folder that is known not to be a model, with the next step.
+
+    Raises:
+        ModelFileError: a SavedModel of TensorFlow, or a model for another runtime.
+        OSError: it cannot be read.
+    """
+    if (path / "saved_model.pb").is_file():
+        source = f"from_saved_model({path.name!r})"
+        raise ModelFileError(
+            f"{path} is a SavedModel of TensorFlow: make TFLite of it, "
+            f"{_CONVERTER.format(source=source, target=f'{path.name}.tflite')}"
+        )
+    _refuse_converted(path)
+
+
+def _refuse_converted(path: Path) -> None:
+    runtime = _CONVERTED.get(path.suffix.lower())
+    if runtime:
+        raise ModelFileError(
+            f"{path} was converted for {runtime}: give the ONNX, .pt2 or TFLite file that it was made from"
+        )
+
+
+def _of_keras(path: Path) -> ModelFileError:
+    source = f"from_keras_model(tf.keras.models.load_model({path.name!r}))"
+    return ModelFileError(
+        f"{path} is a model of Keras: make TFLite of it, "
+        f"{_CONVERTER.format(source=source, target=f'{path.stem}.tflite')}"
+    )
 
 
 def is_zip(path: Path) -> bool:
@@ -62,10 +115,17 @@ def archive_format(path: Path) -> str:
 
     Raises:
         ModelFileError: weights without a model, a TorchScript archive, a checkpoint of Ultralytics where
-            their package is not installed, or damaged.
+            their package is not installed, a model of Keras, arrays of NumPy, or damaged.
         OSError: it cannot be read.
     """
     names = _entry_names(path)
+    if "model.weights.h5" in names:
+        raise _of_keras(path)
+    if names and all(name.endswith(".npy") for name in names):
+        raise ModelFileError(
+            f"{path} holds arrays of NumPy, not a model: give the model here, and arrays to sdk run --input "
+            "or --calibration"
+        )
     if any(name.endswith(end) for name in names for end in _EXPORTED):
         return "pt2"
     if _has(names, "constants.pkl") and any("/code/" in name for name in names):

@@ -36,8 +36,8 @@ from sdk.cli.console import (
 )
 from sdk.cli.help import new_group, show_help_alone
 from sdk.cli.management import cluster, devices, env, fleet, keys, records, report, tlm, watch
+from sdk.cli.mistakes import as_typed, correction
 from sdk.cli.options import State
-from sdk.cli.project import NAME, ProjectContext
 from targets import BoardFileError
 
 _INTERRUPTED = 130
@@ -121,12 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None, state: State) -> int:
     try:
-        words = list(sys.argv[1:] if arguments is None else arguments)
+        words = as_typed(sys.argv[1:] if arguments is None else arguments)
         state.words = tuple(words)
         code = build_app()(words, prog_name=_NAME, standalone_mode=False, obj=state)
     except TyperException as error:
-        hint = _named_like_an_option(words) or _where_help_is(error, words)
-        return _fail(error.format_message(), error.exit_code, state, hint=hint)
+        return _fail(_refusal(error, words), error.exit_code, state)
     except EdgeError as error:
         if _while_interrupted(error):
             return _fail("interrupted", _INTERRUPTED, state)
@@ -152,21 +151,14 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _named_like_an_option(words: Sequence[str]) -> str:
-    """What to type for a file whose name is read as an option; "" if no word is the name of one."""
-    found = next((word for word in words if word.startswith("-") and Path(word).is_file()), "")
-    return f" (for the file of this name write ./{found})" if found else ""
-
-
-def _where_help_is(error: TyperException, words: Sequence[str]) -> str:
+def _refusal(error: TyperException, words: Sequence[str]) -> str:
+    """The line for a refused command line: what to type, or where it says what there is."""
     context = getattr(error, "ctx", None)
-    parameter = getattr(error, "param", None)
-    if isinstance(context, ProjectContext) and getattr(parameter, "name", "") == "model":
-        return (
-            f" Give a model file, or name one in {NAME} ({context.command_path} --help shows what there is)"
-        )
     path = _command_path(words) if context is None else context.command_path
-    return f" ({path} --help shows what there is)"
+    meant = correction(error, words, path)
+    # Names that look alike are beside the point where the meaning is known.
+    text = error.message if meant and getattr(error, "possibilities", None) else error.format_message()
+    return f"{text}{meant} ({path} --help shows what there is)"
 
 
 def _command_path(words: Sequence[str]) -> str:
@@ -203,10 +195,10 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise Interrupted
 
 
-def _fail(message: str, code: int, state: State, hint: str = "") -> int:
+def _fail(message: str, code: int, state: State) -> int:
     if state.verbose:
         print_trace(traceback.format_exc())
-    print_error(f"error: {message}{hint}")
+    print_error(f"error: {message}")
     return code
 
 

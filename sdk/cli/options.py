@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from host.errors import UserError
 from host.files import check_output_file
 from host.options import text_of
 from sdk.cli import completion
@@ -52,6 +53,17 @@ def _writable(parameter: typer.CallbackParam, value: Path | None) -> Path | None
     return value
 
 
+def _page(parameter: typer.CallbackParam, value: Path | None) -> Path | None:
+    """The path of a page, refused before any work where its name says that it would be something else."""
+    if value is not None and value.suffix.lower() in _OTHER_PAGES:
+        raise UserError(
+            f"{max(parameter.opts, key=len)} {value}: a report is HTML: name it {value.stem}.html"
+        )
+    return _writable(parameter, value)
+
+
+# Names under which a page would not open.
+_OTHER_PAGES = (".pdf", ".json", ".csv", ".md", ".txt", ".png", ".svg", ".onnx", ".npz", ".zip")
 # Exit code of a deployment that a gate stopped.
 GATE_NOT_MET = 3
 MODEL_HELP = (
@@ -70,7 +82,7 @@ DeviceName = Annotated[
 DeviceFilter = Annotated[
     str, typer.Option("--device", help="Only of this device; of every one if not given.")
 ]
-Threads = Annotated[int, typer.Option(help=text_of("threads"))]
+Threads = Annotated[int, typer.Option(min=0, max=4096, help=text_of("threads"))]
 Records = Annotated[
     str, typer.Option("--records", metavar="URL", envvar="EDGETLM_RECORDS", help=text_of("records"))
 ]
@@ -82,7 +94,8 @@ Trust = Annotated[
         help="unsigned runs a bundle whose signer the device does not trust: its code runs there as you.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help=text_of("seed"))]
+SEED_MOST = (1 << 63) - 1
+Seed = Annotated[int, typer.Option(min=0, max=SEED_MOST, help=text_of("seed"))]
 TraceFile = Annotated[
     Path | None,
     typer.Option(
@@ -94,11 +107,9 @@ TraceFile = Annotated[
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write the figures to this file.", callback=_writable)
 ]
-ReportFile = Annotated[
-    Path | None, typer.Option("--report", help="HTML report to write.", callback=_writable)
-]
+ReportFile = Annotated[Path | None, typer.Option("--report", help="HTML report to write.", callback=_page)]
 OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", help="HTML file to write.", callback=_writable)
+    Path | None, typer.Option("--output", "-o", help="HTML file to write.", callback=_page)
 ]
 ArraysFile = Annotated[
     Path | None,

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdk.cli.commands.taught import print_taught
 from sdk.cli.console import print_error, print_line
-from sdk.cli.taught import print_taught
 from sdk.report.compared import compared_text, tokens_text
 from sdk.report.quantisation.language_model import peer_lines, speed_lines, text_lines
 from sdk.report.quantisation.text import quantisation_lines
@@ -51,7 +51,7 @@ def print_deployment(deployment: Deployment) -> None:
     """Print the end of `sdk deploy`: what was installed, figures, and what to type next."""
     result = deployment.result
     verdict = result.verification
-    _print_title(result)
+    _print_title(result, result.processor)
     print_line(f"backend   {result.choice.backend} ({result.choice.why})")
     print_line(f"verified  largest relative error {verdict.max_rel_err:.1e}, allowed {verdict.tolerance:.0e}")
     if result.speed is not None:
@@ -92,9 +92,9 @@ def print_deployment(deployment: Deployment) -> None:
     _print_summary(result)
 
 
-def _print_title(result: DeployResult | TunedModel) -> None:
+def _print_title(result: DeployResult | TunedModel, processor: str) -> None:
     print_line("")
-    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    print_line(f"{result.name} on {result.device}: {processor}, {result.threads} thread(s)")
     if result.timing.banner:
         print_line(f"note: {result.timing.banner}")
 
@@ -210,7 +210,7 @@ def kernels_text(result: DeployResult) -> str:
 
 def print_tuned(result: TunedModel) -> None:
     """Print the end of `sdk tune`."""
-    _print_title(result)
+    _print_title(result, result.machine.cpu_name)
     print_tuning(result.tuning)
     if result.power is not None:
         print_power(result.power)
@@ -274,7 +274,7 @@ def _bounds(estimate: Estimate) -> str:
 
 def print_profile(result: DeployResult) -> None:
     """Print the end of `sdk profile`."""
-    _print_title(result)
+    _print_title(result, result.processor)
     timed = result.timing.decides
     if not timed:
         print_instructions(result)

@@ -43,6 +43,8 @@ def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Cal
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
             settings = {option.name: value_of(option, given.pop(option.name)) for option in offered}
+            # Here, since not every command goes on to what the options are for.
+            options(**settings).check()
             if given_by_project := remark(context):
                 # Rows for programs are alone on standard output.
                 print_project = print_error if given.get("form", "table") != "table" else print_line

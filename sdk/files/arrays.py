@@ -20,7 +20,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
         ModelFileError: missing or no such file.
     """
     if not path.exists():
-        raise ModelFileError(f"{path}: no such file")
+        raise ModelFileError(
+            f"{path}: no such file: give a .npz file with the arrays by name, or a .npy file of the only one"
+        )
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a folder: give a .npz or .npy file, as numpy.savez writes it")
     import numpy as np
 
     try:

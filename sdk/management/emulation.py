@@ -46,11 +46,13 @@ def emulate(request: EmulateRequest, progress: Progress) -> DeviceEntry:
     """
     from host.devices import DeviceEntry, Registry
     from host.devices.entry import checked
-    from host.emulation.processors import emulated_board
+    from host.emulation.processors import emulated_board, processor
     from host.emulation.user import create
     from host.errors import UserError
 
     board = emulated_board(request.architecture, request.board)
+    # Its system is made for minutes; a length that cannot be is refused before.
+    processor(board.name, request.vector_bits)
     name = request.name or f"emulated-{request.architecture}"
     folder = devices_folder() / name
     options = {"folder": str(folder), "architecture": request.architecture}
@@ -75,9 +77,9 @@ def start_machine(request: EmulateRequest, progress: Progress) -> Machine:
     from host.emulation.processors import emulated_board, processor
 
     board = emulated_board(request.architecture, request.board)
+    qemu = processor(board.name, request.vector_bits)
     progress.stage("boot")
-    folder = devices_folder() / request.machine_name
-    return machine.start(folder, request.architecture, processor(board.name, request.vector_bits))
+    return machine.start(devices_folder() / request.machine_name, request.architecture, qemu)
 
 
 def emulate_machine(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Figures from here on are whole numbers.
 _WHOLE = 100
+# Below, two places behind the point say little, or nothing.
+_SMALL = 0.1
 _BEFORE, _AFTER = "the deployment before", "this one"
 
 
@@ -68,7 +70,7 @@ def headline(result: DeployResult) -> str:
 
 def _times(ratio: float) -> str:
     """A ratio with the digits that a person reads."""
-    return f"{ratio:,.0f}" if ratio >= _WHOLE else f"{ratio:.2f}"
+    return f"{ratio:,.0f}" if ratio >= _WHOLE else f"{ratio:.2f}" if ratio >= _SMALL else f"{ratio:.2g}"
 
 
 def since_last(result: DeployResult, figures: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -139,7 +139,8 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
     """The card of model and device: what is known of them, by name."""
     machine, memory = result.machine, result.memory
     energy = joules_of(result.contenders[result.choice.backend])
-    board = [f"{machine.cores} cores"]
+    board = [result.processor.partition(" beside ")[0]] if result.processor != machine.cpu_name else []
+    board.append(f"{machine.cores} cores")
     if machine.memory_bytes:
         board.append(f"{machine.memory_bytes / 2**30:.3g} GiB of memory")
     whose = f" ({result.timing.machine})" if result.timing.machine else ""
@@ -150,7 +151,7 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
         found.append(("arithmetic of a run", f"{result.flops / 1e6:,.4g} MFLOP"))
         if result.timing.decides:
             rate = result.flops / result.measurement.median_s / 1e9
-            found.append((result.timing.titled("rate"), f"{rate:.3g} GFLOP/s"))
+            found.append((result.timing.titled("rate"), f"{_digits(rate)} GFLOP/s"))
     if memory is not None:
         found += [("weights", size_text(memory.weights_bytes)), ("peak memory", size_text(memory.peak_bytes))]
     if result.bundle_bytes:
@@ -167,6 +168,11 @@ def _facts(result: DeployResult) -> list[tuple[str, str]]:
     joules = "unavailable" if energy is None else f"{energy.value * 1e3:.4g} mJ"
     found.append((result.timing.titled("energy of a run"), joules))
     return found + ([("made on", result.date)] if result.date else [])
+
+
+def _digits(value: float) -> str:
+    """Three digits, and no exponent where the number is large."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _uncounted(result: DeployResult) -> list[str]:

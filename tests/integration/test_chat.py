@@ -92,7 +92,7 @@ def test_an_installed_model_goes_by_its_name(tiny_bundle, capsys):
         (["nowhere"], 2, "no such bundle"),
         (["BUNDLE", "--device", "pi5", "--prompt", "one"], 2, "on this machine only, not on pi5"),
         (["BUNDLE", "--prompt", ""], 2, "the prompt is empty"),
-        (["BUNDLE", "--prompt", "one", "--temperature", "-1"], 2, "temperature is -1.0"),
+        (["BUNDLE", "--prompt", "one", "--temperature", "-1"], 2, "Invalid value for '--temperature'"),
         (["BUNDLE", "--prompt", "one " * 33], 2, "the prompt has 33 tokens"),
     ],
 )

@@ -31,7 +31,8 @@ def test_the_command_adds_both_scenarios_to_the_figures(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = tmp_path / "figures.json"
-    command = ["profile", str(bundle), "--loadgen", "SingleStream,Offline", "--loadgen-seconds", "0.5"]
+    scenarios = ["--loadgen", "SingleStream", "--loadgen", "Offline"]
+    command = ["profile", str(bundle), *scenarios, "--loadgen-seconds", "0.5"]
     assert main([*command, "--seed", "3", "--json", str(figures)]) == 0
     single, offline = json.loads(figures.read_text())["loadgen"]
     assert [single["scenario"], offline["scenario"]] == ["SingleStream", "Offline"]

@@ -11,10 +11,13 @@ import typer
 
 from sdk.cli import completion
 from sdk.cli.help import add_command
-from sdk.cli.options import DeviceName, Trust, Verbose
+from sdk.cli.options import SEED_MOST, DeviceName, Trust, Verbose
 
 if TYPE_CHECKING:
     from sdk.language_model import LanguageModel, TextTiming
+
+# Tokens, of any model.
+_MOST = 1 << 30
 
 
 def register(app: typer.Typer) -> None:
@@ -33,15 +36,21 @@ def chat(
     prompt: Annotated[
         str | None, typer.Option(help="Text to continue; without it, each line of the input is one.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=1, max=_MOST, help="Most tokens of an answer.")] = 256,
     temperature: Annotated[
-        float, typer.Option(help="0 takes the most likely token; above, tokens are drawn.")
+        float, typer.Option(min=0.0, max=1e6, help="0 takes the most likely token; above, tokens are drawn.")
     ] = 0.0,
-    top_k: Annotated[int, typer.Option(help="Draw from so many of the likeliest tokens; 0: all.")] = 0,
+    top_k: Annotated[
+        int, typer.Option(min=0, max=_MOST, help="Draw from so many of the likeliest tokens; 0: all.")
+    ] = 0,
     top_p: Annotated[
-        float, typer.Option(help="Draw from the likeliest tokens of this probability together.")
+        float,
+        typer.Option(min=1e-9, max=1.0, help="Draw from the likeliest tokens of this probability together."),
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of what is drawn: the same seed gives the same text.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=SEED_MOST, help="Of what is drawn: the same seed gives the same text."),
+    ] = 0,
     load: Annotated[
         Path | None,
         typer.Option(help="File of --save: prompts that begin with its text continue there.", metavar="FILE"),

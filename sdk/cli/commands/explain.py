@@ -26,10 +26,10 @@ def explain(
         str,
         typer.Option(
             "--task",
-            help="Name of a kernel, or a part that fits only one.",
+            help="Name of a kernel, or a part that fits only one; may be left out where there is only one.",
             autocompletion=completion.kernels,
         ),
-    ],
+    ] = "",
     output: OutputFile = None,
     records: Records = "",
     form: LongForm = "table",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from host.options import DeployOptions
+from sdk.cli.forms import parse_names
 from sdk.cli.help import add_command
 from sdk.cli.options import JsonFile, TraceFile, Trust, Verbose
 from sdk.cli.rows import Form, write_table
@@ -27,12 +28,12 @@ def profile(
     *,
     trust: Trust = "signed",
     loadgen: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             metavar="SingleStream,Offline",
             help="Drive a bundle by MLPerf's LoadGen as well: latencies of queries from this host.",
         ),
-    ] = "",
+    ] = None,
     loadgen_s: Annotated[
         float, typer.Option("--loadgen-seconds", help="Least duration of a scenario.")
     ] = 10.0,
@@ -51,9 +52,8 @@ def profile(
 
     # Nothing is kept that could name it.
     settings.pop("command")
-    scenarios = tuple(one.strip() for one in loadgen.split(",")) if loadgen else ()
-    if scenarios:
-        check_loadgen(model, scenarios, loadgen_s)
+    scenarios = parse_names(",".join(loadgen or ()))
+    check_loadgen(model, scenarios, loadgen_s)
     # Rows for programs are alone on standard output.
     with ConsoleProgress(sys.stderr if form != "table" else None) as progress:
         result = api.profile(model, trust=trust, progress=progress, **settings)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sdk.cli.options import Verbose
+from sdk.cli.options import SEED_MOST, Verbose
 
 # Where a working copy of this project keeps the baselines that it was measured against.
 _BASELINES = Path("research") / "baselines"
@@ -29,11 +29,15 @@ def evaluate(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="Folder of a model; the shipped one by default.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds of finalists.")] = 12,
-    seed: Annotated[int, typer.Option("--seed", help="Of the proposers.")] = 0,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=10**6, help="Interleaved rounds of finalists.")
+    ] = 12,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=SEED_MOST, help="Of the proposers.")] = 0,
     finetune: Annotated[
         int,
-        typer.Option("--finetune", min=0, help="Batches of each training between measurements; 0 for none."),
+        typer.Option(
+            "--finetune", min=0, max=10**9, help="Batches of each training between measurements; 0 for none."
+        ),
     ] = 0,
     restrict: Annotated[
         str, typer.Option("--restrict", help="Part of the processor that is used, for example avx2.")

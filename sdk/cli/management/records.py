@@ -184,7 +184,9 @@ def upgrade(records: Records = "", verbose: Verbose = False) -> None:
 
 
 def downgrade(
-    version: Annotated[int, typer.Argument(help="Version of the tables that the earlier program reads.")],
+    version: Annotated[
+        int, typer.Argument(min=1, max=1000, help="Version of the tables that the earlier program reads.")
+    ],
     records: Records = "",
     verbose: Verbose = False,
 ) -> None:

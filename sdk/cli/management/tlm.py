@@ -11,7 +11,7 @@ import typer
 
 from sdk.cli.help import add_command, new_group
 from sdk.cli.management.evaluate import evaluate
-from sdk.cli.options import DeviceName, Records, Seed, Threads, Verbose
+from sdk.cli.options import SEED_MOST, DeviceName, Records, Seed, Threads, Verbose
 from sdk.cli.rows import Form, write_list
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Steps or tasks between two lines of progress.
 _LINE_EACH = 50
+# Of what is counted.
+_MOST = 10**9
 _STEPS_EACH = 10
 
 
@@ -37,12 +39,20 @@ def register(app: typer.Typer) -> None:
 
 def pretrain(
     out: Annotated[Path, typer.Option("--out", help="Folder of data, state and checkpoint.")],
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Batches in all.")] = 20000,
-    examples: Annotated[int, typer.Option("--examples", min=21, help="Tasks to train on.")] = 20000,
-    seed: Annotated[int, typer.Option("--seed", help="Of data, weights and batches.")] = 0,
-    layers: Annotated[int, typer.Option("--layers", min=1, help="Layers of the network.")] = 5,
-    width: Annotated[int, typer.Option("--width", min=32, help="Width of the network, 32 a head.")] = 160,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that make the examples.")] = 1,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=_MOST, help="Batches in all.")] = 20000,
+    examples: Annotated[
+        int, typer.Option("--examples", min=21, max=_MOST, help="Tasks to train on.")
+    ] = 20000,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=SEED_MOST, help="Of data, weights and batches.")
+    ] = 0,
+    layers: Annotated[int, typer.Option("--layers", min=1, max=1000, help="Layers of the network.")] = 5,
+    width: Annotated[
+        int, typer.Option("--width", min=32, max=32768, help="Width of the network, 32 a head.")
+    ] = 160,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=4096, help="Processes that make the examples.")
+    ] = 1,
     engine: Annotated[
         str,
         typer.Option(
@@ -73,7 +83,7 @@ def pretrain(
 def finetune(
     device: DeviceName = "local",
     records: Records = "",
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Batches in all.")] = 100,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=_MOST, help="Batches in all.")] = 100,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of the checkpoint; where deployments look if not given."),
@@ -111,11 +121,15 @@ def collect(
     models: Annotated[list[Path], typer.Argument(help="Model files whose programs are measured.")],
     out: Annotated[Path, typer.Option("--out", help="File that grows by a line a program.")],
     device: DeviceName = "local",
-    threads: Annotated[int, typer.Option("--threads", min=0, help="Of the programs; 0 for all.")] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", min=0, max=4096, help="Of the programs; 0 for all.")
+    ] = 1,
     minutes: Annotated[
-        float, typer.Option("--minutes", min=0.0, help="After which no further task is begun.")
+        float, typer.Option("--minutes", min=0.0, max=1e6, help="After which no further task is begun.")
     ] = 60.0,
-    sweeps: Annotated[int, typer.Option("--sweeps", min=1, help="Times 24 programs of each task.")] = 4,
+    sweeps: Annotated[
+        int, typer.Option("--sweeps", min=1, max=_MOST, help="Times 24 programs of each task.")
+    ] = 4,
     restrict: Annotated[
         str, typer.Option("--restrict", help="Part of the processor that is used, for example avx2.")
     ] = "",

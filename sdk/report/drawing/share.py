@@ -33,7 +33,7 @@ def share_picture(result: DeployResult) -> str:
     root = ElementTree.Element("svg", {**space, **size})
     add(root, "rect", width=WIDTH, height=HEIGHT, fill=_PAPER)
     _line(root, 104, result.name, 52, _INK, "bold")
-    _line(root, 152, f"{result.device}: {result.machine.cpu_name}", 26, _FAINT)
+    _line(root, 152, f"{result.device}: {result.processor}", 26, _FAINT)
     simulated = result.timing.banner
     y = _wrapped(root, 216, simulated or headline(result), 34, _BAD if simulated else _INK)
     if result.timing.decides:

@@ -30,6 +30,8 @@ def speed_lines(one: TextSpeed) -> list[str]:
     steps = [f"{_rate(1.0 / step.seconds)} behind {step.behind} tokens{_joules(step)}" for step in one.steps]
     share = one.bandwidth_share
     read = "" if share is None else f", {share:.0%} of what the memory gives"
+    if share is not None and share > 1.0:
+        read += ": caches hold a part of them"
     return [
         f"writes {', '.join(steps)}",
         f"weights of {one.step_bytes / 1e6:,.4g} MB a token{read}",

@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,17 @@ def _script(path: Path) -> None:
             archive.writestr(name, "")
 
 
+def _keras(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("metadata.json", "config.json", "model.weights.h5"):
+            archive.writestr(name, "")
+
+
+def _saved_model(path: Path) -> None:
+    path.mkdir()
+    (path / "saved_model.pb").touch()
+
+
 def _yolo(path: Path) -> None:
     # The pickle names the class of the model, as those of Ultralytics do, and would run code.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -54,12 +66,20 @@ def _yolo(path: Path) -> None:
             ("Ultralytics", "pip install ultralytics", "yolo export", "give yolo11n.onnx"),
         ),
         ("net.pt", _script, ("TorchScript", "torch.export.save", "'net.pt2'")),
+        ("net.h5", lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), ("Keras", "load_model('net.h5')")),
+        ("net.keras", _keras, ("Keras", "TFLiteConverter", "'net.tflite'")),
+        ("net", _saved_model, ("SavedModel", "from_saved_model('net')", "'net.tflite'")),
+        ("net.npz", lambda path: np.savez(path, x=np.ones(2)), ("arrays of NumPy", "sdk run --input")),
+        ("net.xml", lambda path: path.write_text("<net/>"), ("OpenVINO", "that it was made from")),
+        # Its first byte is that of an ONNX file.
+        ("net.mlmodel", lambda path: path.write_bytes(b"\x08\x01"), ("Core ML", "that it was made from")),
+        ("net.mlpackage", Path.mkdir, ("Core ML", "that it was made from")),
         ("net.onnx", _pointer, ("Git LFS", "git lfs pull")),
         ("net.pt2", _pointer, ("Git LFS", "git lfs pull")),
     ],
 )
 def test_a_file_that_is_no_model_says_what_it_is(
-    name: str, write: Callable[[Path], None], words: tuple[str, ...], tmp_path: Path
+    name: str, write: Callable[[Path], object], words: tuple[str, ...], tmp_path: Path
 ) -> None:
     path = tmp_path / name
     write(path)

@@ -183,6 +183,10 @@ def test_a_simulated_board_is_the_same_wherever_its_file_is_named(tmp_path: Path
     written.write_text(json.dumps(deploy_json(simulated)))
     found = read_side(written)
     assert found.device == "replay:.../board.toml"
+    # It was written before results said that a board was simulated; the name says it.
+    old = {key: value for key, value in deploy_json(simulated).items() if key != "simulated"}
+    written.write_text(json.dumps(old))
+    assert read_side(written).timing is SIMULATION
     written.write_text(json.dumps({**deploy_json(simulated), "device": simulated.device}))
     assert read_side(written).device == found.device
 

@@ -20,6 +20,8 @@ def test_the_page_begins_with_what_was_measured_where_nothing_was_gained() -> No
     library = replace(one, choice=replace(one.choice, backend="onnxruntime"))
     assert headline(library) == "3.000 ms a run by onnxruntime on local, verified"
     assert headline(replace(one, ratios={}, context=64)) == "500 tokens/s on local, verified"
+    slow = replace(one, ratios={"onnxruntime": (0.0047, 0.0041, 0.12)})
+    assert headline(slow).startswith("0.0047 (0.0041 to 0.12) times as fast as onnxruntime")
     large = replace(one, ratios={"torch": (531.79, 75.881, 3727.2)})
     assert headline(large).startswith("532 (75.88 to 3,727) times as fast as torch")
 
@@ -70,3 +72,14 @@ def test_figures_of_a_simulated_board_say_so_and_those_of_a_board_do_not() -> No
         assert f"<h2>{title}</h2>" in page
         assert f"<h2>{title}</h2>" not in text and f"<h2>Simulated {title[0].lower()}{title[1:]}</h2>" in text
     assert "simulated by ina226" in text and "measured on the device" not in text
+
+
+def test_the_arithmetic_of_a_language_model_is_that_of_a_step() -> None:
+    """Kernels of prompts and drafts do not run in one, and have no time in it."""
+    one = result()
+    prompt = replace(one.tasks[0], name="fused_prompt", flops=1e12, latency_us=None)
+    step = replace(one, tasks=(*one.tasks, prompt), context=64)
+    assert step.flops == sum(task.weight * task.flops for task in one.tasks if task.latency_us)
+    assert 0 < (step.flops or 0) < 1e12
+    untimed = tuple(replace(task, latency_us=None) for task in step.tasks)
+    assert replace(step, tasks=untimed).flops is None

@@ -18,6 +18,7 @@ from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
 from sdk.report.kernels.layers import MOST_LAYERS, layer_tree
 from sdk.report.page import figures_in
+from targets.nvidia import ORIN_NANO
 from tests.browser import LARGEST_PAGE_BYTES, drawn, page_in_browser
 from tests.unit.compare.samples import result, task
 from tests.unit.schedules import functions
@@ -50,6 +51,18 @@ def explanation(name: str, walks: bool = False, latency_us: float | None = None)
         latency_us=latency_us,
     )
     return explained(Manifest.model_construct(name="net"), kernel, stored, walks)
+
+
+def test_a_page_names_the_gpu_that_computes() -> None:
+    kernel = explanation("dense")
+    hardware = replace(kernel.roofline.hardware, gpu=ORIN_NANO)
+    on_gpu = replace(kernel, roofline=replace(kernel.roofline, hardware=hardware))
+    one = replace(result(), explained=(on_gpu,))
+    assert one.processor == f"{ORIN_NANO.name} beside {one.machine.cpu_name}"
+    assert f"<dd>{ORIN_NANO.name}, 2 cores, 1 GiB of memory</dd>" in render(one)
+    # A library that was taken in its place runs on the CPU.
+    library = replace(one, choice=replace(one.choice, backend="onnxruntime"))
+    assert library.processor == replace(one, explained=(kernel,)).processor == one.machine.cpu_name
 
 
 def test_kernels_stand_under_the_ceilings_of_their_board(tmp_path: Path) -> None:
