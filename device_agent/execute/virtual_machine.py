@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from device_agent.contract.manifest import PARAMETERS
 from device_agent.contract.text import printable
-from device_agent.execute import ffi
+from device_agent.execute import ffi, shared_memory
 from device_agent.execute.cuda_graph import GraphedCall
 from device_agent.execute.kept_prompt import StateTensor
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
@@ -130,7 +130,9 @@ class VirtualMachine:
         self._parameters = [self._moved(tensor) for tensor in parameters]
         self._infos = list(inputs)
         self._length = 0
-        self.inputs = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
+        if self.on_gpu:
+            shared_memory.offer()
+        self.inputs = [self._input(info.shape, info.dtype) for info in inputs]
         self._zeros = [_Zeros(state) for _ in range(texts)]
         self._state_bytes = [tensor_bytes(info.shape, info.dtype) for info in state]
         self._states = [[self._moved(tensor) for tensor in zeros.tensors] for zeros in self._zeros]
@@ -150,7 +152,7 @@ class VirtualMachine:
         """Makes inputs for one length and discards the old ones. Does nothing if it is set already."""
         if length == self._length:
             return
-        self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
+        self.inputs = [self._input(info.shape_at(length), info.dtype) for info in self._infos]
         self.invoke = self._bound()
         self._length = length
 
@@ -189,7 +191,7 @@ class VirtualMachine:
             inputs: that it takes before the state.
             texts: numbers of those whose states it takes, in order.
         """
-        tensors = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
+        tensors = [self._input(info.shape, info.dtype) for info in inputs]
         return Entry(tensors, self._graphed(name, tensors, texts))
 
     def _instance(self, library: Any) -> Any:
@@ -197,6 +199,10 @@ class VirtualMachine:
         # Device type 1 is the CPU, 2 a CUDA GPU. Allocator 2 is the pooled one. The CPU always comes last.
         machine["vm_initialization"](*((2, 0, 2) if self.on_gpu else ()), 1, 0, 2)
         return machine
+
+    def _input(self, shape: Sequence[int], dtype: str) -> Any:
+        """A tensor that the processor writes and the machine's device reads."""
+        return shared_memory.tensor(shape, dtype) if self.on_gpu else ffi.empty(shape, dtype)
 
     def _moved(self, tensor: Any) -> Any:
         """A parameter on the machine's device: the tensor itself on the CPU, a copy on a GPU."""

@@ -88,7 +88,8 @@ class Model {
                              const std::vector<tvm::runtime::Tensor>& inputs, size_t texts) const;
   // Binds `main` to the inputs.
   void bind();
-  tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
+  // A tensor that the processor writes and the device reads.
+  tvm::runtime::Tensor input(const std::vector<int64_t>& shape, const std::string& dtype) const;
 
   // Where it computes.
   DLDevice device_{kDLCPU, 0};
