@@ -1,7 +1,7 @@
 """Tensors of a GPU in memory that it shares with the processor, where the board has one memory for both.
 
 There the processor writes inputs and reads outputs in place, and what functions of either processor give to
-the other one is not copied. The driver says whether the GPU is part of the processor's chip. Where the GPU has
+the other one is not copied. The driver says whether the GPU is part of the processor's chip. Where it has
 memory of its own, the same functions give tensors of each memory and copy between them.
 
 Memory of this kind is not kept in the caches of a Jetson's GPU (NVIDIA, "CUDA for Tegra", memory types), so

@@ -161,6 +161,22 @@ class VirtualMachine:
         """The tensors that are kept from call to call, of the first text."""
         return [StateTensor(*one) for one in zip(self._states[0], self._state_bytes)]
 
+    def record(self) -> None:
+        """Records the graph of `invoke`, on a GPU, by two runs with inputs that are zeros.
+
+        Models with state are left as they are, since a run changes the state; so are ranges of lengths, whose
+        graph is of one length. Their second run records.
+
+        Raises:
+            AgentError, RuntimeError: a kernel fails.
+        """
+        if not self.on_gpu or self._state_bytes or any(info.open for info in self._infos):
+            return
+        for info, tensor in zip(self._infos, self.inputs):
+            ffi.copy_from_buffer(tensor, bytes(tensor_bytes(info.shape, info.dtype)))
+        for _ in range(2):
+            self.invoke()
+
     def reset(self) -> None:
         """Makes the state zeros again, as it is when the model is loaded.
 
@@ -288,4 +304,6 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
     library = os.path.join(folder, opened.bundle.manifest.model)
     texts = int((fields.get("decoder") or {}).get("sequences", 1))
     state = state_of(fields)
-    return signature, VirtualMachine(library, parameters.tensors, signature.inputs, kind, state, texts)
+    machine = VirtualMachine(library, parameters.tensors, signature.inputs, kind, state, texts)
+    machine.record()
+    return signature, machine
