@@ -331,7 +331,7 @@ class _Deployment:
         usual = [original] if known[original].peer and (self.timing.decides or not compiled) else []
         if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
             # JetPack's own engine is there to be beaten.
-            usual = [*usual, "tensorrt"]
+            usual = [*usual, "tensorrt-fp16" if self.options.dtype == "fp16" else "tensorrt"]
         given = self.options.peers
         asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
         entrants += [single] if single is not None else []

@@ -40,6 +40,10 @@ _OWN: dict[str, Engine] = {
         Engine("transformers", "Transformers", ("transformers", "gguf"), ("transformers",), peer=False),
         Engine("openvino", "OpenVINO", ("onnx", "tflite"), ("openvino",)),
         Engine("tensorrt", "TensorRT", ("onnx",), ("tensorrt",)),
+        Engine("tensorrt-fp16", "TensorRT (fp16)", ("onnx",), ("tensorrt",)),
+        Engine("tensorrt-int8", "TensorRT (int8)", ("onnx",), ("tensorrt",)),
+        Engine("onnxruntime-cuda", "ONNX Runtime (CUDA)", ("onnx",), ("onnxruntime",)),
+        Engine("onnxruntime-tensorrt", "ONNX Runtime (TensorRT)", ("onnx",), ("onnxruntime",)),
         Engine("ncnn", "ncnn", ("ncnn",), ("ncnn",)),
     )
 }
