@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,23 @@ def _level(levels: tuple[MemoryLevel, ...], name: str) -> MemoryLevel:
         if level.name == name:
             return level
     raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class GpuMode:
+    """What a power mode of a board leaves of its GPU.
+
+    Attributes:
+        name: of the mode, as nvpmodel gives it.
+        multiprocessors: that have power.
+        frequency_hz: greatest clock of the GPU.
+        memory_bytes_per_s: of the memory, by its greatest clock.
+    """
+
+    name: str
+    multiprocessors: int
+    frequency_hz: float
+    memory_bytes_per_s: float
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,7 @@ class GpuModel:
         transaction_bytes: unit of a transfer between L2 and an SM.
         launch_s: cost of starting one kernel.
         source: where the numbers come from.
+        modes: the board's power modes, as far as they are known.
     """
 
     name: str
@@ -91,6 +109,7 @@ class GpuModel:
     matrix_fp16_per_cycle: int = 0
     matrix_int8_per_cycle: int = 0
     transaction_bytes: int = 32
+    modes: tuple[GpuMode, ...] = ()
 
     @property
     def peak_flops(self) -> float:
@@ -104,6 +123,38 @@ class GpuModel:
             KeyError: no such level.
         """
         return _level(self.levels, name)
+
+    def in_mode(self, name: str) -> GpuModel:
+        """This GPU in a power mode: its clock, its multiprocessors, and the rates that follow from them.
+
+        The memory's latency stays: it hardly depends on its clock.
+
+        Raises:
+            KeyError: nothing is known of that mode.
+        """
+        modes = {one.name: one for one in self.modes}
+        mode = modes[name]
+        faster = mode.frequency_hz / self.frequency_hz
+        more = mode.multiprocessors / self.multiprocessors
+        # Shared memory's rate is that of one multiprocessor.
+        rates = {"shared": faster, "L2": faster * more}
+        levels = [
+            replace(level, bandwidth_bytes_per_s=mode.memory_bytes_per_s)
+            if level.name == "DRAM"
+            else replace(
+                level,
+                bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * rates[level.name],
+                latency_s=level.latency_s / faster,
+            )
+            for level in self.levels
+        ]
+        return replace(
+            self,
+            multiprocessors=mode.multiprocessors,
+            frequency_hz=mode.frequency_hz,
+            levels=tuple(levels),
+            source=f"{self.source}; power mode {name}",
+        )
 
 
 @dataclass(frozen=True)

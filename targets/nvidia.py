@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from targets.hardware import GpuModel, MemoryLevel
+from targets.hardware import GpuMode, GpuModel, MemoryLevel
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def _gpu(
     l2_bytes: int,
     memory_bytes_per_s: float,
     source: str,
+    modes: tuple[GpuMode, ...] = (),
 ) -> GpuModel:
     cycle = 1.0 / frequency_hz
     l2_bytes_per_s = generation.l2_bytes_per_cycle * frequency_hz * multiprocessors
@@ -81,21 +82,65 @@ def _gpu(
         levels=levels,
         launch_s=_LAUNCH_S[generation.arch],
         source=source,
+        modes=modes,
     )
 
 
+# Power modes of Orin: nvpmodel's files of Jetson Linux (p3767_0003 and its "super", p3767_0000, p3701_0000):
+# GPU MAX_FREQ, TPC_PG_MASK (a TPC is two multiprocessors) and EMC MAX_FREQ. The memory moves 16 bytes at each
+# edge of that clock, on AGX Orin 32. Where a file sets no limit, it is the data sheet's.
+_NANO_MODES = (
+    GpuMode("15W", 8, 0.625e9, 68e9),
+    GpuMode("7W", 4, 0.408e9, 68e9),
+    GpuMode("25W", 8, 0.918e9, 102.4e9),
+    GpuMode("MAXN_SUPER", 8, 1.02e9, 102.4e9),
+)
+_NX_MODES = (
+    GpuMode("MAXN", 8, 0.918e9, 102.4e9),
+    GpuMode("10W", 4, 0.612e9, 68e9),
+    GpuMode("15W", 4, 0.612e9, 102.4e9),
+    GpuMode("25W", 8, 0.408e9, 102.4e9),
+)
+_AGX_MODES = (
+    GpuMode("MAXN", 16, 1.3e9, 204.8e9),
+    GpuMode("MODE_15W", 6, 0.408e9, 136.5e9),
+    GpuMode("MODE_30W", 8, 0.612e9, 204.8e9),
+    GpuMode("MODE_50W", 16, 0.816e9, 204.8e9),
+)
+
 XAVIER_NX = _gpu("Jetson Xavier NX", _VOLTA, 6, 1.1e9, 512 << 10, 59.7e9, "Jetson Xavier NX data sheet, 20 W")
 ORIN_NANO = _gpu(
-    "Jetson Orin Nano 8 GB", _AMPERE, 8, 0.625e9, 2 << 20, 68e9, "Jetson Orin Nano data sheet, 15 W"
+    "Jetson Orin Nano 8 GB",
+    _AMPERE,
+    8,
+    0.625e9,
+    2 << 20,
+    68e9,
+    "Jetson Orin Nano data sheet, 15 W",
+    _NANO_MODES,
 )
 AGX_XAVIER = _gpu(
     "Jetson AGX Xavier", _VOLTA, 8, 1.377e9, 512 << 10, 136.5e9, "Jetson AGX Xavier data sheet, MAXN"
 )
 ORIN_NX = _gpu(
-    "Jetson Orin NX 16 GB", _AMPERE, 8, 0.918e9, 2 << 20, 102.4e9, "Jetson Orin NX data sheet, 25 W"
+    "Jetson Orin NX 16 GB",
+    _AMPERE,
+    8,
+    0.918e9,
+    2 << 20,
+    102.4e9,
+    "Jetson Orin NX data sheet, MAXN",
+    _NX_MODES,
 )
 AGX_ORIN = _gpu(
-    "Jetson AGX Orin 64 GB", _AMPERE, 16, 1.3e9, 4 << 20, 204.8e9, "Jetson AGX Orin data sheet, MAXN"
+    "Jetson AGX Orin 64 GB",
+    _AMPERE,
+    16,
+    1.3e9,
+    4 << 20,
+    204.8e9,
+    "Jetson AGX Orin data sheet, MAXN",
+    _AGX_MODES,
 )
 AGX_THOR = _gpu(
     "Jetson AGX Thor", _BLACKWELL, 20, 1.575e9, 32 << 20, 273e9, "Jetson T5000 module data sheet, MAXN"
