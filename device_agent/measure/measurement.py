@@ -170,6 +170,11 @@ class Meter:
         result = self._windows(self._plain, call, plan._replace(energy=False))
         return dict(result, energy=energy.unavailable(str(reason)))
 
+    def of_engine(self, engine: Any, plan: Plan) -> Dict[str, Any]:
+        """Measures inferences of an engine, or takes the times that it measures by itself; see `measure`."""
+        times_s = getattr(engine, "times_s", None)
+        return self.measure(engine.invoke, plan) if times_s is None else self.taken(times_s, plan)
+
     def taken(self, times_s: Callable[[Plan], List[float]], plan: Plan) -> Dict[str, Any]:
         """Takes times that an engine measures by itself, in a process whose start energy would have in it.
 
