@@ -17,14 +17,13 @@ from pathlib import Path
 
 import psutil
 
+from host.cluster.hosts import TOO_SLOW
 from host.cluster.node import RETRIES, start_command, start_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 # Of the loopback interface: Ray takes 127.0.0.1 for a name of the machine's other address.
 ADDRESS = "127.0.0.2"
 _START_S = 300.0
-# A host ends with these words where a busy machine gives it too little of 30 s, which Ray has no option for.
-_TOO_SLOW = "node timed out during startup"
 # Small hosts: nothing of a test is large.
 _STORE_BYTES = 100 << 20
 
@@ -139,8 +138,8 @@ class RayCluster:
             if not ended and not late and _raylet_ended(host.pid):
                 # Ray asks the head for this host for four more minutes.
                 self.kill(number)
-                ended, said = True, _TOO_SLOW
-            if ended and not late and _TOO_SLOW in said:
+                ended, said = True, TOO_SLOW
+            if ended and not late and TOO_SLOW in said:
                 self._begin(number)
                 host = self._hosts[number]
                 assert host is not None

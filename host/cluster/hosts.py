@@ -25,6 +25,8 @@ from host.places import config_root
 
 _START_S, _END_S, _LOOK_S = 180.0, 60.0, 30.0
 _AT_ONCE = 16
+# With these words a host ends that a busy machine gives too little of 30 s, which Ray has no option for.
+TOO_SLOW = "node timed out during startup"
 _FOLDER = (
     'f="${XDG_STATE_HOME:-$HOME/.local/state}/edgetlm/cluster"; mkdir -p "$f" && chmod 700 "$f" && cd "$f"'
 )
@@ -38,11 +40,14 @@ _UP = (
     "echo 'it runs as it was described before: end it with sdk cluster down' >&2; exit 1; fi; "
     "{why} before >&2 || exit 1; "
     "cat > token; echo {described} > {name}.described; "
-    "env -u RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH=$PWD/token {environment} setsid nohup {command} "
-    "> {name}.log 2>&1 < /dev/null 9>&- & echo $! > {name}.pid; "
+    "begin() { env -u RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH=$PWD/token {environment} setsid nohup {command} "
+    "> {name}.log 2>&1 < /dev/null 9>&- & echo $! > {name}.pid; }; begin; "
     "i=0; while [ $i -lt {tenths} ]; do "
     'grep -q "Ray runtime started" {name}.log 2>/dev/null && echo started && exit 0; '
-    "kill -0 $! 2>/dev/null || break; sleep 0.1; i=$((i+1)); done; "
+    # Where the machine is busy, a raylet gives up after 15 s, and Ray, which does not see it, after minutes.
+    'if grep -qs "(raylet) Z $! " /proc/[0-9]*/stat; then kill -s KILL -- -$!; wait $!; begin; fi; '
+    "kill -0 $! 2>/dev/null || { grep -qs {slow} {name}.log && begin || break; }; "
+    "sleep 0.1; i=$((i+1)); done; "
     "kill $! 2>/dev/null; wait $!; tail -n 3 {name}.log >&2; {why} after >&2; exit 1"
 )
 # Why a host cannot start, in place of minutes in which Ray tries, and of its words, which do not say it. An
@@ -176,6 +181,7 @@ def _end(host: ClusterHost) -> HostState:
 
 def _script(text: str, host: ClusterHost, limit_s: float) -> str:
     text = text.replace("{folder}", _FOLDER).replace("{runs}", _RUNS)
+    text = text.replace("{slow}", shlex.quote(TOO_SLOW))
     return text.replace("{name}", host.name).replace("{tenths}", str(int(10 * limit_s)))
 
 

@@ -26,9 +26,17 @@ from host.importers.onnx.fixed_inputs import (
     with_lengths,
     write_fixed,
 )
-from host.importers.onnx.model_file import OnnxFile, read_onnx, with_weights, write_model, write_pinned
+from host.importers.onnx.model_file import (
+    OnnxFile,
+    SequencesFound,
+    read_onnx,
+    with_weights,
+    write_model,
+    write_pinned,
+)
 from host.importers.onnx.operators import supported_operators
 from host.importers.onnx.ranges import input_ranges
+from host.importers.onnx.sequences.interface import with_tensors
 from host.importers.onnx.simplify import simplify
 from host.importers.pins import DeclaredInput, pin
 from host.model import ImportedModel, TensorSpec
@@ -50,7 +58,11 @@ def import_onnx(
         ShapeError: a dimension is open or does not fit, or a value does not.
         EngineError: ONNX Runtime cannot run the model.
     """
-    file = read_onnx(path)
+    try:
+        file = read_onnx(path)
+    except SequencesFound as found:
+        path = with_tensors(path, found.files, shapes, values, supported_operators())
+        file = read_onnx(path)
     declared, parameters = file.inputs, file.parameters
     check_names(file.name, declared, values)
     pinned = pin(file.name, declared, with_lengths(declared, shapes, values))

@@ -77,12 +77,23 @@ class OnnxFile:
         )
 
 
+class SequencesFound(ImportFailed):
+    """An input or output is a sequence of tensors of numbers; see `sequences.interface`.
+
+    Attributes:
+        files: the file, and those of its weights.
+    """
+
+    files: tuple[Path, ...] = ()
+
+
 def read_onnx(path: Path) -> OnnxFile:
     """Read and check a file.
 
     Raises:
+        SequencesFound: an input or output is a sequence of tensors of numbers, and all others are tensors.
         ModelFileError: not an ONNX model, truncated, of an unknown opset, or with NaN weights.
-        ImportFailed: an input or output is a sequence, text or another thing that is not a tensor of numbers.
+        ImportFailed: an input or output is text or another thing that is not a tensor of numbers.
     """
     model, split = _parse(path)
     check_model(path.name, model)
@@ -107,7 +118,12 @@ def read_onnx(path: Path) -> OnnxFile:
     for kind, values in (("input", listed), ("output", skeleton.graph.output)):
         for value in values:
             _check_tensor(path.name, kind, value)
-    inputs = tuple(_declared(value) for value in listed)
+    sequences = [value.name for value in (*listed, *skeleton.graph.output) if is_sequence(value)]
+    if sequences:
+        found = SequencesFound(f"{path.name}: {printable(sequences[0], 80)!r} is a sequence")
+        found.files = tuple(files)
+        raise found
+    inputs = tuple(declared_input(value) for value in listed)
     return OnnxFile(path.name, skeleton, weights, inputs, len(files) > 1, tuple(files))
 
 
@@ -254,13 +270,25 @@ def _without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
     return skeleton
 
 
+def is_sequence(value: onnx.ValueInfoProto) -> bool:
+    """Whether an input or output is a sequence of tensors of numbers."""
+    element = value.type.sequence_type.elem_type
+    return (
+        value.type.WhichOneof("value") == "sequence_type"
+        and element.WhichOneof("value") == "tensor_type"
+        and element.tensor_type.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
+    )
+
+
 def _check_tensor(model_name: str, kind: str, value: onnx.ValueInfoProto) -> None:
-    """Refuse what is not a tensor of numbers: nothing else can enter or leave a deployed model.
+    """Refuse what is neither a tensor of numbers nor a sequence of such tensors.
 
     Raises:
-        ImportFailed: a sequence, text or the like.
+        ImportFailed: text or the like.
         ModelFileError: no type is declared.
     """
+    if is_sequence(value):
+        return
     what = value.type.WhichOneof("value")
     if what == "tensor_type":
         element = value.type.tensor_type.elem_type
@@ -272,7 +300,7 @@ def _check_tensor(model_name: str, kind: str, value: onnx.ValueInfoProto) -> Non
             return
     names = {
         "tensor_type": "text",
-        "sequence_type": "a sequence",
+        "sequence_type": "a sequence of other things than tensors of numbers",
         "optional_type": "optional",
         "map_type": "a map",
     }
@@ -282,7 +310,8 @@ def _check_tensor(model_name: str, kind: str, value: onnx.ValueInfoProto) -> Non
     )
 
 
-def _declared(value: onnx.ValueInfoProto) -> DeclaredInput:
+def declared_input(value: onnx.ValueInfoProto) -> DeclaredInput:
+    """An input that is a tensor, as the file declares it."""
     tensor = value.type.tensor_type
     dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     if not tensor.HasField("shape"):

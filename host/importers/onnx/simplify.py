@@ -21,6 +21,7 @@ from host.importers.onnx.functions import expand, has_body
 from host.importers.onnx.kept_shapes import spread_back
 from host.importers.onnx.loops import unroll
 from host.importers.onnx.model_file import OnnxFile
+from host.importers.onnx.sequences.lists import SequenceLists
 
 _MAX_ROUNDS = 8
 
@@ -92,10 +93,14 @@ def _fold(name: str, model: onnx.ModelProto) -> bool:
     known = Constants(graph.initializer)
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", 1))
+    lists = SequenceLists(known.value, types, opset)
     nodes: list[NodeProto] = []
+    changed = False
     for node in graph.node:
         branch = inline_constant_branch(node, known.value) or unroll(node, known.value, types, opset)
+        branch = branch or lists.without_sequences(node)
         if branch is not None:
+            changed = True
             nodes += branch[0]
             check_count(name, len(nodes))
             for tensor in branch[1]:
@@ -107,7 +112,7 @@ def _fold(name: str, model: onnx.ModelProto) -> bool:
             continue
         for output, array in outputs.items():
             known.add_tensor(numpy_helper.from_array(array, output))
-    if not known.added and len(nodes) == len(graph.node):
+    if not known.added and not changed:
         return False
     copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     graph.initializer.extend(known.added)

@@ -1,4 +1,4 @@
-"""The tasks of a bundle in their right form, and such as ended the process once."""
+"""The tasks of a bundle in their right form, and those that once ended the process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def task() -> str:
 
 @functools.cache
 def cases() -> list[Case]:
-    """One a fault."""
+    """One for each fault, and the file without one."""
     functions = {
         "empty": b"",
         "no-object": b"5",
@@ -55,4 +55,6 @@ def cases() -> list[Case]:
         changed["tasks"][task()]["function"] = text
         found.append(Case(f"tasks-{name}", {TASKS: json.dumps(changed).encode()}))
     others = {"list": b"[]", "deep-file": b"[" * 100_000, "nul": b"\0", "nan": b'{"schema": NaN}'}
+    # The file as it is written is read: else a harness that refuses everything finds nothing.
+    others["as-written"] = json.dumps(content()).encode()
     return [*found, *(Case(f"tasks-{name}", {TASKS: text}) for name, text in others.items())]

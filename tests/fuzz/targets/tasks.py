@@ -66,10 +66,11 @@ class Tasks:
         case.write(self._place / "bundle")
         peak = 0
 
-        def prove(content: dict[str, Any], workload_hash: str) -> None:
+        def prove(content: dict[str, Any]) -> None:
             nonlocal peak
             with scratch_folder() as scratch:
                 (scratch / TASKS).write_text(json.dumps(content))
+                (workload_hash,) = content["tasks"]
                 request = {"workload_hash": workload_hash}
                 ended = forked(_USE, request, [], scratch, tasks_file._LIMITS)
                 peak = ended.memory_bytes

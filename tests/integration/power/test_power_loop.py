@@ -71,7 +71,7 @@ def test_the_front_of_a_board_is_its_truth(tmp_path: Path, capsys: pytest.Captur
         assert point["gross_mj"]["value"] == pytest.approx(watts * seconds * 1e3, rel=0.02)
         assert point["net_mj"]["value"] == pytest.approx((watts - IDLE_W) * seconds * 1e3, rel=0.02)
         assert point["mean_w"] == pytest.approx(watts, rel=0.02)
-        assert (point["kind"], point["boundary"], point["throttled"]) == ("measured", "board", False)
+        assert (point["kind"], point["boundary"], point["throttled"]) == ("simulated", "board", False)
         assert point["gross_mj"]["low"] < point["gross_mj"]["value"] < point["gross_mj"]["high"]
     assert "taken     " in capsys.readouterr().out
     page = page_in_browser(report, tmp_path / "profile")

@@ -1,0 +1,1 @@
+"""Sequences of ONNX models: a compiled model has tensors alone."""
