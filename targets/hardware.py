@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ def _level(levels: tuple[MemoryLevel, ...], name: str) -> MemoryLevel:
     raise KeyError(name)
 
 
-@dataclass(frozen=True)
-class GpuMode:
+class GpuMode(NamedTuple):
     """What a power mode of a board leaves of its GPU.
 
     Attributes:
@@ -80,7 +80,6 @@ class GpuModel:
         transaction_bytes: unit of a transfer between L2 and an SM.
         launch_s: cost of starting one kernel.
         source: where the numbers come from.
-        modes: the board's power modes, as far as they are known.
     """
 
     name: str
@@ -109,7 +108,6 @@ class GpuModel:
     matrix_fp16_per_cycle: int = 0
     matrix_int8_per_cycle: int = 0
     transaction_bytes: int = 32
-    modes: tuple[GpuMode, ...] = ()
 
     @property
     def peak_flops(self) -> float:
@@ -124,16 +122,15 @@ class GpuModel:
         """
         return _level(self.levels, name)
 
-    def in_mode(self, name: str) -> GpuModel:
+    def in_mode(self, mode: GpuMode) -> GpuModel:
         """This GPU in a power mode: its clock, its multiprocessors, and the rates that follow from them.
 
-        The memory's latency stays: it hardly depends on its clock.
-
-        Raises:
-            KeyError: nothing is known of that mode.
+        The memory's latency stays: it hardly depends on its clock. In the mode that the figures are of
+        already, nothing changes, nor does what records of the board are known by.
         """
-        modes = {one.name: one for one in self.modes}
-        mode = modes[name]
+        memory = self.level("DRAM").bandwidth_bytes_per_s
+        if (self.multiprocessors, self.frequency_hz, memory) == mode[1:]:
+            return self
         faster = mode.frequency_hz / self.frequency_hz
         more = mode.multiprocessors / self.multiprocessors
         # Shared memory's rate is that of one multiprocessor.
@@ -153,7 +150,7 @@ class GpuModel:
             multiprocessors=mode.multiprocessors,
             frequency_hz=mode.frequency_hz,
             levels=tuple(levels),
-            source=f"{self.source}; power mode {name}",
+            source=f"{self.source}; power mode {mode.name}",
         )
 
 

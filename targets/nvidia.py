@@ -57,7 +57,6 @@ def _gpu(
     l2_bytes: int,
     memory_bytes_per_s: float,
     source: str,
-    modes: tuple[GpuMode, ...] = (),
 ) -> GpuModel:
     cycle = 1.0 / frequency_hz
     l2_bytes_per_s = generation.l2_bytes_per_cycle * frequency_hz * multiprocessors
@@ -82,9 +81,26 @@ def _gpu(
         levels=levels,
         launch_s=_LAUNCH_S[generation.arch],
         source=source,
-        modes=modes,
     )
 
+
+XAVIER_NX = _gpu("Jetson Xavier NX", _VOLTA, 6, 1.1e9, 512 << 10, 59.7e9, "Jetson Xavier NX data sheet, 20 W")
+ORIN_NANO = _gpu(
+    "Jetson Orin Nano 8 GB", _AMPERE, 8, 0.625e9, 2 << 20, 68e9, "Jetson Orin Nano data sheet, 15 W"
+)
+AGX_XAVIER = _gpu(
+    "Jetson AGX Xavier", _VOLTA, 8, 1.377e9, 512 << 10, 136.5e9, "Jetson AGX Xavier data sheet, MAXN"
+)
+ORIN_NX = _gpu(
+    "Jetson Orin NX 16 GB", _AMPERE, 8, 0.918e9, 2 << 20, 102.4e9, "Jetson Orin NX data sheet, 25 W"
+)
+AGX_ORIN = _gpu(
+    "Jetson AGX Orin 64 GB", _AMPERE, 16, 1.3e9, 4 << 20, 204.8e9, "Jetson AGX Orin data sheet, MAXN"
+)
+AGX_THOR = _gpu(
+    "Jetson AGX Thor", _BLACKWELL, 20, 1.575e9, 32 << 20, 273e9, "Jetson T5000 module data sheet, MAXN"
+)
+H100 = _gpu("H100 SXM", _HOPPER, 132, 1.755e9, 50 << 20, 3.35e12, "H100 white paper and data sheet, SXM5")
 
 # Power modes of Orin: nvpmodel's files of Jetson Linux (p3767_0003 and its "super", p3767_0000, p3701_0000):
 # GPU MAX_FREQ, TPC_PG_MASK (a TPC is two multiprocessors) and EMC MAX_FREQ. The memory moves 16 bytes at each
@@ -107,42 +123,5 @@ _AGX_MODES = (
     GpuMode("MODE_30W", 8, 0.612e9, 204.8e9),
     GpuMode("MODE_50W", 16, 0.816e9, 204.8e9),
 )
-
-XAVIER_NX = _gpu("Jetson Xavier NX", _VOLTA, 6, 1.1e9, 512 << 10, 59.7e9, "Jetson Xavier NX data sheet, 20 W")
-ORIN_NANO = _gpu(
-    "Jetson Orin Nano 8 GB",
-    _AMPERE,
-    8,
-    0.625e9,
-    2 << 20,
-    68e9,
-    "Jetson Orin Nano data sheet, 15 W",
-    _NANO_MODES,
-)
-AGX_XAVIER = _gpu(
-    "Jetson AGX Xavier", _VOLTA, 8, 1.377e9, 512 << 10, 136.5e9, "Jetson AGX Xavier data sheet, MAXN"
-)
-ORIN_NX = _gpu(
-    "Jetson Orin NX 16 GB",
-    _AMPERE,
-    8,
-    0.918e9,
-    2 << 20,
-    102.4e9,
-    "Jetson Orin NX data sheet, MAXN",
-    _NX_MODES,
-)
-AGX_ORIN = _gpu(
-    "Jetson AGX Orin 64 GB",
-    _AMPERE,
-    16,
-    1.3e9,
-    4 << 20,
-    204.8e9,
-    "Jetson AGX Orin data sheet, MAXN",
-    _AGX_MODES,
-)
-AGX_THOR = _gpu(
-    "Jetson AGX Thor", _BLACKWELL, 20, 1.575e9, 32 << 20, 273e9, "Jetson T5000 module data sheet, MAXN"
-)
-H100 = _gpu("H100 SXM", _HOPPER, 132, 1.755e9, 50 << 20, 3.35e12, "H100 white paper and data sheet, SXM5")
+# By the name of the GPU; the first is the one that its figures are of.
+MODES = {ORIN_NANO.name: _NANO_MODES, ORIN_NX.name: _NX_MODES, AGX_ORIN.name: _AGX_MODES}

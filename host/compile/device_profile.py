@@ -36,10 +36,8 @@ def profile_of(device: Device, threads: int, note: Callable[[str], None] | None 
     if remark and note is not None:
         note(remark)
     profile = replace(profile, hardware=hardware)
-    if profile.board.gpu is None or not profile.board.gpu.modes:
-        return profile
-    known = {one.name for one in profile.board.gpu.modes}
-    present = [mode for mode in _present_modes(device) if mode in known]
+    known = profile.board.gpu_modes()
+    present = [mode for mode in _present_modes(device) if mode in known] if known else []
     if present and note is not None:
         note(f"the GPU's estimate is that of power mode {present[0]}")
     return in_power_mode(profile, present[0]) if present else profile
@@ -52,11 +50,11 @@ def in_power_mode(profile: DeviceProfile, mode: str) -> DeviceProfile:
         UserError: nothing is known of the GPU in that mode.
     """
     gpu = profile.board.gpu
-    modes = [one.name for one in gpu.modes] if gpu is not None else []
+    modes = profile.board.gpu_modes()
     if gpu is None or mode not in modes:
         known = f"use {', '.join(modes)}" if modes else "none is known"
         raise UserError(f"no power mode {printable(repr(mode))} of {profile.board.name}'s GPU: {known}")
-    return replace(profile, board=replace(profile.board, gpu=gpu.in_mode(mode)))
+    return replace(profile, board=replace(profile.board, gpu=gpu.in_mode(modes[mode])))
 
 
 def _present_modes(device: Device) -> list[str]:
