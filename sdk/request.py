@@ -61,7 +61,7 @@ def check_compilation(model: Any, options: CompileOptions, target: str) -> None:
     if target != "local":
         from host.compile.device_profile import machine_of
 
-        machine_of(target)
+        machine_of(target.partition("@")[0])
 
 
 def check_profile(model: Path, device: str) -> None:

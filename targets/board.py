@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from targets.hardware import GpuModel, HardwareModel
+from targets.hardware import GpuMode, GpuModel, HardwareModel
+from targets.nvidia import MODES
 
 FACTS_SCHEMA = "edgetlm.board/1"
 
@@ -85,6 +86,10 @@ class Board:
             "boundary": self.boundary,
             "power_modes": list(self.power_modes),
         }
+
+    def gpu_modes(self) -> dict[str, GpuMode]:
+        """Power modes of which it is known what they leave of the GPU, by name."""
+        return {} if self.gpu is None else {mode.name: mode for mode in MODES.get(self.gpu.name, ())}
 
     def on_gpu(self) -> Board:
         """This board with its GPU in the place of the CPU: kernels run there, the CPU starts them.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,22 @@ def _level(levels: tuple[MemoryLevel, ...], name: str) -> MemoryLevel:
         if level.name == name:
             return level
     raise KeyError(name)
+
+
+class GpuMode(NamedTuple):
+    """What a power mode of a board leaves of its GPU.
+
+    Attributes:
+        name: of the mode, as nvpmodel gives it.
+        multiprocessors: that have power.
+        frequency_hz: greatest clock of the GPU.
+        memory_bytes_per_s: of the memory, by its greatest clock.
+    """
+
+    name: str
+    multiprocessors: int
+    frequency_hz: float
+    memory_bytes_per_s: float
 
 
 @dataclass(frozen=True)
@@ -104,6 +121,37 @@ class GpuModel:
             KeyError: no such level.
         """
         return _level(self.levels, name)
+
+    def in_mode(self, mode: GpuMode) -> GpuModel:
+        """This GPU in a power mode: its clock, its multiprocessors, and the rates that follow from them.
+
+        The memory's latency stays: it hardly depends on its clock. In the mode that the figures are of
+        already, nothing changes, nor does what records of the board are known by.
+        """
+        memory = self.level("DRAM").bandwidth_bytes_per_s
+        if (self.multiprocessors, self.frequency_hz, memory) == mode[1:]:
+            return self
+        faster = mode.frequency_hz / self.frequency_hz
+        more = mode.multiprocessors / self.multiprocessors
+        # Shared memory's rate is that of one multiprocessor.
+        rates = {"shared": faster, "L2": faster * more}
+        levels = [
+            replace(level, bandwidth_bytes_per_s=mode.memory_bytes_per_s)
+            if level.name == "DRAM"
+            else replace(
+                level,
+                bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * rates[level.name],
+                latency_s=level.latency_s / faster,
+            )
+            for level in self.levels
+        ]
+        return replace(
+            self,
+            multiprocessors=mode.multiprocessors,
+            frequency_hz=mode.frequency_hz,
+            levels=tuple(levels),
+            source=f"{self.source}; power mode {mode.name}",
+        )
 
 
 @dataclass(frozen=True)

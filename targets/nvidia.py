@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from targets.hardware import GpuModel, MemoryLevel
+from targets.hardware import GpuMode, GpuModel, MemoryLevel
 
 
 @dataclass(frozen=True)
@@ -101,3 +101,27 @@ AGX_THOR = _gpu(
     "Jetson AGX Thor", _BLACKWELL, 20, 1.575e9, 32 << 20, 273e9, "Jetson T5000 module data sheet, MAXN"
 )
 H100 = _gpu("H100 SXM", _HOPPER, 132, 1.755e9, 50 << 20, 3.35e12, "H100 white paper and data sheet, SXM5")
+
+# Power modes of Orin: nvpmodel's files of Jetson Linux (p3767_0003 and its "super", p3767_0000, p3701_0000):
+# GPU MAX_FREQ, TPC_PG_MASK (a TPC is two multiprocessors) and EMC MAX_FREQ. The memory moves 16 bytes at each
+# edge of that clock, on AGX Orin 32. Where a file sets no limit, it is the data sheet's.
+_NANO_MODES = (
+    GpuMode("15W", 8, 0.625e9, 68e9),
+    GpuMode("7W", 4, 0.408e9, 68e9),
+    GpuMode("25W", 8, 0.918e9, 102.4e9),
+    GpuMode("MAXN_SUPER", 8, 1.02e9, 102.4e9),
+)
+_NX_MODES = (
+    GpuMode("MAXN", 8, 0.918e9, 102.4e9),
+    GpuMode("10W", 4, 0.612e9, 68e9),
+    GpuMode("15W", 4, 0.612e9, 102.4e9),
+    GpuMode("25W", 8, 0.408e9, 102.4e9),
+)
+_AGX_MODES = (
+    GpuMode("MAXN", 16, 1.3e9, 204.8e9),
+    GpuMode("MODE_15W", 6, 0.408e9, 136.5e9),
+    GpuMode("MODE_30W", 8, 0.612e9, 204.8e9),
+    GpuMode("MODE_50W", 16, 0.816e9, 204.8e9),
+)
+# By the name of the GPU; the first is the one that its figures are of.
+MODES = {ORIN_NANO.name: _NANO_MODES, ORIN_NX.name: _NX_MODES, AGX_ORIN.name: _AGX_MODES}

@@ -91,7 +91,7 @@ def first_block(
         launch: of this kernel.
         folder: for the compiled emulation.
     """
-    buffers = {str(parameter.name): parameter for parameter in function.params}
+    buffers = {str(buffer.name): buffer for buffer in (*function.params, *shared_by_launches(function))}
     arguments = []
     for name in parameter_names(source)[entry]:
         buffer = buffers[name.removesuffix("_ptr")]

@@ -51,6 +51,45 @@ def kernels(*results: Result) -> list[str]:
     return markdown(_HEAD, rows)
 
 
+_ARCHITECTURES_HEAD = (
+    "model, fp16",
+    "target",
+    "multiply-adds on tensor cores",
+    "outside of depthwise convolutions",
+    "spilled, bytes",
+    "bank conflicts",
+    "accesses of shared memory, millions",
+    "kernels",
+    "compiled from cold, s",
+    "processor time of that, s",
+)
+
+
+def architectures(result: Result) -> list[str]:
+    """A row for each model on each architecture; a model that does not compile has the reason."""
+    rows = []
+    for entry in result.figures["entries"]:
+        about = (entry["model"], f"{entry['target']} ({entry.get('arch', '')})")
+        if "error" in entry:
+            rows.append((*about, entry["error"], *[""] * (len(_ARCHITECTURES_HEAD) - 3)))
+            continue
+        read = entry["disassembled"]
+        rows.append(
+            (
+                *about,
+                _share(entry["tensor_core_share"]) if read else "none there",
+                _share(entry["tensor_core_share_of_others"]) if read else "",
+                entry["spill_bytes"],
+                entry["bank_conflicts"],
+                f"{entry['shared_accesses'] / 1e6:.1f}",
+                entry["kernels"],
+                f"{entry['compile_s']:.1f}",
+                f"{entry['compile_processor_s']:.1f}",
+            )
+        )
+    return markdown(_ARCHITECTURES_HEAD, rows)
+
+
 def _share(found: float | None) -> str:
     """A share in percent; older results do not have all of them."""
     return "not counted" if found is None else f"{found:.1%}"

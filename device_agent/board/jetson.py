@@ -11,11 +11,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Dict
+import shutil
+from typing import Dict, Optional
 
 _RELEASE = re.compile(r"R(\d+) \(release\), REVISION: ([\d.]+)")
 # The first Jetson Linux release of each CUDA version: JetPack 4, 5, 6.0, 6.1 and 7.
 _CUDA = (((38, 0), "13.0"), ((36, 4), "12.6"), ((36, 0), "12.2"), ((34, 0), "11.4"), ((32, 0), "10.2"))
+
+# Where JetPack has the programs of TensorRT; the folder is on nobody's PATH.
+_SAMPLES = "/usr/src/tensorrt/bin"
+
+
+def trtexec() -> Optional[str]:
+    """The path of TensorRT's program, which JetPack installs beside its samples; None where there is none."""
+    return shutil.which("trtexec", path=os.pathsep.join((os.environ.get("PATH", ""), _SAMPLES)))
 
 
 def software(root: str = "/") -> Dict[str, str]:

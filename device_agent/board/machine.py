@@ -223,6 +223,8 @@ def software() -> Dict[str, str]:
             match = re.match(r"([A-Za-z0-9_.]+)-([^-]+)\.dist-info$", name)
             if match and match.group(1).lower() in _PACKAGES:
                 versions.setdefault(_PACKAGES[match.group(1).lower()], match.group(2))
+    if "tensorrt" not in versions and jetson.trtexec() is not None:
+        versions["tensorrt"] = "trtexec"
     return versions
 
 

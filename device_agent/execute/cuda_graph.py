@@ -19,6 +19,7 @@ from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.kernel_times import BUILTIN
+from device_agent.execute.shared_memory import CROSS, TENSOR, CudaRuntime
 
 # Those of the machine's own calls that handle memory and shapes, and never read or write the elements of a
 # tensor of the GPU.
@@ -35,6 +36,8 @@ _WITHOUT_DATA = frozenset(
         "check_tensor_info",
         "check_tuple_info",
         "copy",
+        "edgetlm_beside",
+        "edgetlm_tensor",
         "ensure_zero_offset",
         "invoke_closure",
         "make_closure",
@@ -52,32 +55,9 @@ _WITHOUT_DATA = frozenset(
 )
 # Functions on the host that compute sizes from sizes; the compiler names them.
 _SIZES = "shape_func"
-# Copies a tensor between GPU and CPU; the compiler puts it where a function of the CPU reads or writes.
-_COPY = "runtime.TVMTensorCopyFromTo"
 # cudaStreamCaptureModeRelaxed: memory may be allocated meanwhile.
 _RELAXED = 2
 _CPU = 1
-
-
-class _Runtime:
-    """The functions of the CUDA runtime library that TVM has loaded."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(ffi.library_path("libcudart.so.13"))
-        self._library.cudaGetErrorString.restype = ctypes.c_char_p
-
-    def call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code != 0:
-            # The library keeps the error of a thread until somebody asks for it.
-            self._library.cudaGetLastError()
-            text = self._library.cudaGetErrorString(code) or b"unknown error"
-            raise AgentError("engine", "CUDA: %s: %s" % (name, printable(text.decode("utf-8", "replace"))))
-
-    def release(self, name: str, *arguments: Any) -> None:
-        """Frees something. Errors are left alone: with the process the driver frees everything."""
-        if getattr(self._library, name)(*arguments) != 0:
-            self._library.cudaGetLastError()
 
 
 class _Recording:
@@ -97,7 +77,7 @@ class _Recording:
         graphs: those of them that are graphs, to be destroyed.
     """
 
-    def __init__(self, runtime: _Runtime, stream: Any) -> None:
+    def __init__(self, runtime: CudaRuntime, stream: Any) -> None:
         self.kept: List[Any] = []
         self.steps: List[Callable[[], Any]] = []
         self.graphs: List[ctypes.c_void_p] = []
@@ -107,17 +87,17 @@ class _Recording:
 
     def __call__(self, function: Any, name: str, before: bool, result: Any, *arguments: Any) -> None:
         if not before:
-            if name == BUILTIN + "alloc_storage":
+            if name in (BUILTIN + "alloc_storage", TENSOR):
                 self.kept.append(result)
             elif name not in _WITHOUT_DATA and not name.startswith(_SIZES):
                 self.begin()
             return
         if name in _WITHOUT_DATA or name.startswith(_SIZES):
             return
-        foreign = name.startswith(("vm.", "tvm.", "runtime.")) and name != _COPY
+        foreign = name.startswith(("vm.", "tvm.", "runtime.")) and name != CROSS
         if foreign:
             raise AgentError("engine", "%s runs on the processor" % printable(name))
-        if name != _COPY and not any(_on_the_host(argument) for argument in arguments):
+        if name != CROSS and not any(_on_the_host(argument) for argument in arguments):
             self._kernels += 1
             return
         self.end()
@@ -223,11 +203,11 @@ class GraphedCall:
 
     def _record(self) -> None:
         try:
-            self._recorded = self._captured(_Runtime())
+            self._recorded = self._captured(CudaRuntime())
         except Exception as error:  # noqa: BLE001  # tvm_ffi raises any class, by name
             self.reason, self._result, self._thread = printable(str(error)), None, None
 
-    def _captured(self, runtime: _Runtime) -> _Recording:
+    def _captured(self, runtime: CudaRuntime) -> _Recording:
         stream = ctypes.c_void_p()
         runtime.call("cudaStreamCreate", ctypes.byref(stream))
         recording = _Recording(runtime, stream)

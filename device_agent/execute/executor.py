@@ -176,7 +176,7 @@ class Commands:
         self._need_inputs()
         fields = frames.fields_of(header, "measure")
         plan = fields.object("plan").values if fields.has("plan") else {}
-        reply = self._meter.measure(self._engine.invoke, plan_of(plan))
+        reply = self._meter.of_engine(self._engine, plan_of(plan))
         if launch := getattr(self._engine, "launch", ""):
             reply["conditions"] = dict(reply["conditions"], launch=launch)
         return reply, []

@@ -18,8 +18,8 @@ from device_agent.errors import AgentError
 from device_agent.wire.frames import Buffer
 
 RUNTIME_VARIABLE = "EDGETLM_RUNTIME_LIB"
-# DLPack's device type of CUDA GPUs, and the device attribute that says whether the device exists.
-_CUDA, _EXISTS = 2, 0
+# DLPack's device types of processors and of CUDA GPUs, and the device attribute that says whether one exists.
+_CPU, _CUDA, _EXISTS = 1, 2, 0
 _OPTIONAL_MODULES = ("torch", "numpy", "ml_dtypes")
 
 
@@ -216,13 +216,13 @@ class _View:
     The capsule's consumer holds one reference to this object, and releases the reference with the deleter.
     """
 
-    def __init__(self, address: int, shape: Sequence[int], dtype: str, owner: Any) -> None:
+    def __init__(self, address: int, shape: Sequence[int], dtype: str, owner: Any, device: int) -> None:
         kind = load_runtime().dtype(dtype)
         self._owner = owner
         self._dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
         self._managed = _DLManagedTensor()
         self._managed.dl_tensor = _DLTensor(
-            address, 1, 0, len(shape), kind.type_code, kind.bits, 1, self._dims, None, 0
+            address, device, 0, len(shape), kind.type_code, kind.bits, 1, self._dims, None, 0
         )
         self._managed.manager_ctx = id(self)
         self._managed.deleter = _release_callback
@@ -235,13 +235,14 @@ class _View:
         return make(ctypes.addressof(self._managed), b"dltensor", None)
 
 
-def view_of(address: int, shape: Sequence[int], dtype: str, owner: Any) -> Any:
-    """A tensor over memory that Python owns, without a copy.
+def view_of(address: int, shape: Sequence[int], dtype: str, owner: Any, kind: int = _CPU) -> Any:
+    """A tensor over memory that somebody else owns, without a copy.
 
     Args:
         address: address of the first element; 64-byte aligned if compiled code reads it.
         shape: dimensions.
         dtype: name of the element type.
         owner: object that is kept alive as long as the tensor.
+        kind: DLPack's device type, of the processor or of the GPU.
     """
-    return load_runtime().from_dlpack(_View(address, shape, dtype, owner))
+    return load_runtime().from_dlpack(_View(address, shape, dtype, owner, kind))

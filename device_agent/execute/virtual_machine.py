@@ -8,7 +8,7 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.contract.manifest import PARAMETERS
-from device_agent.execute import ffi, pages
+from device_agent.execute import ffi, pages, shared_memory
 from device_agent.execute.cuda_graph import GraphedCall
 from device_agent.execute.free_memory import require_free
 from device_agent.execute.kept_prompt import StateTensor
@@ -146,7 +146,9 @@ class VirtualMachine:
         self._parameters = [self._moved(tensor) for tensor in parameters]
         self._infos = list(inputs)
         self._length = 0
-        self.inputs = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
+        if self.on_gpu:
+            shared_memory.offer()
+        self.inputs = [self._input(info.shape, info.dtype) for info in inputs]
         self._zeros = [_Zeros(state) for _ in range(texts)]
         self._state_bytes = [tensor_bytes(info.shape, info.dtype) for info in state]
         self._states = [[self._moved(tensor) for tensor in zeros.tensors] for zeros in self._zeros]
@@ -166,7 +168,7 @@ class VirtualMachine:
         """Makes inputs for one length and discards the old ones. Does nothing if it is set already."""
         if length == self._length:
             return
-        self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
+        self.inputs = [self._input(info.shape_at(length), info.dtype) for info in self._infos]
         self.invoke = self._bound()
         self._length = length
 
@@ -174,6 +176,22 @@ class VirtualMachine:
     def state(self) -> List[StateTensor]:
         """The tensors that are kept from call to call, of the first text."""
         return [StateTensor(*one) for one in zip(self._states[0], self._state_bytes)]
+
+    def record(self) -> None:
+        """Records the graph of `invoke`, on a GPU, by two runs with inputs that are zeros.
+
+        Models with state are left as they are, since a run changes the state; so are ranges of lengths, whose
+        graph is of one length. Their second run records.
+
+        Raises:
+            AgentError, RuntimeError: a kernel fails.
+        """
+        if not self.on_gpu or self._state_bytes or any(info.open for info in self._infos):
+            return
+        for info, tensor in zip(self._infos, self.inputs):
+            ffi.copy_from_buffer(tensor, bytes(tensor_bytes(info.shape, info.dtype)))
+        for _ in range(2):
+            self.invoke()
 
     def reset(self) -> None:
         """Makes the state zeros again, as it is when the model is loaded.
@@ -205,7 +223,7 @@ class VirtualMachine:
             inputs: that it takes before the state.
             texts: numbers of those whose states it takes, in order.
         """
-        tensors = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
+        tensors = [self._input(info.shape, info.dtype) for info in inputs]
         return Entry(tensors, self._graphed(name, tensors, texts))
 
     def _instance(self, library: Any) -> Any:
@@ -213,6 +231,10 @@ class VirtualMachine:
         # Device type 1 is the CPU, 2 a CUDA GPU. Allocator 2 is the pooled one. The CPU always comes last.
         machine["vm_initialization"](*((2, 0, 2) if self.on_gpu else ()), 1, 0, 2)
         return machine
+
+    def _input(self, shape: Sequence[int], dtype: str) -> Any:
+        """A tensor that the processor writes and the machine's device reads."""
+        return shared_memory.tensor(shape, dtype) if self.on_gpu else ffi.empty(shape, dtype)
 
     def _moved(self, tensor: Any) -> Any:
         """A parameter on the machine's device: the tensor itself on the CPU, a copy on a GPU."""
@@ -301,4 +323,6 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
     library = os.path.join(folder, opened.bundle.manifest.model)
     texts = int((fields.get("decoder") or {}).get("sequences", 1))
     state = state_of(fields)
-    return signature, VirtualMachine(library, parameters.tensors, signature.inputs, kind, state, texts)
+    machine = VirtualMachine(library, parameters.tensors, signature.inputs, kind, state, texts)
+    machine.record()
+    return signature, machine

@@ -170,6 +170,32 @@ class Meter:
         result = self._windows(self._plain, call, plan._replace(energy=False))
         return dict(result, energy=energy.unavailable(str(reason)))
 
+    def of_engine(self, engine: Any, plan: Plan) -> Dict[str, Any]:
+        """Measures inferences of an engine, or takes the times that it measures by itself; see `measure`."""
+        times_s = getattr(engine, "times_s", None)
+        return self.measure(engine.invoke, plan) if times_s is None else self.taken(times_s, plan)
+
+    def taken(self, times_s: Callable[[Plan], List[float]], plan: Plan) -> Dict[str, Any]:
+        """Takes times that an engine measures by itself, in a process whose start energy would have in it.
+
+        Args:
+            times_s: seconds of single runs, by a plan.
+            plan: of the measurement.
+
+        Returns:
+            As `measure`.
+        """
+
+        def take(_window_s: float) -> Window:
+            start_s = time.monotonic()
+            times = times_s(plan)
+            return Window(times, start_s, time.monotonic(), len(times))
+
+        kept, answer = take_windows(self._plain, plan._replace(energy=False), take)
+        times = [seconds for window in kept for seconds in window.found]
+        none = energy.unavailable("the times are of a program that runs by itself")
+        return dict(answer, times_s=times, number=1, threads=self._threads, energy=none)
+
     def _no_energy(self, plan: Plan) -> Optional[str]:
         """The reason why energy cannot be measured, or None. The first call also takes the idle power."""
         try:

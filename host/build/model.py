@@ -18,7 +18,7 @@ from host.build.cuda.model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
-from host.build.memory.crossings import CPU, Crossing, with_crossings
+from host.build.memory.crossings import CPU, Crossing, functions_for_cpu, with_crossings
 from host.build.memory.plan import entries_of, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.object_code import object_code
@@ -177,9 +177,12 @@ def lower_to_executable(module: tvm.IRModule, target: tvm.target.Target) -> Mode
     )
     try:
         with target:
-            module, crossings = with_crossings(before(module))
-            module = _with_planned_memory(module, target, bool(crossings))
-            activations_bytes = planned_bytes(module)
+            crossings: tuple[Crossing, ...] = ()
+            module = before(module)
+            if target.kind.name == "cuda":
+                module, crossings = with_crossings(module)
+            module = _with_planned_memory(module, target, bool(functions_for_cpu(module)))
+            activations_bytes = planned_bytes(module) + sum(one.bytes for one in crossings)
             module = relax.transform.VMShapeLower()(share_shapes(after(module)))
             module = relax.transform.AttachGlobalSymbol()(order_sizes(module))
         builder = relax.ExecBuilder()

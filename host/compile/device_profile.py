@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from device_agent.contract.text import printable
 from host.calibration import board_of, calibrated
-from host.errors import UserError
+from host.errors import DeviceError, UserError
 from host.model import DeviceProfile
+from host.transport.replies import fields_of
 from targets import MachineDescription, declared
 
 if TYPE_CHECKING:
@@ -34,26 +35,57 @@ def profile_of(device: Device, threads: int, note: Callable[[str], None] | None 
     hardware, remark = calibrated(device.name, description, profile.board)
     if remark and note is not None:
         note(remark)
-    return replace(profile, hardware=hardware)
+    profile = replace(profile, hardware=hardware)
+    known = profile.board.gpu_modes()
+    present = [mode for mode in _present_modes(device) if mode in known] if known else []
+    if present and note is not None:
+        note(f"the GPU's estimate is that of power mode {present[0]}")
+    return in_power_mode(profile, present[0]) if present else profile
+
+
+def in_power_mode(profile: DeviceProfile, mode: str) -> DeviceProfile:
+    """The profile with the board's GPU in a power mode.
+
+    Raises:
+        UserError: nothing is known of the GPU in that mode.
+    """
+    gpu = profile.board.gpu
+    modes = profile.board.gpu_modes()
+    if gpu is None or mode not in modes:
+        known = f"use {', '.join(modes)}" if modes else "none is known"
+        raise UserError(f"no power mode {printable(repr(mode))} of {profile.board.name}'s GPU: {known}")
+    return replace(profile, board=replace(profile.board, gpu=gpu.in_mode(modes[mode])))
+
+
+def _present_modes(device: Device) -> list[str]:
+    """The names of the power modes that a board is in; none where its agent cannot tell."""
+    try:
+        reply = fields_of(device.name, device.request("modes.list"))
+        return [one.name("name") for one in reply.objects("modes") if one.truth("current")]
+    except DeviceError:
+        return []
 
 
 def target_profile(target: str, threads: int = 0, note: Callable[[str], None] | None = None) -> DeviceProfile:
     """The profile of a device that need not be there.
 
     Args:
-        target: a name of `targets.declared()`, or "local" for this machine.
+        target: a name of `targets.declared()`, or "local" for this machine. "NAME@MODE" is the board with its
+            GPU in a power mode.
         threads: see `profile_of`.
         note: see `profile_of`.
 
     Raises:
-        UserError: there is no such target, or it has fewer cores than threads.
+        UserError: there is no such target or power mode, or it has fewer cores than threads.
     """
     from host.transport import connect
 
     if target == "local":
         with connect(target) as device:
             return profile_of(device, threads, note)
-    return profile_for(machine_of(target), target, threads)
+    board, _, mode = target.partition("@")
+    profile = profile_for(machine_of(board), board, threads)
+    return in_power_mode(profile, mode) if mode else profile
 
 
 def machine_of(target: str) -> MachineDescription:

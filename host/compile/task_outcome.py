@@ -27,7 +27,8 @@ class TaskOutcome:
         programs: how many there are to choose from, where the length is open.
         layers: of the model's file, which it computes over all its calls; empty where they are not known.
         processor: "cpu" where it runs there in a bundle for a GPU, else "".
-        copied_bytes: that are copied between GPU and CPU in front of its calls, in one run.
+        copied_bytes: that go from GPU to CPU or back in front of its calls, in one run; they are copied where
+            the two have memories of their own.
     """
 
     name: str

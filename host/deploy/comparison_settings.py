@@ -67,7 +67,7 @@ def entrants_of(
     usual = [original] if known[original].peer and (timing.decides or not compiled) else []
     if "tensorrt" in device.describe().software and model.format == "onnx" and usual:
         # JetPack's own engine is there to be beaten.
-        usual = [*usual, "tensorrt"]
+        usual = [*usual, "tensorrt-fp16" if options.dtype == "fp16" else "tensorrt"]
     given = options.peers
     asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
     check_peers(asked)

@@ -28,9 +28,10 @@ class DeployOptions(CompileOptions):
     )
     peers: tuple[str, ...] | None = declared(
         None,
-        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn; of language "
-        "models llama.cpp, onnxruntime-genai, openvino-genai; or tvm-fp32: ours in single precision, with "
-        "--dtype fp16 or bf16), or several with commas; the format's own if not given. May repeat.",
+        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn; on a GPU "
+        "tensorrt-fp16, tensorrt-int8, onnxruntime-cuda, onnxruntime-tensorrt; of language models llama.cpp, "
+        "onnxruntime-genai, openvino-genai; or tvm-fp32: ours in single precision, with --dtype fp16 or "
+        "bf16), or several with commas; the format's own if not given. May repeat.",
         "peers",
         commands=("deploy",),
         flag="peer",

@@ -204,7 +204,7 @@ def kernels_text(result: DeployResult) -> str:
     beside = [task.name for task in result.tasks if task.processor == "cpu"]
     if beside:
         copied = sum(task.copied_bytes for task in result.tasks)
-        text += f"; on the CPU: {', '.join(beside)}, {copied} bytes copied a run"
+        text += f"; on the CPU: {', '.join(beside)}, {copied} bytes to and from it a run"
     return text
 
 

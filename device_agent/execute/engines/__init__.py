@@ -12,9 +12,9 @@ from typing import Any, Dict, List, Protocol, Sequence
 from device_agent.errors import AgentError
 from device_agent.wire.frames import TensorData
 
-NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino", "tensorrt", "ncnn")
-# Engines that come with the board's system. A host cannot install them.
-OF_THE_BOARD = ("tensorrt",)
+# Engines that come with the board's system. A host cannot install them. Behind an engine's name: how it runs.
+OF_THE_BOARD = ("tensorrt", "tensorrt-fp16", "tensorrt-int8", "onnxruntime-cuda", "onnxruntime-tensorrt")
+NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino", "ncnn", *OF_THE_BOARD)
 # The entry point group of packages that add engines.
 GROUP = "edgetlm.engines"
 
@@ -23,7 +23,8 @@ class Engine(Protocol):
     """The operations of every engine.
 
     Two more are optional and come before `load`: `as_written()` keeps the graph as written, `exact()` forgoes
-    arithmetic that is faster and less exact. Reference outputs are computed with `exact()`.
+    arithmetic that is faster and less exact. Reference outputs are computed with `exact()`. An engine in a
+    process of its own may have `times_s(plan)`, which measures in place of `invoke`.
     """
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
@@ -49,9 +50,11 @@ def create(name: str) -> Any:
     found = {} if own else installed()
     if not own and name not in found:
         raise AgentError("bad_request", "no engine %s; engines are %s" % (name, ", ".join((*NAMES, *found))))
-    path = "device_agent.execute.engines.%s_engine" % name if own else found[name]
+    engine, _, way = name.partition("-") if own else (name, "", "")
+    path = "device_agent.execute.engines.%s_engine" % engine if own else found[name]
     try:
-        return importlib.import_module(path).create()
+        module = importlib.import_module(path)
+        return module.create(way) if way else module.create()
     except ImportError as error:
         raise AgentError("engine", "%s cannot be used on this device: %s" % (name, error)) from error
 

@@ -1,4 +1,8 @@
-"""ONNX Runtime, for .onnx files, on the CPU provider; only the number of threads is not the default."""
+"""ONNX Runtime, for .onnx files; only the number of threads is not the default.
+
+It runs on the CPU provider, or on a GPU with those of CUDA or TensorRT, where the board has a package with
+them (`onnxruntime-gpu`, which NVIDIA builds for JetPack).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,17 @@ import math
 from typing import Any, Dict, List, Sequence
 
 from device_agent.contract.quiet import import_quietly
+from device_agent.contract.text import printable
 from device_agent.execute.engines import check_count, fails
 from device_agent.wire.frames import ITEM_BYTES, TensorData
 
+_CPU = "CPUExecutionProvider"
+# The provider asked for, then those for what it does not take.
+_WAYS = {
+    "": (_CPU,),
+    "cuda": ("CUDAExecutionProvider", _CPU),
+    "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider", _CPU),
+}
 _TYPES = {"float": "float32", "double": "float64"}
 # Numbers of ONNX's types (`TensorProto.DataType`) of whole bytes that NumPy lacks.
 _ELEMENT_TYPES = {
@@ -25,8 +37,9 @@ _ELEMENT_TYPES = {
 class OnnxRuntimeEngine:
     """An inference session of ONNX Runtime; see Engine."""
 
-    def __init__(self, package: Any) -> None:
+    def __init__(self, package: Any, providers: Sequence[str] = (_CPU,)) -> None:
         self._package = package
+        self._providers = list(providers)
         self._session: Any = None
         self._feeds: Dict[str, Any] = {}
         self._results: List[Any] = []
@@ -71,7 +84,7 @@ class OnnxRuntimeEngine:
             options.add_session_config_entry("session.x64quantprecision", "1")
         if self._as_written:
             options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
-        return self._package.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return self._package.InferenceSession(path, options, providers=self._providers)
 
     @staticmethod
     def _info(entry: Any) -> Dict[str, Any]:
@@ -142,10 +155,21 @@ def _tensor(value: Any) -> TensorData:
     return TensorData(shape, name, ctypes.string_at(value.data_ptr(), size) if size else b"")
 
 
-def create() -> OnnxRuntimeEngine:
+def create(way: str = "") -> OnnxRuntimeEngine:
     """Creates an engine.
 
+    Args:
+        way: "cuda" or "tensorrt" for the provider of that name; "" for the CPU.
+
     Raises:
-        ImportError: the package is missing.
+        ImportError: the package is missing, or has no such provider.
     """
-    return OnnxRuntimeEngine(import_quietly("onnxruntime"))
+    package = import_quietly("onnxruntime")
+    wanted = _WAYS[way]
+    there = package.get_available_providers()
+    if wanted[0] not in there:
+        raise ImportError(
+            "onnxruntime has no %s here (it has %s); install onnxruntime-gpu for this board"
+            % (wanted[0], printable(", ".join(there)))
+        )
+    return OnnxRuntimeEngine(package, [name for name in wanted if name in there])

@@ -1,29 +1,44 @@
-"""TensorRT, for .onnx files, on the GPU. The engine is built on the board with the defaults.
+"""TensorRT, for .onnx files, on the GPU. The engine is built on the board.
 
-JetPack contains the package. Source: TensorRT Developer Guide, "The Python API" (builder, ONNX parser,
-`execute_async_v3`), which is the same for 8.5 (JetPack 5.1) and newer.
+JetPack contains the package; where it is not installed, the program `trtexec` takes its place. Source:
+TensorRT Developer Guide, "The Python API" (builder, ONNX parser, timing cache, `execute_async_v3`), which is
+the same for 8.5 (JetPack 5.1) and newer.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+import contextlib
+import os
+import tempfile
+from typing import Any, Dict, List, Sequence, Union
 
+from device_agent.board.jetson import trtexec
 from device_agent.contract.quiet import import_quietly
 from device_agent.errors import AgentError
 from device_agent.execute.engines import check_count, fails
 from device_agent.execute.engines.cuda_memory import CudaMemory
+from device_agent.execute.engines.trtexec_engine import TrtexecEngine
 from device_agent.wire.frames import TensorData, tensor_bytes
 
 # Scratch memory that the builder may use while it tries tactics.
 _WORKSPACE_BYTES = 256 << 20
+_MOST_TIMINGS_BYTES = 256 << 20
 
 
 class TensorrtEngine:
-    """One TensorRT engine and its buffers."""
+    """One TensorRT engine and its buffers.
 
-    def __init__(self, package: Any, memory: CudaMemory) -> None:
+    Args:
+        package: TensorRT's.
+        memory: of the GPU.
+        way: "fp16" or "int8", which TensorRT may use then; "" for single precision.
+        timings: file in which TensorRT keeps the times of its kernels, for later builds.
+    """
+
+    def __init__(self, package: Any, memory: CudaMemory, way: str, timings: str) -> None:
         self._package = package
         self._memory = memory
+        self._way, self._timings = way, timings
         self._engine: Any = None
         self._context: Any = None
         self._addresses: Dict[str, int] = {}
@@ -42,9 +57,15 @@ class TensorrtEngine:
                 raise fails("tensorrt cannot read", path, ValueError(_first(parser)))
         config = builder.create_builder_config()
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
+        if self._way:
+            config.set_flag(getattr(trt.BuilderFlag, self._way.upper()))
+        cache = config.create_timing_cache(_read(self._timings))
+        # A cache of another GPU or version is not taken: `False` forbids what does not fit.
+        config.set_timing_cache(cache, False)
         plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise fails("tensorrt cannot build", path, ValueError("see the agent's log"))
+        _write(self._timings, bytes(config.get_timing_cache().serialize()))
         self._engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
         self._context = self._engine.create_execution_context()
         self._memory.free()
@@ -104,12 +125,42 @@ def _first(parser: Any) -> str:
     return str(parser.get_error(0)) if parser.num_errors else "no reason given"
 
 
-def create() -> TensorrtEngine:
-    """Creates an engine.
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MOST_TIMINGS_BYTES)
+    except OSError:
+        # The first build on this board.
+        return b""
+
+
+def _write(path: str, data: bytes) -> None:
+    """Keeps timings. Where there is no room, the next build takes as long as this one."""
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
+            file.write(data)
+        os.replace(file.name, path)
+
+
+def create(way: str = "") -> Union[TensorrtEngine, TrtexecEngine]:
+    """Creates an engine: by the package, or by the program where there is no package.
+
+    Args:
+        way: "fp16" or "int8", which TensorRT may use then; "" for single precision.
 
     Raises:
-        ImportError: a package is missing.
+        ImportError: neither is there.
     """
-    import numpy  # noqa: F401 - the package uses NumPy's types
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    timings = os.path.join(base, "edgetlm", "tensorrt.timings")
+    try:
+        import numpy  # noqa: F401 - the package uses NumPy's types
 
-    return TensorrtEngine(import_quietly("tensorrt"), CudaMemory())
+        package = import_quietly("tensorrt")
+    except ImportError:
+        found = trtexec()
+        if found is None:
+            raise
+        return TrtexecEngine(found, way, timings)
+    return TensorrtEngine(package, CudaMemory(), way, timings)

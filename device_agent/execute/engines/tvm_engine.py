@@ -10,12 +10,13 @@ from device_agent.execute import ffi
 from device_agent.execute.engines import check_count, fails
 from device_agent.execute.kernel_times import BUILTIN, KernelTimes
 from device_agent.execute.model_signature import Function, Signature, functions_of
+from device_agent.execute.shared_memory import BESIDE, TENSOR
 from device_agent.execute.virtual_machine import Entry, VirtualMachine, load_machine, tensors_of
 from device_agent.store.opened_bundle import OpenedBundle
 from device_agent.wire.frames import TensorData, tensor_bytes
 
 # Those of the machine's own calls that give a tensor which nothing has been written to.
-_ALLOCATING = (BUILTIN + "alloc_tensor", BUILTIN + "ensure_zero_offset")
+_ALLOCATING = (BUILTIN + "alloc_tensor", BUILTIN + "ensure_zero_offset", TENSOR, BESIDE)
 
 
 class TvmEngine:

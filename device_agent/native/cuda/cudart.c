@@ -10,11 +10,12 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DRIVER = 35, NO_DEVICE = 100, INVALID_DEVICE = 101, UNSUPPORTED = 801 };
 enum { HOST_TO_HOST = 0, HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3, BY_ADDRESS = 4 };
-enum { ATTRIBUTE_L2_BYTES = 38, MOST_DEVICES = 16 };
+enum { ATTRIBUTE_L2_BYTES = 38, MOST_DEVICES = 16, OUT_OF_MEMORY = 2, MAPPED = 2 };
 typedef uint64_t Address;
 typedef void* Handle;
 
@@ -32,6 +33,7 @@ typedef void* Handle;
   X(cuMemFree_v2, (Address))                                                             \
   X(cuMemHostAlloc, (void**, size_t, unsigned))                                          \
   X(cuMemFreeHost, (void*))                                                              \
+  X(cuMemHostGetDevicePointer_v2, (Address*, void*, unsigned))                           \
   X(cuMemGetInfo_v2, (size_t*, size_t*))                                                 \
   X(cuMemcpyHtoDAsync_v2, (Address, const void*, size_t, Handle))                        \
   X(cuMemcpyDtoHAsync_v2, (void*, Address, size_t, Handle))                              \
@@ -136,10 +138,71 @@ int cudaFree(void* pointer) {
   CALL(cuMemFree_v2, (Address)pointer);
 }
 int cudaMallocHost(void** pointer, size_t size) { CALL(cuMemHostAlloc, pointer, size, 0); }
-int cudaFreeHost(void* pointer) { CALL(cuMemFreeHost, pointer); }
+
+// Memory of the host that the GPU reads and writes in place, by an address of its own.
+typedef struct Block { char* begin; Address of_gpu; size_t size; struct Block* next; } Block;
+static Block* blocks;
+
+// The host's address of memory that it shares with the GPU; NULL where the memory is the GPU's own.
+static char* shared_with_host(Address address, size_t size) {
+  char* found = NULL;
+  pthread_mutex_lock(&lock);
+  for (const Block* block = blocks; block != NULL && found == NULL; block = block->next) {
+    const uint64_t offset = address - block->of_gpu;
+    if (offset <= block->size && size <= block->size - offset) found = block->begin + offset;
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+int cudaHostAlloc(void** pointer, size_t size, unsigned flags) {
+  int code = enter();
+  if (code == SUCCESS) code = cuMemHostAlloc(pointer, size, flags);
+  if (code != SUCCESS || flags != MAPPED) return kept(code);
+  Block* block = malloc(sizeof(Block));
+  Address of_gpu = 0;
+  code = block != NULL ? cuMemHostGetDevicePointer_v2(&of_gpu, *pointer, 0) : OUT_OF_MEMORY;
+  if (code != SUCCESS) {
+    free(block);
+    cuMemFreeHost(*pointer);
+    return kept(code);
+  }
+  pthread_mutex_lock(&lock);
+  *block = (Block){*pointer, of_gpu, size, blocks};
+  blocks = block;
+  pthread_mutex_unlock(&lock);
+  return SUCCESS;
+}
+int cudaHostGetDevicePointer(void** of_gpu, void* pointer, unsigned flags) {
+  CALL(cuMemHostGetDevicePointer_v2, (Address*)of_gpu, pointer, flags);
+}
+int cudaFreeHost(void* pointer) {
+  pthread_mutex_lock(&lock);
+  for (Block** place = &blocks; *place != NULL; place = &(*place)->next) {
+    if ((*place)->begin != pointer) continue;
+    Block* block = *place;
+    *place = block->next;
+    free(block);
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+  CALL(cuMemFreeHost, pointer);
+}
 int cudaMemGetInfo(size_t* available, size_t* total) { CALL(cuMemGetInfo_v2, available, total); }
 
+// What lies in shared memory is not copied by the GPU: the host does, when the GPU has finished with it.
+static int copy_in_place(void* to, const void* from, size_t size, Handle stream) {
+  const int code = cuStreamSynchronize(stream);
+  if (code == SUCCESS) memcpy(to, from, size);
+  return kept(code);
+}
+
 int cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, Handle stream) {
+  const int code = enter();
+  if (code != SUCCESS) return kept(code);
+  void* place = kind == HOST_TO_DEVICE ? shared_with_host((Address)to, size) : NULL;
+  if (place != NULL) return copy_in_place(place, from, size, stream);
+  place = kind == DEVICE_TO_HOST ? shared_with_host((Address)from, size) : NULL;
+  if (place != NULL) return copy_in_place(to, place, size, stream);
   switch (kind) {
     case HOST_TO_DEVICE: { CALL(cuMemcpyHtoDAsync_v2, (Address)to, from, size, stream); }
     case DEVICE_TO_HOST: { CALL(cuMemcpyDtoHAsync_v2, to, (Address)from, size, stream); }

@@ -8,6 +8,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/graph.h"
+#include "cuda/shared_memory.h"
 #include "runtime/workspace_pool.h"
 
 namespace edgetlm {
@@ -143,6 +144,17 @@ class CudaDevice final : public DeviceAPI {
     cuda_enter(from_gpu ? from_device.device_id : to_device.device_id);
     const auto source_address = reinterpret_cast<CudaAddress>(source);
     const auto target_address = reinterpret_cast<CudaAddress>(target);
+    char* const shared = from_gpu == to_gpu ? nullptr : shared_with_host(from_gpu ? source_address : target_address, size);
+    if (shared != nullptr) {
+      // Not copied by the GPU: the processor does, when the GPU has finished with it.
+      cuda_check(driver.cuStreamSynchronize(stream), "work");
+      if (from_gpu) {
+        memcpy(target, shared, size);
+      } else {
+        memcpy(shared, source, size);
+      }
+      return;
+    }
     if (from_gpu && to_gpu) {
       cuda_check(driver.cuMemcpyDtoDAsync_v2(target_address, source_address, size, stream), "copy");
     } else if (to_gpu) {

@@ -22,6 +22,9 @@ using CudaHandle = void*;
   X(cuCtxSetCurrent, (CudaHandle))                                                                  \
   X(cuMemAlloc_v2, (CudaAddress*, size_t))                                                          \
   X(cuMemFree_v2, (CudaAddress))                                                                    \
+  X(cuMemHostAlloc, (void**, size_t, unsigned))                                                     \
+  X(cuMemHostGetDevicePointer_v2, (CudaAddress*, void*, unsigned))                                  \
+  X(cuMemFreeHost, (void*))                                                                         \
   X(cuMemGetInfo_v2, (size_t*, size_t*))                                                            \
   X(cuMemcpyHtoDAsync_v2, (CudaAddress, const void*, size_t, CudaHandle))                           \
   X(cuMemcpyDtoHAsync_v2, (void*, CudaAddress, size_t, CudaHandle))                                 \

@@ -17,10 +17,12 @@ namespace {
 namespace ffi = tvm::ffi;
 
 constexpr std::string_view kOfTheMachine = "vm.builtin.";
+// Those that allocate memory.
+constexpr std::string_view kStorage = "vm.builtin.alloc_storage", kTensor = "vm.builtin.edgetlm_tensor";
 // Functions on the host that compute sizes from sizes; the compiler names them.
 constexpr std::string_view kSizes = "shape_func";
-// Copies a tensor between GPU and CPU; the compiler puts it where a function of the CPU reads or writes.
-constexpr std::string_view kCopy = "runtime.TVMTensorCopyFromTo";
+// Hands a tensor from GPU to CPU or back; the compiler puts it where a function of the other one reads.
+constexpr std::string_view kCross = "edgetlm.cross";
 // CU_STREAM_CAPTURE_MODE_RELAXED: memory may be allocated meanwhile.
 constexpr int kRelaxed = 2;
 // What a machine passes to an instrument: function, name, whether before the call, result, arguments.
@@ -32,7 +34,7 @@ bool without_data(std::string_view name) {
   static const std::unordered_set<std::string_view> known{
       "alloc_shape_heap", "alloc_storage",      "alloc_tensor",     "check_func_info",    "check_prim_value_info",
       "check_shape_info", "check_string_info",  "check_tensor_info", "check_tuple_info",  "copy",
-      "ensure_zero_offset", "invoke_closure",   "make_closure",     "make_prim_value",    "make_shape",
+      "edgetlm_beside",   "edgetlm_tensor",     "ensure_zero_offset", "invoke_closure",   "make_closure",     "make_prim_value",    "make_shape",
       "make_tuple",       "match_prim_value",   "match_shape",      "null_value",         "reshape",
       "shape_of",         "tuple_getitem",      "tuple_reset_item"};
   return name.starts_with(kOfTheMachine) && known.count(name.substr(kOfTheMachine.size())) > 0;
@@ -41,7 +43,7 @@ bool without_data(std::string_view name) {
 // Whether a call starts work on the GPU; false where it is one of the CPU, which is repeated between two graphs.
 // Throws where it cannot be repeated.
 bool starts_on_gpu(std::string_view name, ffi::PackedArgs arguments) {
-  if (name == kCopy) return false;
+  if (name == kCross) return false;
   if (name.starts_with("vm.") || name.starts_with("tvm.") || name.starts_with("runtime.")) {
     TVM_FFI_THROW(RuntimeError) << name << " runs on the processor";
   }
@@ -218,7 +220,7 @@ void GraphedCall::record() {
       const std::string name = arguments[1].cast<std::string>();
       const bool before = arguments[2].cast<bool>();
       if (without_data(name) || name.starts_with(kSizes)) {
-        if (!before && name == "vm.builtin.alloc_storage") made->storage.push_back(ffi::Any(arguments[3]));
+        if (!before && (name == kStorage || name == kTensor)) made->storage.push_back(ffi::Any(arguments[3]));
         return;
       }
       if (!before) return capture.begin();

@@ -3,3 +3,4 @@
 #include "cuda/driver.cc"
 #include "cuda/graph.cc"
 #include "cuda/module.cc"
+#include "cuda/shared_memory.cc"

@@ -2,7 +2,11 @@
 // the threads of a kernel one after the other (see emulated.py).
 //
 // Device addresses are marked, so that host code that reads device memory dies, and a copy in the wrong
-// direction is refused.
+// direction is refused. Kernels run late: when somebody waits for the GPU, or does what waits by itself. So the host
+// that reads memory which it shares with the GPU without a wait finds what was there before, and a kernel finds what
+// the host has written meanwhile.
+//
+// EMULATED_DISCRETE=1 in the environment: the GPU has memory of its own.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -33,8 +37,22 @@ typedef struct { int count; Node nodes[MOST_NODES]; } Graph;
 static __thread Graph* capturing;
 static __thread void* capture_stream;
 static __thread int capture_broken;
-// Launches from outside of a graph, and of graphs, for tests.
+// Launches from outside of a graph, of graphs, and bytes that were copied between host and GPU, for tests.
 int emulated_launches, emulated_graphs;
+long long emulated_copied;
+
+// Counts bytes that host and GPU copy. EMULATED_COPIED names a file that gets a line for each copy, for tests of
+// executors that are no library.
+static void count_copied(size_t size) {
+  emulated_copied += size;
+  const char* path = getenv("EMULATED_COPIED");
+  FILE* file = path != NULL ? fopen(path, "a") : NULL;
+  if (file == NULL) return;
+  fprintf(file, "%zu\n", size);
+  fclose(file);
+}
+
+static int wait_for_all(void);
 
 // Whether work on a stream may be done at once: 0, or the error of a driver while another stream captures.
 static int outside_of_capture(const void* stream) {
@@ -56,6 +74,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 1: *value = 1024; break;        // threads of a block
     case 8: *value = 49152; break;       // shared memory of a block
     case 10: *value = 32; break;         // warp
+    case 18: *value = getenv("EMULATED_DISCRETE") == NULL; break;  // whether host and GPU share their memory
     case 75: *value = 8; break;          // compute capability
     case 76: *value = 7; break;
     default: *value = 1;
@@ -110,37 +129,64 @@ int cuMemAlloc_v2(Address* address, size_t size) {
   return 0;
 }
 int cuMemFree_v2(Address address) {
+  const int code = wait_for_all();
+  if (code != 0) return code;
   forget(host(address));
   free(host(address));
   return marked(address) ? 0 : INVALID_VALUE;
 }
-int cuMemHostAlloc(void** memory, size_t size, unsigned flags) { *memory = malloc(size); return flags; }
-int cuMemFreeHost(void* memory) { free(memory); return 0; }
+enum { MAPPED = 2 };
+int cuMemHostAlloc(void** memory, size_t size, unsigned flags) {
+  if (current == NULL) return 201;
+  if (posix_memalign(memory, 4096, size ? size : 1) != 0) return OUT_OF_MEMORY;
+  memset(*memory, 0xff, size);
+  if (flags == MAPPED) remember(*memory, size ? size : 1);
+  return flags == 0 || flags == MAPPED ? 0 : INVALID_VALUE;
+}
+int cuMemHostGetDevicePointer_v2(Address* address, void* memory, unsigned flags) {
+  if (flags != 0 || !allocated(memory)) return INVALID_VALUE;
+  *address = (Address)memory + MARK;
+  return 0;
+}
+int cuMemFreeHost(void* memory) {
+  const int code = wait_for_all();
+  forget(memory);
+  free(memory);
+  return code;
+}
 int cuMemGetInfo_v2(size_t* available, size_t* total) { *available = *total = 1ull << 30; return 0; }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t size, void* stream) {
   const int refused = outside_of_capture(stream);
   if (refused != 0) return refused;
   if (!marked(to) || marked((Address)from)) return INVALID_VALUE;
+  const int code = wait_for_all();
+  count_copied(size);
   memcpy(host(to), from, size);
-  return 0;
+  return code;
 }
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t size, void* stream) {
   const int refused = outside_of_capture(stream);
   if (refused != 0) return refused;
   if (!marked(from) || marked((Address)to)) return INVALID_VALUE;
+  const int code = wait_for_all();
+  count_copied(size);
   memcpy(to, host(from), size);
-  return 0;
+  return code;
 }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t size, void* stream) {
   const int refused = outside_of_capture(stream);
   if (refused != 0) return refused;
   if (!marked(from) || !marked(to)) return INVALID_VALUE;
+  const int code = wait_for_all();
   memmove(host(to), host(from), size);
-  return 0;
+  return code;
 }
 int cuStreamCreate(void** stream, unsigned flags) { *stream = malloc(1); (void)flags; return 0; }
 int cuStreamDestroy_v2(void* stream) { free(stream); return 0; }
-int cuStreamSynchronize(void* stream) { return outside_of_capture(stream); }
+int cuStreamSynchronize(void* stream) {
+  const int refused = outside_of_capture(stream);
+  return refused != 0 ? refused : wait_for_all();
+}
 int cuStreamBeginCapture_v2(void* stream, int mode) {
   (void)mode;
   // The default stream cannot be captured.
@@ -169,8 +215,13 @@ int cuGraphExecDestroy(void* replay) { free(replay); return 0; }
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags) { (void)stream; (void)event; return flags; }
 int cuEventCreate(void** event, unsigned flags) { *event = calloc(1, sizeof(struct timespec)); return flags; }
 int cuEventDestroy_v2(void* event) { free(event); return 0; }
-int cuEventRecord(void* event, void* stream) { (void)stream; return clock_gettime(CLOCK_MONOTONIC, event); }
-int cuEventSynchronize(void* event) { (void)event; return 0; }
+// An event has the time at which the work before it is done: it is done first.
+int cuEventRecord(void* event, void* stream) {
+  (void)stream;
+  const int code = wait_for_all();
+  return code != 0 ? code : clock_gettime(CLOCK_MONOTONIC, event);
+}
+int cuEventSynchronize(void* event) { (void)event; return wait_for_all(); }
 int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
   const struct timespec *a = from, *b = to;
   *milliseconds = (b->tv_sec - a->tv_sec) * 1e3f + (b->tv_nsec - a->tv_nsec) * 1e-6f;
@@ -211,47 +262,67 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 }
 int cuFuncSetAttribute(void* function, int attribute, int value) { (void)function; (void)attribute; (void)value; return 0; }
 int cuTensorMapEncodeTiled(void) { return INVALID_VALUE; }
-int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, void* stream, void** arguments, void** extra) {
-  (void)shared; (void)extra;
-  const int grid[3] = {(int)gx, (int)gy, (int)gz}, block[3] = {(int)bx, (int)by, (int)bz};
-  if (current == NULL) return 201;
-  const Function* started = function;
-  if (capturing != NULL) {
-    if (stream != capture_stream) return outside_of_capture(stream);
-    if (capturing->count == MOST_NODES) return OUT_OF_MEMORY;
-    Node* node = &capturing->nodes[capturing->count++];
-    node->function = function;
-    memcpy(node->grid, grid, sizeof grid);
-    memcpy(node->block, block, sizeof block);
-    for (int i = 0; i < started->arguments; ++i) {
-      // No more than the argument has: what lies behind it is anything.
-      const size_t size = started->sizes[i] != 0 ? started->sizes[i] : sizeof(Address);
-      memcpy(&node->values[i], arguments[i], size);
-    }
-    return 0;
-  }
-  for (int i = 0; i < started->arguments; ++i) {
-    if (started->sizes[i] == 0 && !usable(*(const Address*)arguments[i])) return ILLEGAL_ADDRESS;
-  }
-  ++emulated_launches;
-  const int reason = started->run(arguments, grid, block);
+// Launches that have not run yet, in their order.
+static Node* waiting;
+static int waiting_count, waiting_room;
+static pthread_mutex_t waiting_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int run_node(Node* node) {
+  void* arguments[MOST_ARGUMENTS];
+  for (int k = 0; k < node->function->arguments; ++k) arguments[k] = &node->values[k];
+  const int reason = node->function->run(arguments, node->grid, node->block);
   // One of REASONS of tests/cuda_emulator/source.py: a driver has no words for them.
   if (reason != 0) fprintf(stderr, "emulated kernel given up, reason %d\n", reason);
   return reason == 0 ? 0 : LAUNCH_FAILED;
 }
+static int wait_for_all(void) {
+  int code = 0;
+  pthread_mutex_lock(&waiting_lock);
+  for (int i = 0; i < waiting_count && code == 0; ++i) code = run_node(&waiting[i]);
+  waiting_count = 0;
+  pthread_mutex_unlock(&waiting_lock);
+  return code;
+}
+static int start_later(const Node* node) {
+  for (int i = 0; i < node->function->arguments; ++i) {
+    if (node->function->sizes[i] == 0 && !usable(node->values[i])) return ILLEGAL_ADDRESS;
+  }
+  pthread_mutex_lock(&waiting_lock);
+  if (waiting_count == waiting_room) {
+    waiting_room = 2 * waiting_room + 64;
+    waiting = realloc(waiting, waiting_room * sizeof(Node));
+    if (waiting == NULL) abort();
+  }
+  waiting[waiting_count++] = *node;
+  pthread_mutex_unlock(&waiting_lock);
+  return 0;
+}
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void* stream, void** arguments, void** extra) {
+  (void)shared; (void)extra;
+  if (current == NULL) return 201;
+  Node node = {function, {(int)gx, (int)gy, (int)gz}, {(int)bx, (int)by, (int)bz}, {0}};
+  for (int i = 0; i < node.function->arguments; ++i) {
+    // No more than the argument has: what lies behind it is anything.
+    const size_t size = node.function->sizes[i] != 0 ? node.function->sizes[i] : sizeof(Address);
+    memcpy(&node.values[i], arguments[i], size);
+  }
+  if (capturing != NULL) {
+    if (stream != capture_stream) return outside_of_capture(stream);
+    if (capturing->count == MOST_NODES) return OUT_OF_MEMORY;
+    capturing->nodes[capturing->count++] = node;
+    return 0;
+  }
+  ++emulated_launches;
+  return start_later(&node);
+}
 int cuGraphLaunch(void* replay, void* stream) {
   const int refused = outside_of_capture(stream);
   if (refused != 0) return refused;
-  Graph* graph = replay;
+  const Graph* graph = replay;
   ++emulated_graphs;
-  emulated_launches -= graph->count;
   for (int i = 0; i < graph->count; ++i) {
-    Node* node = &graph->nodes[i];
-    void* arguments[MOST_ARGUMENTS];
-    for (int k = 0; k < node->function->arguments; ++k) arguments[k] = &node->values[k];
-    const int *g = node->grid, *b = node->block;
-    const int code = cuLaunchKernel(node->function, g[0], g[1], g[2], b[0], b[1], b[2], 0, stream, arguments, NULL);
+    const int code = start_later(&graph->nodes[i]);
     if (code != 0) return code;
   }
   return 0;

@@ -80,6 +80,7 @@ def with_tensorrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """This machine with the stand-in for TensorRT, on the emulated driver."""
     monkeypatch.setenv("PYTHONPATH", f"{FAKE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(emulated_driver(tmp_path).parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with connect("local") as device:
         yield device
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from host.build import target_for
+from host.compile.device_profile import target_profile
+from host.errors import UserError
 from targets import MachineDescription, board_for, board_names, declared, families, family_of
 
 BOARDS = [name for name in declared() if not name.startswith("x86_64")]
@@ -246,3 +248,32 @@ def test_facts_for_the_agent_are_plain_data() -> None:
     assert facts["schema"] == "edgetlm.board/1"
     assert (facts["name"], facts["family"], facts["sensors"]) == ("jetson_agx_orin", "jetson", ["ina3221"])
     assert facts["rails"] == ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]
+
+
+def test_power_modes_of_orin_have_data_of_their_gpu() -> None:
+    for name in ("jetson_orin_nano", "jetson_orin_nx", "jetson_agx_orin"):
+        board = board_for(declared()[name])
+        assert board is not None and board.gpu is not None
+        modes = board.gpu_modes()
+        assert set(board.power_modes) <= set(modes)
+        # The figures without a mode are those of the first.
+        assert board.gpu.in_mode(next(iter(modes.values()))) is board.gpu
+        for mode in modes.values():
+            gpu = board.gpu.in_mode(mode)
+            share = mode.frequency_hz * mode.multiprocessors
+            share /= board.gpu.frequency_hz * board.gpu.multiprocessors
+            assert gpu.peak_flops == pytest.approx(board.gpu.peak_flops * share)
+            usual = board.gpu.level("L2").bandwidth_bytes_per_s
+            assert gpu.level("L2").bandwidth_bytes_per_s == pytest.approx(usual * share)
+            assert gpu.level("DRAM").bandwidth_bytes_per_s == mode.memory_bytes_per_s
+            assert gpu.level("DRAM").latency_s == board.gpu.level("DRAM").latency_s
+
+
+def test_a_target_may_be_in_a_power_mode() -> None:
+    usual, low = (target_profile(name).board.gpu for name in ("jetson_orin_nano", "jetson_orin_nano@7W"))
+    assert usual is not None and low is not None
+    assert (usual.multiprocessors, low.multiprocessors) == (8, 4)
+    with pytest.raises(UserError, match="no power mode 'x' of jetson_orin_nano's GPU: use 15W, 7W, 25W"):
+        target_profile("jetson_orin_nano@x")
+    with pytest.raises(UserError, match="no power mode '15W' of raspberry_pi_4's GPU: none is known"):
+        target_profile("raspberry_pi_4@15W")

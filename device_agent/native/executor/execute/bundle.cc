@@ -18,6 +18,7 @@
 #include "contract/protocol.h"
 #include "contract/text/text.h"
 #include "cuda/driver.h"
+#include "cuda/shared_memory.h"
 #include "executor/errors.h"
 
 namespace edgetlm {
@@ -102,11 +103,22 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
   device_ = device_of(manifest);
   map_parameters(manifest, bundle.directory);
-  for (const TensorInfo& info : signature_.inputs) inputs_.push_back(empty_input(info.shape, info.dtype));
+  for (const TensorInfo& info : signature_.inputs) inputs_.push_back(input(info.shape, info.dtype));
   make_state(manifest);
   library_ = ffi::Module::LoadFromFile(bundle.directory + "/" + manifest.model);
   machine_ = machine(*library_);
   bind();
+  record();
+}
+
+void Model::record() {
+  const bool any_length = !signature_.range.name.empty();
+  if (device_.device_type == kDLCPU || !state_.empty() || any_length) return;
+  for (tvm::runtime::Tensor& tensor : inputs_) {
+    const std::string zeros(tvm::ffi::GetDataSize(*tensor.operator->()), '\0');
+    if (!zeros.empty()) tensor.CopyFromBytes(zeros.data(), zeros.size());
+  }
+  for (int run = 0; run < 2; ++run) invoke();
 }
 
 void Model::bind() {
@@ -135,7 +147,7 @@ void Model::make_state(const CheckedManifest& manifest) {
                                                               ffi::StringToDLDataType(info.dtype), kCpu));
     state_.push_back(zeros);
     if (device_.device_type != kDLCPU) {
-      state_.back() = empty_input(info.shape, info.dtype);
+      state_.back() = tvm::runtime::Tensor::Empty(ffi::Shape(info.shape), zeros->dtype, device_);
       state_.back().CopyFrom(zeros);
       synchronise();
     }
@@ -212,7 +224,7 @@ const Model::Entry& Model::entry(const std::string& name, const std::vector<Tens
   const auto found = entries_.find(name);
   if (found != entries_.end()) return found->second;
   Entry entry;
-  for (const TensorInfo& info : inputs) entry.inputs.push_back(empty_input(info.shape, info.dtype));
+  for (const TensorInfo& info : inputs) entry.inputs.push_back(input(info.shape, info.dtype));
   const int64_t texts = name == "together" ? decoder_.sequences : 1;
   entry.invoke = closure(*machine_, name, entry.inputs, static_cast<size_t>(texts));
   return entries_.emplace(name, std::move(entry)).first->second;
@@ -222,15 +234,16 @@ void Model::set_length(int64_t length) {
   if (length == length_) return;
   inputs_.clear();
   for (const TensorInfo& info : signature_.inputs) {
-    inputs_.push_back(empty_input(shape_at(info, length), info.dtype));
+    inputs_.push_back(input(shape_at(info, length), info.dtype));
   }
   bind();
   length_ = length;
 }
 
-tvm::runtime::Tensor Model::empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const {
+tvm::runtime::Tensor Model::input(const std::vector<int64_t>& shape, const std::string& dtype) const {
+  if (device_.device_type == kDLCPU) return empty_tensor(shape, dtype);
   tensor_bytes(shape, dtype);
-  return tvm::runtime::Tensor::Empty(ffi::Shape(shape), ffi::StringToDLDataType(dtype), device_);
+  return shared_tensor(ffi::Shape(shape), ffi::StringToDLDataType(dtype), device_);
 }
 
 void Model::synchronise() const {

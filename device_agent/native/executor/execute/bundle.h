@@ -89,7 +89,11 @@ class Model {
                              const std::vector<tvm::runtime::Tensor>& inputs, size_t texts) const;
   // Binds `main` to the inputs.
   void bind();
-  tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
+  // Records the graph of `main`, on a GPU, by two runs with inputs that are zeros. Models with state are left as they
+  // are, since a run changes the state; so are ranges of lengths, whose graph is of one length. Their second run records.
+  void record();
+  // A tensor that the processor writes and the device reads.
+  tvm::runtime::Tensor input(const std::vector<int64_t>& shape, const std::string& dtype) const;
 
   // Where it computes.
   DLDevice device_{kDLCPU, 0};

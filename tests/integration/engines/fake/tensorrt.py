@@ -42,6 +42,19 @@ def nptype(kind):
     return {DataType.FLOAT: numpy.float32}[kind]
 
 
+class BuilderFlag(enum.Enum):
+    FP16 = 0
+    INT8 = 1
+
+
+class TimingCache:
+    def __init__(self, data):
+        self.entries = data
+
+    def serialize(self):
+        return self.entries
+
+
 class Builder:
     def __init__(self, logger):
         assert isinstance(logger, Logger)
@@ -55,12 +68,27 @@ class Builder:
 
     def build_serialized_network(self, network, config):
         assert config.limits == {MemoryPoolType.WORKSPACE: 256 << 20}
+        config.cache.entries += b"+" + b",".join(flag.name.encode() for flag in config.flags)
         return b"plan of " + network["model"]
 
 
 class Config:
     def __init__(self):
         self.limits = {}
+        self.flags = []
+
+    def set_flag(self, flag):
+        self.flags.append(flag)
+
+    def create_timing_cache(self, data):
+        return TimingCache(data)
+
+    def set_timing_cache(self, cache, ignore_mismatch):
+        self.cache = cache
+        return not ignore_mismatch
+
+    def get_timing_cache(self):
+        return self.cache
 
     def set_memory_pool_limit(self, pool, size):
         self.limits[pool] = size

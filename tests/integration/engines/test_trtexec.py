@@ -1,0 +1,95 @@
+"""TensorRT by its program, which is a stand-in here: it takes NVIDIA's options and writes NVIDIA's files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from device_agent.errors import AgentError
+from device_agent.execute.engines.onnx_file import FileTensor, tensors_of_file
+from device_agent.execute.engines.trtexec_engine import times_of
+from host.errors import EngineError
+from host.transport import connect
+from host.transport.device import Device
+from tests.integration.engines.test_peers import FAKE
+from tests.integration.small_models import floats, save
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """This machine with the program on its path, and no package of TensorRT."""
+    (tmp_path / "bin").mkdir()
+    shutil.copy(FAKE / "trtexec", tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with connect("local") as device:
+        yield device
+
+
+def doubled(path: Path, operator: str = "Mul") -> Path:
+    """A model of one node, with one input that has a value in the file."""
+    nodes = [helper.make_node(operator, ["x", "two"], ["y"])]
+    weights = {"two": np.array([2.0], dtype="float32")}
+    return save(path, nodes, [floats("x", 1, 8)], [floats("y", 1, 8)], weights)
+
+
+@pytest.mark.parametrize("engine", ["tensorrt", pytest.param("tensorrt-fp16", marks=pytest.mark.long)])
+def test_the_program_takes_the_place_of_the_package(engine: str, board: Device, tmp_path: Path) -> None:
+    assert board.describe().software["tensorrt"] == "trtexec"
+    value = np.arange(8, dtype=np.float32).reshape(1, 8)
+    with board.open_session(engine) as session:
+        session.load(doubled(tmp_path / "model.onnx"))
+        np.testing.assert_array_equal(session.run([value])[0], value * 2)
+        measured = session.measure([value], min_repeats=5, min_time_s=0.0, warmup_s=0.0)
+        assert measured.n == 5
+        assert list(measured.times_s) == pytest.approx([(1 + run / 1000) / 1e3 for run in range(5)])
+        assert "runs by itself" in str(measured.energy)
+    assert (tmp_path / "cache" / "edgetlm" / "tensorrt.timings").read_text() == "times of kernels\n"
+
+
+def test_what_the_program_cannot_read_is_named(board: Device, tmp_path: Path) -> None:
+    with (
+        board.open_session("tensorrt-int8") as session,
+        pytest.raises(EngineError, match=r"trtexec cannot build .*UNSUPPORTED_NODE"),
+    ):
+        session.load(doubled(tmp_path / "model.onnx", "Broken"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "[1]", '[{"computeMs" : -1}]', '[{"latencyMs" : 1}]', '[{"computeMs" : nan}]']
+)
+def test_other_files_have_no_times(text: str, tmp_path: Path) -> None:
+    (tmp_path / "times.json").write_text(text)
+    with pytest.raises(AgentError, match="nothing to read in"):
+        times_of(str(tmp_path / "times.json"))
+
+
+def test_names_and_types_of_a_file(tmp_path: Path) -> None:
+    path = doubled(tmp_path / "model.onnx")
+    model = onnx.load(path)
+    # As in files of old versions, whose weights are inputs too.
+    model.graph.input.append(floats("two", 1))
+    model.graph.input.append(helper.make_tensor_value_info("places", onnx.TensorProto.INT64, (1, "n")))
+    onnx.save(model, path)
+    inputs = [FileTensor("x", "float32"), FileTensor("places", "int64")]
+    assert tensors_of_file(str(path)) == (inputs, [FileTensor("y", "float32")])
+    content = path.read_bytes()
+    for cut in range(1, len(content), 7):
+        path.write_bytes(content[:cut])
+        try:
+            found = tensors_of_file(str(path))
+        except AgentError:
+            continue
+        assert {one.name for part in found for one in part} <= {"x", "places", "y", "two"}
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime-cuda", "onnxruntime-tensorrt"])
+def test_onnxruntime_without_a_gpu_says_what_it_has(engine: str, board: Device) -> None:
+    with pytest.raises(EngineError, match=r"has no .*ExecutionProvider here \(it has .*CPUExecutionProvider"):
+        board.open_session(engine)
