@@ -91,7 +91,7 @@ class TrtexecEngine:
 
     def outputs(self) -> List[TensorData]:
         """See Engine. Six digits of each element, which is what the program writes."""
-        found = {str(entry["name"]): entry for entry in _entries(self._file("outputs.json"))}
+        found = {str(entry.get("name")): entry for entry in _entries(self._file("outputs.json"))}
         return [_tensor(info, found.get(info.name)) for info in self._outputs]
 
     def times_s(self, plan: Plan) -> List[float]:
@@ -110,8 +110,9 @@ class TrtexecEngine:
             self._measured(_TRIED, plan)
         # A duration would give a fast model more entries than can be read, so inferences are counted.
         one_s = self._one_s or MEASURING.least_s
-        count = min(max(plan.min_repeats, math.ceil(plan.min_time_s / one_s)), plan.max_repeats, _MOST_RUNS)
-        return self._measured(max(1, min(count, int(plan.max_time_s / one_s))), plan)[: plan.max_repeats]
+        wanted, allowed = (min(time_s / one_s, _MOST_RUNS) for time_s in (plan.min_time_s, plan.max_time_s))
+        count = min(max(plan.min_repeats, math.ceil(wanted)), plan.max_repeats, int(allowed))
+        return self._measured(max(1, count), plan)[: plan.max_repeats]
 
     def _measured(self, count: int, plan: Plan) -> List[float]:
         warmup_s = min(plan.warmup_s, 60.0)

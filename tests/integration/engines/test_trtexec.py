@@ -121,6 +121,7 @@ def test_names_of_inputs_in_options(start: Start) -> None:
         ('[{"name": "y", "dimensions": "-1", "values": [1, 2]}]', "a size is below zero"),
         ('[{"name": "y", "dimensions": "3", "values": [1, 2]}]', "cannot reshape"),
         ("[" * 100_000, "nothing to read in"),
+        ("[{}]", "nothing to read in"),
     ],
 )
 def test_other_files_have_no_outputs(text: str, message: str, start: Start) -> None:
