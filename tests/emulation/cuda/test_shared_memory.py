@@ -37,6 +37,26 @@ with numpy.load(sys.argv[2]) as given:
 numpy.savez(sys.argv[3], **found)
 print(json.dumps([after - before for before, after in zip(bytes_of, bytes_of[1:])]))
 """
+# Prints the bytes of the tensors for both processors that one run takes.
+_TAKEN = """
+import sys
+import numpy
+from device_agent import runtime
+from device_agent.execute import shared_memory
+from device_agent.wire.frames import tensor_bytes
+taken = []
+def counted(make):
+    def made(*arguments):
+        tensor = make(*arguments)
+        taken.append(tensor_bytes(tuple(tensor.shape), str(tensor.dtype)))
+        return tensor
+    return made
+shared_memory.tensor, shared_memory.beside = counted(shared_memory.tensor), counted(shared_memory.beside)
+model = runtime.load(sys.argv[1], trust="unsigned")
+taken.clear()
+model.run([numpy.zeros((4, 16), "float32")])
+print(sum(taken))
+"""
 # The detector's scores to the CPU and the best of them back, its input, and an output of 4x48.
 _SCORES, _BEST, _INPUT, _CLASSES = (4 * count for count in (4 * 64, 4 * 5, 4 * 16, 4 * 48))
 
@@ -77,6 +97,13 @@ def test_nothing_is_copied_where_the_memory_is_shared(
     found, copied = _run(bundle, given, tmp_path, discrete)
     check(model, given, found)
     assert copied == [_INPUT + _SCORES + _BEST + _CLASSES] * 4
+    # What the bundle states, but the features in planned memory, the input, and an output of the CPU.
+    without_graphs = {**os.environ, **discrete, "EMULATED_NO_GRAPHS": "1"}
+    command = [sys.executable, "-c", _TAKEN, bundle]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_graphs)
+    assert done.returncode == 0, done.stderr
+    stated = json.loads((bundle / "manifest.json").read_text())["memory"]["activations_bytes"]
+    assert int(done.stdout) == stated - 4 * 32 * 4 - _INPUT - 4 * 5 * 8
     # Without a wait, the CPU sorts what was there before the GPU wrote.
     found, _ = _run(bundle, given, tmp_path, machine, "without a wait")
     with pytest.raises(AssertionError):
