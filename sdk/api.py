@@ -135,8 +135,9 @@ def compile(
     """
     options = named(with_settings(options or CompileOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
-    check_compilation(model, options, target)
+    # Before the target, whose check imports what reaches devices.
     check_output_bundle(Path(output), "--output")
+    check_compilation(model, options, target)
     from host.importers import start_ahead
 
     shapes = options.shapes

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from host.options import CompileOptions, settings_of
+from host.options.compile import check_bounds
 from host.options.setting import key_of, setting_of
 from sdk.cli import completion
 from sdk.cli.console import print_error, print_line
@@ -43,8 +44,9 @@ def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Cal
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
             settings = {option.name: value_of(option, given.pop(option.name)) for option in offered}
-            # Here, since not every command goes on to what the options are for.
-            options(**settings).check()
+            # Numbers here, since not every command checks them; whether options go together depends on the
+            # model: a bundle of a range takes --lengths alone.
+            check_bounds(options(**settings), options)
             if given_by_project := remark(context):
                 # Rows for programs are alone on standard output.
                 print_project = print_error if given.get("form", "table") != "table" else print_line
