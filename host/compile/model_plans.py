@@ -12,7 +12,7 @@ from host.compile import static_model
 from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import FASTEST, GPU, Variant
 from host.errors import BuildError, EdgeError, LoweringError, one_line
-from host.model import DeviceProfile, ImportedModel, LoweredModel
+from host.model import DeviceProfile, ImportedModel, LoweredModel, TimingPolicy
 from host.options import DeployOptions
 from host.plans.outcome import PlanOutcome, outcome_of
 from host.plans.plan import subject_of
@@ -73,22 +73,30 @@ class MeasuredPlans:
     variants: tuple[Variant, ...] = ()
 
 
-def compiled_plans(builder: BundleBuilder, model: ImportedModel, made: Compiled, count: int) -> MeasuredPlans:
+def compiled_plans(
+    builder: BundleBuilder, model: ImportedModel, made: Compiled | None, count: int, timing: TimingPolicy
+) -> MeasuredPlans:
     """The best plans by the estimate beside the one that a model was compiled with.
 
-    Programs of kernels that a plan does not change are those on record or of the cache.
+    Programs of kernels that a plan does not change are those on record or of the cache. Where no plan can be
+    measured, a note says why.
 
     Args:
         builder: that compiled the model.
         model: with its module.
-        made: the compiled model.
+        made: the compiled model; None where its own runtime takes its place.
         count: of plans, at most.
+        timing: of the device.
     """
     from host.plans.estimate import PlanEstimator
     from host.plans.proposers import Space, by_estimate
 
     compiler = builder.compiler
-    if not count or not made.lowered.sites:
+    if not count:
+        return MeasuredPlans()
+    why = _why_no_plans(builder, made, timing)
+    if made is None or why:
+        compiler.clock.progress.note(f"--plans {count}: no plan is measured: {why}")
         return MeasuredPlans()
     with compiler.clock.stage("plan"):
         profile, half = compiler.profile, compiler.options.half
@@ -124,6 +132,14 @@ def compiled_plans(builder: BundleBuilder, model: ImportedModel, made: Compiled,
     return MeasuredPlans(subject_of(own), standing, others, tuple(variants.values()))
 
 
+def _why_no_plans(builder: BundleBuilder, made: Compiled | None, timing: TimingPolicy) -> str:
+    if made is None:
+        return "the model is not compiled"
+    if not timing.decides:
+        return f"{builder.compiler.profile.device} {timing.state}, and its times do not say which is faster"
+    return "" if made.lowered.sites else "this model leaves none open"
+
+
 def _compiled(builder: BundleBuilder, model: ImportedModel, proposed: Proposed) -> Compiled:
     """The bundle of a plan, in a folder of its own."""
     compiler = builder.compiler
@@ -143,6 +159,8 @@ def decided_plan(
 ) -> PlanOutcome | None:
     """The plan of the model that is deployed; what was measured is kept in the records.
 
+    A GPU's bundle has none: then no plan of the CPU was taken, and nothing is kept.
+
     Args:
         builder: that compiled the model.
         made: the compiled model that is deployed.
@@ -150,6 +168,8 @@ def decided_plan(
         selection: the measurements.
         taken: the name of the variant that is deployed.
     """
+    if taken == GPU:
+        return None
     if selection is None or plans.standing is None or not plans.variants:
         return outcome_of(made.lowered.sites, objective_of(builder.compiler.options))
     trials = _trials(plans, selection, taken)
@@ -178,8 +198,7 @@ def _trials(plans: MeasuredPlans, selection: VariantSelection, taken: str) -> Se
     if stood is None or stood.measurement is None:
         return ()
     objective = selection.objective
-    # Where the GPU's bundle is taken, no plan of the CPU is.
-    stays = taken not in plans.others and taken != GPU
+    stays = taken not in plans.others
     trials = [PlanTrial(plans.standing, stood.measurement, None, stays, objective)]
     for name, proposed in plans.others.items():
         point = here.get(name)

@@ -227,6 +227,7 @@ class _Deployment:
                 choice = with_texts(choice, beside_ours)
         memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
+            plan = None
             directory = builder.engine(model, choice.backend, fallback)
         lengths = comparison.at_lengths(model.signature)
         self._record(directory, choice, comparison, tasks, variant.threads, lengths, power, plan)
@@ -302,9 +303,7 @@ class _Deployment:
 
     def _plans(self, builder: BundleBuilder, model: ImportedModel, made: Compiled | None) -> MeasuredPlans:
         """Plans of the whole model that are measured beside the one that it is compiled with."""
-        if made is None or not self.timing.decides:
-            return MeasuredPlans()
-        return compiled_plans(builder, model, made, self.options.plans)
+        return compiled_plans(builder, model, made, self.options.plans, self.timing)
 
     def _variants(
         self, model: ImportedModel, builder: BundleBuilder, made: Compiled | None
@@ -372,7 +371,7 @@ class _Deployment:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
         if power is not None:
             measured["power"] = figures.power(power)
-        if plan is not None and choice.backend == "tvm":
+        if plan is not None:
             measured["plan"] = plan.data()
         measured["emulated"] = not self.timing.decides
         measured["simulated"] = not self.timing.compares

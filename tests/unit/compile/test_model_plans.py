@@ -8,10 +8,12 @@ import pytest
 
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.model_compiler import ModelCompiler
+from host.compile.model_plans import MeasuredPlans, compiled_plans, decided_plan
+from host.compile.variants import FASTEST, GPU
 from host.deploy import DeployOptions
 from host.deploy.processors import compile_for_processors
-from host.errors import BuildError
-from host.model import BOARD
+from host.errors import BuildError, UserError
+from host.model import BOARD, EMULATOR
 from host.plans.estimate import PlanEstimator
 from host.plans.plan import OWN, ModelPlan, subject_of
 from host.plans.proposers import Space
@@ -114,3 +116,30 @@ def test_a_plan_on_record_whose_outputs_are_wrong_is_left_out_and_said(tmp_path:
     assert ModelPlan.of(found.made.lowered.sites) == (OWN if why else plan)
     assert notes.said == ([f"the plan on record is left out: {why}"] if why else [])
     assert ((tmp_path / "tvm" / "lib.so").read_bytes() == ran[0]) == (not why)
+
+
+def test_a_bundle_of_the_gpu_has_no_plan_of_the_cpu(tmp_path: Path) -> None:
+    builder = BundleBuilder(_compiler(tmp_path))
+    made = builder.compile(MODEL)
+    assert decided_plan(builder, made, MeasuredPlans(), None, FASTEST) is not None
+    assert decided_plan(builder, made, MeasuredPlans(), None, GPU) is None
+
+
+def test_why_no_plan_is_measured_is_said(tmp_path: Path) -> None:
+    notes = _Notes()
+    builder = BundleBuilder(_compiler(tmp_path, notes))
+    made = builder.compile(MODEL)
+    closed = replace(made, lowered=replace(made.lowered, sites=()))
+    for model, timing in ((None, BOARD), (made, EMULATOR), (closed, BOARD)):
+        assert not compiled_plans(builder, MODEL, model, 2, timing).variants
+        assert not compiled_plans(builder, MODEL, model, 0, timing).variants
+    emulated = f"{profile().device} is emulated, and its times do not say which is faster"
+    assert notes.said == [
+        f"--plans 2: no plan is measured: {why}"
+        for why in ("the model is not compiled", emulated, "this model leaves none open")
+    ]
+
+
+def test_plans_are_not_for_the_gpu() -> None:
+    with pytest.raises(UserError, match="--plans is for the CPU"):
+        DeployOptions(model=Path("m.onnx"), plans=1, processor="gpu").check()
