@@ -10,6 +10,7 @@ again.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import sys
 import tempfile
@@ -61,6 +62,8 @@ def plans_of(path: Path, folder: Path, count: int, seed: int) -> list[dict[str, 
     entries = []
     for number, one in enumerate(proposed):
         place = folder / f"{number}"
+        # Of a run before, in a folder that is kept.
+        shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         made = replace(compiler, folder=place, model_plan=one.plan)
         BundleBuilder(made).compile(model)
@@ -163,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=3, help="plans of each arm")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="kept between runs: models and bundles")
+    parser.add_argument("--folder", type=Path, help="for models and bundles; models are kept between runs")
     add_json_option(parser)
     options = parser.parse_args(arguments)
     content = heading("benchmarks.plans", SCHEMA, arguments)
@@ -173,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.models:
             path = Path(name) if Path(name).is_file() else export_model(name, "onnx", base / "models")
             folder = base / "plans" / Path(name).stem
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             entries = plans_of(path, folder, options.count, options.seed)
             times = rounds_of(entries, options.rounds)
             figures = compared(entries, times)

@@ -57,6 +57,26 @@ def zoo(result: Result) -> list[str]:
     return markdown(head, rows)
 
 
+def plans(result: Result) -> list[str]:
+    """Speed of each model's best plans beside the plan of the passes, by arm."""
+    arms = [f"{kind}_by_{arm}" for arm in ("estimate", "chance") for kind in ("first", "best_measured")]
+    figures = result.figures
+    rows = [
+        (name, *[_bounded(entry[arm]["speed"]) if arm in entry else "-" for arm in arms])
+        for name, entry in figures["models"].items()
+    ]
+    summary = figures["summary"]
+    means = [_bounded({"value": summary[arm]}) if arm in summary else "-" for arm in arms]
+    head = ("best by the estimate", "best measured of those", "best of chance", "best measured of those")
+    return markdown(("model", *head), [*rows, ("geometric mean", *means)])
+
+
+def _bounded(ratio: Mapping[str, float | None]) -> str:
+    low, high = ratio.get("low"), ratio.get("high")
+    bounds = "" if low is None or high is None else f", {low:.3f} to {high:.3f}"
+    return f"{ratio['value']:.3f}{bounds}"
+
+
 def bfloat16(result: Result) -> list[str]:
     """Latency of each model in bfloat16 beside our own in single precision and the peers, and its error."""
     rows, models = [], result.figures["models"]

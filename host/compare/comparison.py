@@ -191,6 +191,17 @@ def _over_all_inputs(each: Sequence[Mapping[str, EntrantResult]]) -> dict[str, E
     }
 
 
+def why_excluded(settings: ComparisonSettings, entrant: Entrant) -> str:
+    """Why an entrant cannot be measured: it does not run, or its outputs are wrong; "" where it can be.
+
+    Raises:
+        DeviceError: the device was lost.
+    """
+    with settings.clock.stage("verify"), ExitStack() as stack:
+        _, opened = _open(settings, [entrant], stack)
+        return opened[entrant.key].why_excluded
+
+
 def compare_variants(settings: ComparisonSettings, variants: Sequence[Entrant]) -> VariantSelection:
     """Measure variants of the whole model in every requested power mode, and select one by the objective.
 

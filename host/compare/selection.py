@@ -177,7 +177,8 @@ def select_variant(
     """The variant of one mode to deploy, and the reason.
 
     This is the fastest variant, unless the 95% bound of the paired ratio shows that another one is better by
-    the objective. A variant that stands instead of another is left out unless that bound shows it is better.
+    the objective. A variant that stands instead of another is left out unless that bound shows it is better,
+    or the cap excludes the other.
 
     Args:
         points: of one mode, in one run.
@@ -191,10 +192,9 @@ def select_variant(
     if not usable:
         reasons = "; ".join(f"{one.title}: {one.why_excluded}" for one in points) or "there is none"
         raise MeasureError(f"no variant of the model could be measured ({reasons}); measure again")
-    usable = [point for point in usable if point.trusted] or usable
-    standing = [point for point in usable if _may_stand(point, usable, objective)]
+    standing = [point for point in usable if _may_stand(point, usable, objective, cap_w)]
     left_out = len(usable) > len(standing)
-    usable = standing
+    usable = [point for point in standing if point.trusted] or standing
     if cap_w is not None:
         usable = _within(usable, cap_w)
     known = {point: value for point in usable if (value := point.value(objective)) is not None}
@@ -227,15 +227,18 @@ def select_variant(
     return fastest, f"{fastest.title} is the fastest{shown}"
 
 
-def _may_stand(point: EntrantResult, points: Sequence[EntrantResult], objective: str) -> bool:
-    """Whether a variant may be taken beside the one that it stands instead of."""
+def _may_stand(
+    point: EntrantResult, points: Sequence[EntrantResult], objective: str, cap_w: float | None
+) -> bool:
+    """Whether a variant may be taken beside the one that it stands instead of, of all that were measured."""
     stood = next(
         (one for one in points if (one.name, one.threads) == (point.instead_of, point.threads)), None
     )
-    if stood is None:
+    if stood is None or not below_cap(stood, cap_w):
         return True
     ratio = ratio_between(point, stood, objective)
-    return ratio is not None and ratio.shown_less
+    # A ratio to what was slowed down shows nothing.
+    return stood.trusted and ratio is not None and ratio.shown_less
 
 
 def _within(points: Sequence[EntrantResult], cap_w: float) -> list[EntrantResult]:

@@ -10,9 +10,11 @@ from host import bundle
 from host.compile.bundle_draft import draft_of
 from host.compile.memory_cap import require_fits, require_within
 from host.compile.model_compiler import ModelCompiler
+from host.compile.ranged_model import RangedModel
 from host.compile.static_model import Compiled
 from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
+from host.errors import BuildError, one_line
 from host.manifest import Kernel, LayerPart, memory_part
 from host.model import DeviceProfile, ImportedModel
 from host.options import Backend
@@ -40,14 +42,38 @@ class BundleBuilder:
     def compile(self, model: ImportedModel) -> Compiled:
         """Compile a model and write its bundle; see `ModelCompiler.compile` and `write`.
 
+        Where that fails with a plan on record, the model is compiled as the passes make it.
+
         Raises:
             BuildError: also where it takes more memory than is allowed, or than the device has.
         """
-        compiled = self.compiler.compile(model)
-        require_within(compiled.memory, self.compiler.options.memory_cap_bytes)
-        profile = self.compiler.profile
-        require_fits(compiled.memory, profile.device, profile.memory_bytes)
+        compiler = self.compiler
+        if isinstance(model, RangedModel):
+            return self.write(model, self._fitting(compiler.compile(model)))
+        planned = compiler.plan(model)
+        try:
+            compiled = self._fitting(compiler.build(planned))
+        except BuildError as error:
+            if not compiler.recalled(planned.lowered):
+                raise
+            compiler.clock.progress.note(f"the plan on record is left out: {one_line(error)}")
+            return self.by_the_passes().compile(model)
         return self.write(model, compiled)
+
+    def by_the_passes(self) -> BundleBuilder:
+        """The same without the plan on record."""
+        return replace(self, compiler=self.compiler.by_the_passes())
+
+    def _fitting(self, compiled: Compiled) -> Compiled:
+        """The same, where its memory is allowed and there.
+
+        Raises:
+            BuildError: it takes more.
+        """
+        profile = self.compiler.profile
+        require_within(compiled.memory, self.compiler.options.memory_cap_bytes)
+        require_fits(compiled.memory, profile.device, profile.memory_bytes)
+        return compiled
 
     def write(self, model: ImportedModel, compiled: Compiled) -> Compiled:
         """Write the bundle of a compiled model; what is returned no longer holds the parameters.

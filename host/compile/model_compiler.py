@@ -16,12 +16,12 @@ from host.compile.tuning.kernel_tuning import KernelTuning, recall, records_of
 from host.errors import ImportFailed, UserError
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import CompileOptions
+from host.plans.plan import OWN, ModelPlan
 from host.progress import StageClock
 from host.tuning.budget import Deadline
 from host.versions import versions
 
 if TYPE_CHECKING:
-    from host.plans.plan import ModelPlan
     from host.schedules.proposer import Proposer
     from host.transport import Device
     from host.tuning.result import TuneResult
@@ -102,6 +102,14 @@ class ModelCompiler:
             return lowered_by_record(model, self.profile, self.options, self.clock)
         decisions = dict(self.model_plan.decisions)
         return static_model.lower_model(model, self.profile, self.clock, self.options.half, decisions)
+
+    def recalled(self, lowered: LoweredModel) -> bool:
+        """Whether a model was lowered with a plan on record that departs from the passes."""
+        return self.model_plan is None and not ModelPlan.of(lowered.sites).is_own
+
+    def by_the_passes(self) -> ModelCompiler:
+        """The same without the plan on record."""
+        return replace(self, model_plan=OWN)
 
     def plan(self, model: ImportedModel) -> PlannedModel:
         """Lower a model of one length and choose a program for each of its tasks.

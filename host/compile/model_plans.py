@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from host.compare.entrants import ratio_between
 from host.compile import static_model
 from host.compile.tuning.kernel_tuning import records_of
-from host.compile.variants import FASTEST, Variant
+from host.compile.variants import FASTEST, GPU, Variant
 from host.errors import BuildError, EdgeError, LoweringError, one_line
-from host.model import DeviceProfile, ImportedModel, LoweredModel
+from host.model import DeviceProfile, ImportedModel, LoweredModel, TimingPolicy
+from host.options import DeployOptions
 from host.plans.outcome import PlanOutcome, outcome_of
 from host.plans.plan import subject_of
 from host.plans.records import PlanTrial, remember, remembered
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 def lowered_by_record(
     model: ImportedModel, profile: DeviceProfile, options: CompileOptions, clock: StageClock
 ) -> LoweredModel:
-    """A lowered model with the plan that was measured as the fastest on such a device, if one is on record.
+    """A lowered model with the plan that was measured as the best on such a device, if one is on record.
 
     Raises:
         ImportFailed: the compiler cannot express the model.
@@ -40,7 +41,7 @@ def lowered_by_record(
     own = static_model.lower_model(model, profile, clock, options.half)
     if not own.sites:
         return own
-    plan = remembered(records_of(options), subject_of(own), profile)
+    plan = remembered(records_of(options), subject_of(own), profile, objective_of(options))
     if plan is None or plan.is_own:
         return own
     try:
@@ -48,6 +49,11 @@ def lowered_by_record(
     except LoweringError as error:
         clock.progress.note(f"the plan on record is left out: {one_line(error)}")
         return own
+
+
+def objective_of(options: CompileOptions) -> str:
+    """What a model is compiled for: a compilation for no device has no other objective than latency."""
+    return options.objective if isinstance(options, DeployOptions) else "latency"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,22 +73,30 @@ class MeasuredPlans:
     variants: tuple[Variant, ...] = ()
 
 
-def compiled_plans(builder: BundleBuilder, model: ImportedModel, made: Compiled, count: int) -> MeasuredPlans:
+def compiled_plans(
+    builder: BundleBuilder, model: ImportedModel, made: Compiled | None, count: int, timing: TimingPolicy
+) -> MeasuredPlans:
     """The best plans by the estimate beside the one that a model was compiled with.
 
-    Programs of kernels that a plan does not change are those on record or of the cache.
+    Programs of kernels that a plan does not change are those on record or of the cache. Where no plan can be
+    measured, a note says why.
 
     Args:
         builder: that compiled the model.
         model: with its module.
-        made: the compiled model.
+        made: the compiled model; None where its own runtime takes its place.
         count: of plans, at most.
+        timing: of the device.
     """
     from host.plans.estimate import PlanEstimator
     from host.plans.proposers import Space, by_estimate
 
     compiler = builder.compiler
-    if not count or not made.lowered.sites:
+    if not count:
+        return MeasuredPlans()
+    why = _why_no_plans(builder, made, timing)
+    if made is None or why:
+        compiler.clock.progress.note(f"--plans {count}: no plan is measured: {why}")
         return MeasuredPlans()
     with compiler.clock.stage("plan"):
         profile, half = compiler.profile, compiler.options.half
@@ -118,6 +132,14 @@ def compiled_plans(builder: BundleBuilder, model: ImportedModel, made: Compiled,
     return MeasuredPlans(subject_of(own), standing, others, tuple(variants.values()))
 
 
+def _why_no_plans(builder: BundleBuilder, made: Compiled | None, timing: TimingPolicy) -> str:
+    if made is None:
+        return "the model is not compiled"
+    if not timing.decides:
+        return f"{builder.compiler.profile.device} {timing.state}, and its times do not say which is faster"
+    return "" if made.lowered.sites else "this model leaves none open"
+
+
 def _compiled(builder: BundleBuilder, model: ImportedModel, proposed: Proposed) -> Compiled:
     """The bundle of a plan, in a folder of its own."""
     compiler = builder.compiler
@@ -137,6 +159,8 @@ def decided_plan(
 ) -> PlanOutcome | None:
     """The plan of the model that is deployed; what was measured is kept in the records.
 
+    A GPU's bundle has none: then no plan of the CPU was taken, and nothing is kept.
+
     Args:
         builder: that compiled the model.
         made: the compiled model that is deployed.
@@ -144,8 +168,10 @@ def decided_plan(
         selection: the measurements.
         taken: the name of the variant that is deployed.
     """
+    if taken == GPU:
+        return None
     if selection is None or plans.standing is None or not plans.variants:
-        return outcome_of(made.lowered.sites)
+        return outcome_of(made.lowered.sites, objective_of(builder.compiler.options))
     trials = _trials(plans, selection, taken)
     options = builder.compiler.options
     if any(one.taken for one in trials) and len(trials) > 1:
@@ -161,7 +187,7 @@ def decided_plan(
             remember(records_of(options), plans.subject, builder.compiler.profile, trials, origin)
         except EdgeError as error:
             builder.compiler.clock.progress.note(f"the plans are not kept in the records: {one_line(error)}")
-    return outcome_of(made.lowered.sites, selection.why, trials)
+    return outcome_of(made.lowered.sites, selection.objective, selection.why, trials)
 
 
 def _trials(plans: MeasuredPlans, selection: VariantSelection, taken: str) -> Sequence[PlanTrial]:
@@ -171,11 +197,12 @@ def _trials(plans: MeasuredPlans, selection: VariantSelection, taken: str) -> Se
     stood = here.get(FASTEST)
     if stood is None or stood.measurement is None:
         return ()
+    objective = selection.objective
     stays = taken not in plans.others
-    trials = [PlanTrial(plans.standing, stood.measurement, None, stays)]
+    trials = [PlanTrial(plans.standing, stood.measurement, None, stays, objective)]
     for name, proposed in plans.others.items():
         point = here.get(name)
         if point is not None and point.measurement is not None:
-            ratio = ratio_between(point, stood)
-            trials.append(PlanTrial(proposed, point.measurement, ratio, name == taken))
+            ratio = ratio_between(point, stood, objective)
+            trials.append(PlanTrial(proposed, point.measurement, ratio, name == taken, objective))
     return trials

@@ -16,7 +16,9 @@ from host.compare.comparison import (
     LengthFigures,
     compare_engines,
     compare_variants,
+    why_excluded,
 )
+from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_sensor, select_backend
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
@@ -41,7 +43,7 @@ from host.deploy.comparison_settings import comparison_settings, entrants_of
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
-from host.deploy.processors import compile_for_processors, compile_or_fall_back
+from host.deploy.processors import Processors, compile_for_processors, compile_or_fall_back
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
 from host.deploy.texts import compared_texts, judged_text, timed_text, with_texts
@@ -186,7 +188,7 @@ class _Deployment:
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         architecture = builder.compiler.profile.board.architecture
         model = read_model(self.options, self.clock, self.reader, architecture)
-        compiled = compile_for_processors(builder, self.options, model, self.timing)
+        compiled = self._compiled(builder, model)
         made, fallback, on_gpu = compiled.made, compiled.fallback, compiled.on_gpu
         context, step_bytes = 0, 0
         if model.decoder is not None:
@@ -225,6 +227,7 @@ class _Deployment:
                 choice = with_texts(choice, beside_ours)
         memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
+            plan = None
             directory = builder.engine(model, choice.backend, fallback)
         lengths = comparison.at_lengths(model.signature)
         self._record(directory, choice, comparison, tasks, variant.threads, lengths, power, plan)
@@ -289,11 +292,18 @@ class _Deployment:
             )
         )
 
+    def _compiled(self, builder: BundleBuilder, model: ImportedModel) -> Processors:
+        """The model's bundles for the processors of the board."""
+
+        def why_wrong(directory: Path) -> str:
+            settings = comparison_settings(self.device, model, self.options, self.clock)
+            return why_excluded(settings, Entrant("tvm", "tvm", directory, builder.compiler.profile.threads))
+
+        return compile_for_processors(builder, self.options, model, self.timing, why_wrong)
+
     def _plans(self, builder: BundleBuilder, model: ImportedModel, made: Compiled | None) -> MeasuredPlans:
         """Plans of the whole model that are measured beside the one that it is compiled with."""
-        if made is None or not self.timing.decides:
-            return MeasuredPlans()
-        return compiled_plans(builder, model, made, self.options.plans)
+        return compiled_plans(builder, model, made, self.options.plans, self.timing)
 
     def _variants(
         self, model: ImportedModel, builder: BundleBuilder, made: Compiled | None
@@ -361,7 +371,7 @@ class _Deployment:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
         if power is not None:
             measured["power"] = figures.power(power)
-        if plan is not None and choice.backend == "tvm":
+        if plan is not None:
             measured["plan"] = plan.data()
         measured["emulated"] = not self.timing.decides
         measured["simulated"] = not self.timing.compares

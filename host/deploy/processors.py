@@ -6,7 +6,9 @@ Where the compiler cannot express a model, its original runtime is deployed.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.static_model import Compiled
@@ -40,7 +42,11 @@ class Processors:
 
 
 def compile_for_processors(
-    builder: BundleBuilder, options: DeployOptions, model: ImportedModel, timing: TimingPolicy
+    builder: BundleBuilder,
+    options: DeployOptions,
+    model: ImportedModel,
+    timing: TimingPolicy,
+    why_wrong: Callable[[Path], str],
 ) -> Processors:
     """Compile a model for one processor or, with `--processor auto`, for the CPU and the board's GPU.
 
@@ -51,18 +57,39 @@ def compile_for_processors(
         options: of the deployment.
         model: with its module.
         timing: of the device.
+        why_wrong: runs a bundle on the device; returns why it cannot be deployed, "" where it can.
 
     Raises:
         ImportFailed, LoweringError, BuildError: the model cannot be compiled, with `--backend tvm`.
     """
     on_gpu_alone = tunes_gpu(options, builder.compiler.profile, timing)
-    made, fallback = compile_or_fall_back(_untuned(builder, options) if on_gpu_alone else builder, model)
+    on_cpu = _untuned(builder, options) if on_gpu_alone else builder
+    made, fallback = _right_by_record(on_cpu, model, why_wrong)
     auto = made is not None and options.processor == "auto"
     on_gpu = compiled_for_gpu(builder, model, timing) if auto else None
     if on_gpu_alone and made is not None and on_gpu is None:
         shutil.rmtree(builder.directory("tvm"))
-        made, fallback = compile_or_fall_back(builder, model)
+        made, fallback = _right_by_record(builder, model, why_wrong)
     return Processors(made, fallback, on_gpu)
+
+
+def _right_by_record(
+    builder: BundleBuilder, model: ImportedModel, why_wrong: Callable[[Path], str]
+) -> tuple[Compiled | None, str]:
+    """As `compile_or_fall_back`, without the plan on record where its outputs are wrong.
+
+    The plan may have been measured with other weights, for which its algorithms were exact enough.
+    """
+    made, fallback = compile_or_fall_back(builder, model)
+    if made is None or not builder.compiler.recalled(made.lowered):
+        return made, fallback
+    directory = builder.directory("tvm")
+    why = why_wrong(directory)
+    if not why:
+        return made, fallback
+    builder.compiler.clock.progress.note(f"the plan on record is left out: {why}")
+    shutil.rmtree(directory)
+    return compile_or_fall_back(builder.by_the_passes(), model)
 
 
 def _untuned(builder: BundleBuilder, options: DeployOptions) -> BundleBuilder:

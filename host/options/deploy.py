@@ -172,6 +172,8 @@ class DeployOptions(CompileOptions):
             raise UserError(f"--plans {self.plans}: give how many to measure, or 0 for none")
         if self.plans and self.ranged:
             raise UserError("--plans measures at one length: give one with --shape, not a range")
+        if self.plans and self.processor == "gpu":
+            raise UserError("--plans is for the CPU: leave it out, or use --processor cpu")
 
     def check_for_tuning(self) -> None:
         """Refuse options with which nothing can be tuned, before any work.

@@ -10,6 +10,14 @@ from host.model import Site
 from host.plans.plan import ModelPlan
 from host.plans.records import PlanTrial
 
+# By objective: what a plan on record was measured as, and what a ratio is of.
+_MEASURED_AS = {
+    "latency": "the fastest",
+    "energy": "the one that needs least energy",
+    "edp": "the one with the smallest energy-delay product",
+}
+_FIGURES = {"latency": "time", "energy": "energy", "edp": "energy-delay product"}
+
 
 @dataclass(frozen=True)
 class PlanOutcome:
@@ -39,7 +47,7 @@ class PlanOutcome:
             line += f" (estimate {proposed.estimate.total_s * 1e3:.3f})"
             if one.ratio is not None and one.ratio.bounded:
                 bounds = f"{one.ratio.low:.3f} to {one.ratio.high:.3f}"
-                line += f", {one.ratio.value:.3f} ({bounds}) of the time before"
+                line += f", {one.ratio.value:.3f} ({bounds}) of the {_FIGURES[one.objective]} before"
             lines.append(line)
         return tuple(lines)
 
@@ -57,6 +65,7 @@ class PlanOutcome:
                     "ratio": None
                     if one.ratio is None
                     else {"value": one.ratio.value, "low": one.ratio.low, "high": one.ratio.high},
+                    "objective": one.objective,
                     "taken": one.taken,
                 }
                 for one in self.trials
@@ -64,11 +73,14 @@ class PlanOutcome:
         }
 
 
-def outcome_of(sites: Sequence[Site], why: str = "", trials: Iterable[PlanTrial] = ()) -> PlanOutcome | None:
+def outcome_of(
+    sites: Sequence[Site], objective: str = "latency", why: str = "", trials: Iterable[PlanTrial] = ()
+) -> PlanOutcome | None:
     """The plan with which a model was lowered; None where it has no sites.
 
     Args:
         sites: of the lowered model.
+        objective: "latency", "energy" or "edp".
         why: where plans were measured, the reason of the choice.
         trials: the plans that were measured.
     """
@@ -76,7 +88,7 @@ def outcome_of(sites: Sequence[Site], why: str = "", trials: Iterable[PlanTrial]
         return None
     plan = ModelPlan.of(sites)
     if not why:
-        recorded = "it was measured as the fastest before, as a whole model"
+        recorded = f"it was measured as {_MEASURED_AS[objective]} before, as a whole model"
         why = "no other plan is on record" if plan.is_own else recorded
     return PlanOutcome(plan, plan.trace(sites), why, tuple(trials))
 

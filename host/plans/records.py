@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _CONDITION = "plan"
 # A trace is for people; records bound texts.
 _TRACE_CHARACTERS = 4000
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,16 @@ class PlanTrial:
     Attributes:
         proposed: the plan with its estimate.
         measurement: of the whole model.
-        ratio: its time over that of the plan that stood before, with bounds; None for that plan itself.
+        ratio: its figure over that of the plan that stood before, with bounds; None for that plan itself.
         taken: whether it was chosen.
+        objective: what the figure is and the choice was by: "latency", "energy" or "edp".
     """
 
     proposed: Proposed
     measurement: Measurement
     ratio: Estimate | None
     taken: bool
+    objective: str = "latency"
 
 
 def remember(
@@ -85,16 +89,27 @@ def remember(
 def _conditions(trial: PlanTrial) -> dict[str, Any]:
     ratio = trial.ratio
     bounds = None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high}
-    return {"taken": trial.taken, "ratio": bounds, "trace": trial.proposed.trace[:_TRACE_CHARACTERS]}
+    return {
+        "objective": trial.objective,
+        "taken": trial.taken,
+        "ratio": bounds,
+        "trace": trial.proposed.trace[:_TRACE_CHARACTERS],
+    }
 
 
-def remembered(records: str | Path, subject: str, profile: DeviceProfile) -> ModelPlan | None:
-    """The plan that the last comparison on such a device took; None without one.
+def remembered(
+    records: str | Path, subject: str, profile: DeviceProfile, objective: str = "latency"
+) -> ModelPlan | None:
+    """The plan that the latest comparison on such a device took; None without one.
+
+    A record may be of another host. So a plan that departs from the passes counts only where its record shows
+    that it was better, on a device that was not slowed down.
 
     Args:
         records: the store; a file that is not there has none.
         subject: of the model.
         profile: of the device.
+        objective: "latency", "energy" or "edp": other comparisons do not count.
 
     Raises:
         EdgeError: the store refuses.
@@ -103,16 +118,41 @@ def remembered(records: str | Path, subject: str, profile: DeviceProfile) -> Mod
         return None
     with RecordStore(records) as store:
         history = store.history(subject, profile_data(profile))
-    for record in reversed(history):
-        candidate = record.candidate
-        if (candidate.rule, candidate.space_version) != (PLAN_RULE, PLAN_VERSION):
-            continue
-        if _was_taken(record.measurement.conditions):
-            decisions = tuple((name, value) for name, value in candidate.decisions if isinstance(value, int))
-            return ModelPlan(decisions) if len(decisions) == len(candidate.decisions) else None
-    return None
+    taken = [record for record in history if _was_taken(record, objective)]
+    if not taken:
+        return None
+    # Imported records come later than they were made.
+    latest = max(taken, key=lambda record: _made_at(record) or _NEVER)
+    return ModelPlan(
+        tuple((name, value) for name, value in latest.candidate.decisions if isinstance(value, int))
+    )
 
 
-def _was_taken(conditions: Mapping[str, Any]) -> bool:
-    found = conditions.get(_CONDITION)
-    return isinstance(found, dict) and found.get("taken") is True
+def _was_taken(record: Record, objective: str) -> bool:
+    candidate, measurement = record.candidate, record.measurement
+    if (candidate.rule, candidate.space_version) != (PLAN_RULE, PLAN_VERSION) or _made_at(record) is None:
+        return False
+    found = measurement.conditions.get(_CONDITION)
+    if not isinstance(found, dict) or found.get("taken") is not True or found.get("objective") != objective:
+        return False
+    if not candidate.decisions:
+        return True
+    whole = all(type(value) is int for _, value in candidate.decisions)
+    return whole and measurement.trusted and _is_better(found.get("ratio"))
+
+
+def _is_better(ratio: object) -> bool:
+    """Whether the bounds of a record show a figure below that of the plan that stood before."""
+    bounds = [ratio.get(name) for name in ("low", "value", "high")] if isinstance(ratio, dict) else []
+    # No `bool`; JSON has no NaN.
+    numbers = [one for one in bounds if isinstance(one, float) or type(one) is int]
+    return len(numbers) == 3 and 0.0 < numbers[0] <= numbers[1] <= numbers[2] < 1.0
+
+
+def _made_at(record: Record) -> datetime | None:
+    """When a record was made; None where its text is no date."""
+    try:
+        made = datetime.fromisoformat(record.made_at)
+    except ValueError:
+        return None
+    return made if made.tzinfo else made.replace(tzinfo=UTC)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from typer.exceptions import TyperException
@@ -89,8 +89,9 @@ def correction(error: TyperException, words: Sequence[str], path: str) -> str:
     Returns:
         What follows the error; "" where nothing is known.
     """
-    found = next((word for word in words if word.startswith("-") and Path(word).is_file()), "")
-    if found:
+    # `Path.is_file` raises where a word is too long for the name of a file.
+    files = (word for word in words if word.startswith("-") and os.path.isfile(word))  # noqa: PTH113
+    if found := next(files, ""):
         return f": for the file of this name write ./{found}"
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", "")

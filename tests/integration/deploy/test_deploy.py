@@ -16,6 +16,7 @@ from onnx import helper
 import sdk
 from host import bundle
 from host.compare import verification
+from host.compare.selection import Choice
 from host.deploy import DeployOptions, DeployResult, deploy
 from host.errors import ModelFileError, VerifyError
 from host.manifest import Manifest
@@ -365,7 +366,9 @@ def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -
     )
 
 
-def test_plans_are_measured_as_whole_models_and_the_taken_one_is_remembered(tmp_path: Path) -> None:
+def test_plans_are_measured_as_whole_models_and_the_taken_one_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weights = {"w": np.random.default_rng(0).normal(size=(16, 16, 3, 3)).astype(np.float32)}
     node = helper.make_node("Conv", ["image", "w"], ["out"], pads=[1, 1, 1, 1])
     interface = [small_models.floats("image", 1, 16, 16, 16)], [small_models.floats("out", 1, 16, 16, 16)]
@@ -384,3 +387,8 @@ def test_plans_are_measured_as_whole_models_and_the_taken_one_is_remembered(tmp_
     again = deployed(model, tmp_path / "again", **options)
     assert again.plan is not None
     assert (again.plan.plan, again.plan.trials) == (taken, ())
+    # The bundle of another runtime has no plan.
+    library = Choice("onnxruntime", "it is faster")
+    monkeypatch.setattr("host.deploy.deployment.select_backend", lambda *_: library)
+    assert deployed(model, tmp_path / "library", **options).plan is None
+    assert "plan" not in check_bundle(tmp_path / "library", "onnxruntime").measured

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host.compare.comparison import ComparisonSettings, compare_variants
+from host.compare.comparison import ComparisonSettings, compare_variants, why_excluded
 from host.compare.entrants import Entrant
 from host.compare.selection import require_sensor
 from host.errors import EngineError, MeasureError, UserError
@@ -72,16 +72,13 @@ def variants(*names: str) -> tuple[Entrant, ...]:
 
 def held(device: Device, names: tuple[str, ...], **options: Any) -> tuple[Any, Notes]:
     notes = Notes()
-    settings = ComparisonSettings(
-        device,  # type: ignore[arg-type]
-        SIGNATURE,
-        GOLDEN,
-        [GOLDEN[0].inputs],
-        StageClock(notes),
-        rounds=6,
-        **options,
-    )
-    return compare_variants(settings, variants(*names)), notes
+    return compare_variants(settings_for(device, notes, **options), variants(*names)), notes
+
+
+def settings_for(device: Device, notes: Notes, **options: Any) -> ComparisonSettings:
+    clock = StageClock(notes)
+    inputs = [GOLDEN[0].inputs]
+    return ComparisonSettings(device, SIGNATURE, GOLDEN, inputs, clock, rounds=6, **options)  # type: ignore[arg-type]
 
 
 def board(sensed: bool = True) -> Device:
@@ -158,3 +155,10 @@ def test_a_board_whose_modes_are_locked_says_why() -> None:
     device.gone = True
     with pytest.raises(UserError, match="--power-modes: board lists none"):
         held(device, ("fast",), power_modes=("all",))
+
+
+def test_what_cannot_be_measured_is_known_before_anything_is() -> None:
+    settings = settings_for(board(), Notes())
+    found = [why_excluded(settings, one) for one in variants("fast", "wrong", "broken")]
+    assert found[0] == "" and found[2] == "it does not load"
+    assert found[1].startswith("it gives wrong outputs: ")

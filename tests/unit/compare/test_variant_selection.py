@@ -145,3 +145,18 @@ def test_a_plan_is_taken_only_where_it_is_shown_to_be_better() -> None:
     assert select_variant([stood, faster], "latency")[0] is faster
     # What it stands instead of cannot be measured: then it is a variant like others.
     assert select_variant([close], "latency")[0] is close
+
+
+def test_a_plan_is_not_taken_where_what_it_stands_instead_of_was_slowed_down() -> None:
+    stood = point(1.0, 10.0, "stood", throttled=True)
+    faster = point(0.9, 10.0, "plan", instead_of="stood")
+    assert select_variant([stood, faster], "latency")[0] is stood
+    other = point(2.0, 10.0, "other")
+    assert select_variant([stood, faster, other], "latency")[0] is other
+
+
+def test_a_plan_may_be_taken_where_the_cap_excludes_what_it_stands_instead_of() -> None:
+    stood = point(1.0, 10.0, "stood")
+    frugal = point(2.0, 8.0, "plan", instead_of="stood")
+    assert select_variant([stood, frugal], "latency")[0] is stood
+    assert select_variant([stood, frugal], "latency", cap_w=5.0)[0] is frugal

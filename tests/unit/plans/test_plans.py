@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,16 +159,20 @@ def test_an_estimate_is_the_sum_of_its_parts() -> None:
     assert shared.calls_s > estimate.calls_s > 0
 
 
-def _trial(plans: Space, number: int, taken: bool, ratio: Estimate | None = None) -> PlanTrial:
+FASTER = paired_ratio([0.9, 0.91, 0.89], [1.0, 1.0, 1.0])
+
+
+def _trial(
+    plans: Space, number: int, taken: bool, ratio: Estimate | None = None, **changed: Any
+) -> PlanTrial:
     proposed = by_estimate(plans, 2)[number] if number >= 0 else plans.passes()
-    return PlanTrial(proposed, measurement(2.0), ratio, taken)
+    return replace(PlanTrial(proposed, measurement(2.0), ratio, taken), **changed)
 
 
 def test_the_plan_that_was_taken_last_is_remembered(plans: Space, tmp_path: Path) -> None:
     store, subject = tmp_path / "records.db", subject_of(plans.own)
     assert remembered(store, subject, profile()) is None
-    faster = paired_ratio([0.9, 0.91, 0.89], [1.0, 1.0, 1.0])
-    trials = [_trial(plans, -1, False), _trial(plans, 0, True, faster), _trial(plans, 1, False, faster)]
+    trials = [_trial(plans, -1, False), _trial(plans, 0, True, FASTER), _trial(plans, 1, False, FASTER)]
     remember(store, subject, profile(), trials, RecordOrigin(model="net"))
     assert remembered(store, subject, profile()) == trials[1].proposed.plan
     assert remembered(store, "another", profile()) is None
@@ -175,16 +180,79 @@ def test_the_plan_that_was_taken_last_is_remembered(plans: Space, tmp_path: Path
     with RecordStore(store) as opened:
         records = list(opened)
     assert {one.candidate.rule for one in records} == {PLAN_RULE}
-    assert records[1].measurement.conditions["plan"]["ratio"]["value"] == pytest.approx(faster.value)
+    assert records[1].measurement.conditions["plan"]["ratio"]["value"] == pytest.approx(FASTER.value)
     remember(store, subject, profile(), [_trial(plans, -1, True)], RecordOrigin())
     assert remembered(store, subject, profile()) == OWN
 
 
-def test_what_a_record_of_another_host_says_is_checked(plans: Space, tmp_path: Path) -> None:
+def test_a_plan_is_remembered_for_the_objective_that_it_was_taken_by(plans: Space, tmp_path: Path) -> None:
     store, subject = tmp_path / "records.db", subject_of(plans.own)
-    remember(store, subject, profile(), [_trial(plans, 0, True)], RecordOrigin())
+    trial = _trial(plans, 0, True, FASTER, objective="energy")
+    remember(store, subject, profile(), [trial], RecordOrigin())
+    assert remembered(store, subject, profile()) is None
+    assert remembered(store, subject, profile(), "energy") == trial.proposed.plan
+    site = replace(
+        plans.own.sites[0], taken=plans.own.sites[0].options[-1], own=plans.own.sites[0].options[0]
+    )
+    outcome = outcome_of([site], "energy", trials=[trial])
+    assert outcome is not None
+    assert outcome.why == "it was measured as the one that needs least energy before, as a whole model"
+    assert outcome.lines[1].endswith("of the energy before")
+
+
+@pytest.mark.parametrize(
+    "ratio",
+    [
+        None,
+        Estimate(0.9, 0.8, None, 3),
+        Estimate(0.9, 0.8, 1.0, 3),
+        Estimate(0.97, 0.8, 0.95, 3),
+        Estimate(0.9, -0.1, 0.95, 3),
+        Estimate(True, 0.8, 0.95, 3),
+        Estimate(0.9, 0.8, 10**400, 3),
+    ],
+)
+def test_a_plan_that_is_not_shown_to_be_better_is_not_remembered(
+    ratio: Estimate | None, plans: Space, tmp_path: Path
+) -> None:
+    store, subject = tmp_path / "records.db", subject_of(plans.own)
+    remember(store, subject, profile(), [_trial(plans, 0, True, ratio)], RecordOrigin())
+    assert remembered(store, subject, profile()) is None
+
+
+def test_a_plan_of_a_device_that_was_slowed_down_is_not_remembered(plans: Space, tmp_path: Path) -> None:
+    store, subject = tmp_path / "records.db", subject_of(plans.own)
+    hot = replace(measurement(2.0), throttled=True)
+    remember(store, subject, profile(), [_trial(plans, 0, True, FASTER, measurement=hot)], RecordOrigin())
+    assert remembered(store, subject, profile()) is None
+
+
+def test_a_record_that_is_imported_later_does_not_replace_a_later_comparison(
+    plans: Space, tmp_path: Path
+) -> None:
+    store, subject = tmp_path / "records.db", subject_of(plans.own)
+    remember(store, subject, profile(), [_trial(plans, 0, True, FASTER)], RecordOrigin())
     with RecordStore(store) as opened:
         [record] = list(opened)
-        other = replace(record.candidate, decisions=(("algorithm of x", (1, 2)),))
-        opened.append([replace(record, candidate=other)])
-    assert remembered(store, subject, profile()) is None
+        other = by_estimate(plans, 2)[1].plan.decisions
+        opened.append(
+            [
+                replace(
+                    record, candidate=replace(record.candidate, decisions=other), made_at="2026-01-02T03:04"
+                )
+            ]
+        )
+    assert remembered(store, subject, profile()) == by_estimate(plans, 2)[0].plan
+
+
+def test_what_a_record_of_another_host_says_is_checked(plans: Space, tmp_path: Path) -> None:
+    store, subject = tmp_path / "records.db", subject_of(plans.own)
+    remember(store, subject, profile(), [_trial(plans, -1, True)], RecordOrigin())
+    with RecordStore(store) as opened:
+        [record] = list(opened)
+        ratio = {"low": 0.8, "value": 0.9, "high": 0.95}
+        found = {"plan": {"objective": "latency", "taken": True, "ratio": ratio}}
+        candidate = replace(record.candidate, decisions=(("algorithm of x", (1, 2)),))
+        shown = replace(record.measurement, conditions=found)
+        opened.append([replace(record, candidate=candidate, measurement=shown, made_at="2027-01-02T03:04")])
+    assert remembered(store, subject, profile()) == OWN

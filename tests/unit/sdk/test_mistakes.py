@@ -36,6 +36,7 @@ from sdk.cli.project import NAME
         ("run net --input .", ". is a folder: give a .npz or .npy file"),
         ("run net --input x=x.npy", "x=x.npy: no such file: give a .npz file with the arrays by name"),
         ("deploy net.onnx --report page.pdf", "--report page.pdf: a report is HTML: name it page.html"),
+        (f"deploy net.onnx --{'a' * 300}", "No such option: --aaa"),
         ("explain net -o page.JSON", "--output page.JSON: a report is HTML: name it page.html"),
     ],
 )

@@ -105,6 +105,17 @@ def test_models_beside_their_peers(tmp_path: Path) -> None:
     assert len({line.count("|") for line in table}) == 1
 
 
+def test_plans_beside_the_plan_of_the_passes(tmp_path: Path) -> None:
+    shown = {"plan": "plan 1", "speed": {"value": 1.002, "low": 0.991, "high": 1.013}}
+    stays = {"plan": "plan of the passes", "speed": {"value": 1.0}}
+    found = {"net": {"first_by_estimate": shown, "best_measured_by_estimate": stays}}
+    summary = {"first_by_estimate": 1.002, "best_measured_by_estimate": 1.0}
+    assert models.plans(result(tmp_path, models=found, summary=summary))[2:] == [
+        "| net | 1.002, 0.991 to 1.013 | 1.000 | - | - |",
+        "| geometric mean | 1.002 | 1.000 | - | - |",
+    ]
+
+
 def test_language_models_beside_their_peers(tmp_path: Path) -> None:
     entry = {
         "verified": True,
