@@ -98,7 +98,7 @@ def compared_texts(
         clock: gets the stage, and a note for each peer that is left out.
 
     Raises:
-        EngineError: our engine failed, or a peer that has worked before.
+        EngineError: our engine failed.
     """
     decoder, note = bundle.load(directory).decoder, clock.progress.note
     known = text_engines()

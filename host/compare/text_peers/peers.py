@@ -75,7 +75,8 @@ def interpreter_of(peer: TextPeer, pythons: Mapping[str, Path]) -> Path | None:
         pythons: that the user gave, by name of the engine. Without one, this interpreter is asked.
     """
     if peer.name in pythons:
-        return pythons[peer.name]
+        # Processes start in another folder. A link stays one: it is how an interpreter finds its environment.
+        return pythons[peer.name].absolute()
     return Path(sys.executable) if unavailable(peer.name) is None else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from host.compare.selection import Choice
 from host.compare.text_peers import comparison, rounds
 from host.compare.text_peers.comparison import PeerFiles, compare_texts
-from host.compare.text_peers.peers import PEERS, TextPeer
+from host.compare.text_peers.peers import PEERS, TextPeer, interpreter_of
 from host.compare.text_peers.process import EngineProcess
 from host.deploy import DeployOptions, texts
 from host.deploy.figures import text_comparison
@@ -86,6 +87,48 @@ def test_engines_are_measured_in_turn_with_files_of_the_same_bits(stubs: None, t
     assert found.ours.divergence is None and found.ours.speedup == {}
     whole = json.loads(json.dumps(text_comparison(found)))
     assert [one["engine"] for one in whole["engines"]] == ["edgetlm", "llama.cpp"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "python", "said"),
+    [
+        (("0", "wide"), sys.executable, r"logits \[24, 51\] beside \[24, 50\]"),
+        (("nan",), sys.executable, "some are no finite numbers"),
+        (("inf",), sys.executable, "some are no finite numbers"),
+        (("0",), "missing/python", "missing/python cannot be started"),
+    ],
+)
+def test_a_peer_that_fails_behind_the_measurements_is_left_out(
+    stubs: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    python: str,
+    said: str,
+) -> None:
+    given = tmp_path / "model.gguf"
+    given.write_text("x")
+    good, bad = (
+        TextPeer("llama.cpp", _STUB, "stub", ("0.5",)),
+        TextPeer("openvino-genai", _STUB, "stub", arguments),
+    )
+    monkeypatch.setattr(comparison, "PEERS", {one.name: one for one in (good, bad)})
+    names, notes = [bad.name, good.name], list[str]()
+    files = PeerFiles(tmp_path, 4, dict.fromkeys(names, given), {**_HERE, bad.name: Path(python)})
+    found = compare_texts(
+        tmp_path, names, files, vocabulary=VOCABULARY, context=64, threads=1, note=notes.append
+    )
+    assert found is not None and [one.engine for one in found.peers] == ["llama.cpp"]
+    assert list(found.missing) == [bad.name] and re.search(said, found.missing[bad.name])
+    assert notes == [f"a peer is left out: {found.missing[bad.name]}"]
+
+
+def test_an_interpreter_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    found = interpreter_of(PEERS["llama.cpp"], {"llama.cpp": Path("bin/python")})
+    assert found == tmp_path / "bin" / "python"  # not what the link leads to
 
 
 def test_nothing_is_measured_where_no_peer_is(stubs: None, tmp_path: Path) -> None:
