@@ -312,12 +312,14 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
             has free.
     """
     fields, folder = opened.bundle.manifest.fields, opened.bundle.directory
-    require_free(fields)
+    kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
     # TVM reads this when its thread pool starts, at the first parallel loop.
     os.environ.setdefault("TVM_NUM_THREADS", str(threads))
+    # A GPU with memory of its own takes nothing of this machine's.
+    if kind == "cpu" or shared_memory.is_shared():
+        require_free(fields)
     ffi.load_runtime()
     signature = signature_of(fields)
-    kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
     streamed = kind == "cpu" and bool(fields.get("decoder"))
     parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []), streamed)
     library = os.path.join(folder, opened.bundle.manifest.model)

@@ -92,8 +92,10 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   if (manifest.backend != "tvm") {
     throw AgentError("bad_request", bundle.directory + " is a bundle of backend " + manifest.backend + ", not tvm");
   }
+  device_ = device_of(manifest);
   try {
-    require_free(manifest);
+    // A GPU with memory of its own takes nothing of this machine's.
+    if (device_.device_type == kDLCPU || shares_host_memory(device_)) require_free(manifest);
   } catch (const ContractError& error) {
     broken(bundle.directory + ": " + error.what());
   }
@@ -101,7 +103,6 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   decoder_ = manifest.decoder;
   // Read by TVM when its thread pool starts, at the first parallel loop.
   setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
-  device_ = device_of(manifest);
   map_parameters(manifest, bundle.directory);
   for (const TensorInfo& info : signature_.inputs) inputs_.push_back(input(info.shape, info.dtype));
   make_state(manifest);
