@@ -13,7 +13,7 @@ import numpy as np
 from device_agent.contract.text import printable
 from host.compare.text_peers import rounds
 from host.compare.text_peers.figures import OURS, tokens_of
-from host.compare.text_peers.peers import PEERS, interpreter_of, write_file
+from host.compare.text_peers.peers import PEERS, given_for, interpreter_of, write_file
 from host.compare.text_peers.process import OUR_ENGINE, EngineProcess
 from host.engines import unavailable
 from host.errors import EngineError, one_line
@@ -59,8 +59,9 @@ class PeerFiles:
                 f"{unavailable(name)}: install it, or give the interpreter of another environment with "
                 f"--peer-python {name}=PATH"
             )
-        if name in self.given:
-            return python, self.given[name].absolute()
+        file = given_for(peer, self.given)
+        if file is not None:
+            return python, file.absolute()
         if self.model.is_file() and peer.suffix == self.model.suffix:
             return python, self.model.absolute()
         if self.model.is_file() or not self.bits:
