@@ -299,13 +299,17 @@ class VirtualMachine:
         return invoke
 
 
-def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, VirtualMachine]:
+def load_machine(
+    opened: OpenedBundle, threads: int, mapped: bool = False
+) -> Tuple[Signature, VirtualMachine]:
     """Loads a checked bundle of the tvm backend.
 
     Args:
         opened: the bundle.
         threads: size of TVM's thread pool; decided by TVM_NUM_THREADS if it is set, else by the first bundle
             that the process loads.
+        mapped: whether weights are mapped from their file, even where a copy of them has room: processes
+            that are compared are then alike, however many copies there is memory for.
 
     Raises:
         BundleError: the parameters do not fit their file, or a language model takes more than this machine
@@ -320,7 +324,7 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
         require_free(fields)
     ffi.load_runtime()
     signature = signature_of(fields)
-    streamed = kind == "cpu" and bool(fields.get("decoder"))
+    streamed = kind == "cpu" and bool(fields.get("decoder")) and not mapped
     parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []), streamed)
     library = os.path.join(folder, opened.bundle.manifest.model)
     texts = int((fields.get("decoder") or {}).get("sequences", 1))
