@@ -8,10 +8,11 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.contract.manifest import PARAMETERS
-from device_agent.execute import ffi, pages, shared_memory
+from device_agent.execute import ffi, shared_memory
 from device_agent.execute.cuda_graph import GraphedCall
-from device_agent.execute.free_memory import require_free
 from device_agent.execute.kept_prompt import StateTensor
+from device_agent.execute.memory import pages
+from device_agent.execute.memory.free_memory import require_free
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
 from device_agent.wire.frames import tensor_bytes

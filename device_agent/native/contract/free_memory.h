@@ -1,5 +1,5 @@
 // Refuses a language model that this machine has no memory for, before anything of it is loaded: the same rule as in
-// device_agent/execute/free_memory.py.
+// device_agent/execute/memory/free_memory.py.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Memory in huge pages, for what a language model reads whole for every token: its weights, keys and values.
-// See device_agent/execute/pages.py.
+// See device_agent/execute/memory/pages.py.
 #pragma once
 
 #include <sys/mman.h>

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.execute.free_memory import free_bytes
+from device_agent.execute.memory.free_memory import free_bytes
 from host import bundle
 from host.build import build_cuda_library
 from host.errors import EngineError, MeasureError, SessionLost

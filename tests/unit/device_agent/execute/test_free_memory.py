@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from device_agent.execute import pages, shared_memory, virtual_machine
-from device_agent.execute.free_memory import MEMINFO, free_bytes, needed_bytes, require_free
+from device_agent.execute import shared_memory, virtual_machine
+from device_agent.execute.memory import pages
+from device_agent.execute.memory.free_memory import MEMINFO, free_bytes, needed_bytes, require_free
 from device_agent.store.opened_bundle import BundleError
 
 _MIB = 1 << 20

@@ -9,7 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from device_agent.execute import pages, shared_memory, virtual_machine
+from device_agent.execute import shared_memory, virtual_machine
+from device_agent.execute.memory import pages
 from device_agent.execute.virtual_machine import _Parameters
 from device_agent.store.opened_bundle import BundleError
 

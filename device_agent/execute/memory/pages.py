@@ -11,7 +11,7 @@ import ctypes
 import mmap
 from typing import Any, Tuple
 
-from device_agent.execute.free_memory import MEMINFO, free_bytes
+from device_agent.execute.memory.free_memory import MEMINFO, free_bytes
 
 _SETTING = "/sys/kernel/mm/transparent_hugepage/enabled"
 _HUGE_BYTES = 2 << 20
