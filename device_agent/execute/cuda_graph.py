@@ -17,7 +17,7 @@ from typing import Any, Callable, List, Optional
 
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError
-from device_agent.execute import ffi
+from device_agent.execute import ffi, shared_memory
 from device_agent.execute.kernel_times import BUILTIN
 from device_agent.execute.shared_memory import CROSS, TENSOR, CudaRuntime
 
@@ -198,7 +198,7 @@ class GraphedCall:
             for step in () if records else self._recorded.steps:
                 step()
             result = self._result
-        ffi.synchronise(self._device)
+        shared_memory.synchronise()
         return result
 
     def _record(self) -> None:

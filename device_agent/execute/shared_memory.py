@@ -24,6 +24,8 @@ from device_agent.wire.frames import tensor_bytes
 
 # What compiled models call: see host/build/memory/crossings.py.
 TENSOR, BESIDE, CROSS = "vm.builtin.edgetlm_tensor", "vm.builtin.edgetlm_beside", "edgetlm.cross"
+# Free blocks that are kept, at most, and the step in size of those that are larger.
+_MOST_FREE_BYTES, _STEP, _PAGE = 64 << 20, 1 << 20, 4096
 # cudaDevAttrIntegrated, cudaDevAttrCanMapHostMemory, cudaHostAllocMapped.
 _INTEGRATED, _CAN_MAP, _MAPPED = 18, 19, 2
 _GPU = 2
@@ -76,20 +78,25 @@ class _SharedMemory:
         ffi.load_cuda()
         self._runtime = CudaRuntime()
         self.usable = bool(self._attribute(_INTEGRATED) and self._attribute(_CAN_MAP))
-        # Allocating takes the driver long, and who runs without graphs does so in every run.
-        self._free: Dict[int, List[Tuple[int, int]]] = {}
+        # Size and addresses of blocks, those that were given back last at the end. Allocating takes the
+        # driver long, and who runs without graphs does so in every run.
+        self._free: List[Tuple[int, int, int]] = []
+        # Given back, but the GPU may still be at work with them.
+        self._pending: List[Tuple[int, int, int]] = []
         self._used: Dict[int, int] = {}
-        self._lock = threading.Lock()
+        # The garbage collector may give a block back in a thread that holds the lock.
+        self._lock = threading.RLock()
 
     def take(self, size: int) -> _Block:
-        """A block of `size` bytes.
+        """A block of `size` bytes or more.
 
         Raises:
             AgentError: the driver has no memory left.
         """
+        size = _size_of_block(size)
         with self._lock:
-            kept = self._free.get(size)
-            place = kept.pop() if kept else None
+            index = next((i for i in reversed(range(len(self._free))) if self._free[i][0] == size), None)
+            place = None if index is None else self._free.pop(index)[1:]
         if place is None:
             host, of_gpu = ctypes.c_void_p(), ctypes.c_void_p()
             self._runtime.call(
@@ -102,10 +109,28 @@ class _SharedMemory:
         return _Block(self, size, *place)
 
     def give_back(self, size: int, host: int, of_gpu: int) -> None:
-        """Keeps a block for whoever wants as many bytes next."""
+        """Takes a block back. It is free for others once somebody has waited for the GPU."""
         with self._lock:
             self._used.pop(of_gpu, None)
-            self._free.setdefault(size, []).append((host, of_gpu))
+            self._pending.append((size, host, of_gpu))
+
+    def synchronise(self) -> None:
+        """Waits for the GPU. What was given back before is free then, and too much of it goes to the driver.
+
+        Where the GPU has failed, its memory is lost with everything else of it.
+        """
+        with self._lock:
+            done, self._pending = self._pending, []
+        ffi.synchronise(ffi.load_cuda())
+        with self._lock:
+            self._free += done
+            total, count = sum(size for size, _, _ in self._free), 0
+            while total > _MOST_FREE_BYTES:
+                total -= self._free[count][0]
+                count += 1
+            oldest, self._free = self._free[:count], self._free[count:]
+        for _, host, _ in oldest:
+            self._runtime.release("cudaFreeHost", ctypes.c_void_p(host))
 
     def host_address(self, tensor: Any) -> Optional[int]:
         """Where the processor finds a tensor of the GPU; None if that lies in the GPU's own memory."""
@@ -116,6 +141,12 @@ class _SharedMemory:
         value = ctypes.c_int()
         self._runtime.call("cudaDeviceGetAttribute", ctypes.byref(value), number, 0)
         return value.value
+
+
+def _size_of_block(size: int) -> int:
+    """The size of the block for `size` bytes: lengths of a range have many sizes, and few blocks."""
+    step = min(_STEP, max(_PAGE, 1 << (size - 1).bit_length()))
+    return -(-size // step) * step
 
 
 @functools.lru_cache(maxsize=None)
@@ -163,7 +194,12 @@ def cross(source: Any, target: Any) -> None:
     if _memory().host_address(source if from_gpu else target) is None:
         ffi.copy(source, target)
     elif from_gpu:
-        ffi.synchronise(ffi.load_cuda())
+        synchronise()
+
+
+def synchronise() -> None:
+    """Waits until the GPU has completed all its work."""
+    _memory().synchronise()
 
 
 @functools.lru_cache(maxsize=None)

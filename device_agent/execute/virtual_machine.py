@@ -250,7 +250,7 @@ class VirtualMachine:
     def synchronise(self) -> None:
         """Waits for the GPU, if there is one. Calls on the CPU are always complete."""
         if self.on_gpu:
-            ffi.synchronise(self._device)
+            shared_memory.synchronise()
 
     def _closure(self, machine: Any, name: str, inputs: Sequence[Any], texts: Sequence[int] = (0,)) -> Any:
         # A saved closure binds the arguments once, so that a call does not pass hundreds of weights.

@@ -66,7 +66,8 @@ class ModelCode(NamedTuple):
     Attributes:
         executable: of the machine.
         functions: that it calls, by name.
-        activations_bytes: that its intermediate tensors take.
+        activations_bytes: that its intermediate tensors take, with what crosses on both processors, as on a
+            GPU with memory of its own: the same bundle is for those and for others.
         crossings: tensors that are copied between a GPU and the CPU in every run.
     """
 
@@ -182,7 +183,7 @@ def lower_to_executable(module: tvm.IRModule, target: tvm.target.Target) -> Mode
             if target.kind.name == "cuda":
                 module, crossings = with_crossings(module)
             module = _with_planned_memory(module, target, bool(functions_for_cpu(module)))
-            activations_bytes = planned_bytes(module) + sum(one.bytes for one in crossings)
+            activations_bytes = planned_bytes(module) + sum(one.taken_bytes for one in crossings)
             module = relax.transform.VMShapeLower()(share_shapes(after(module)))
             module = relax.transform.AttachGlobalSymbol()(order_sizes(module))
         builder = relax.ExecBuilder()

@@ -42,10 +42,12 @@ _UP = (
     "cat > token; echo {described} > {name}.described; "
     "begin() { env -u RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH=$PWD/token {environment} setsid nohup {command} "
     "> {name}.log 2>&1 < /dev/null 9>&- & echo $! > {name}.pid; }; begin; "
-    "i=0; while [ $i -lt {tenths} ]; do "
+    # By the clock: on a busy machine a turn takes much longer than its sleep.
+    'i=0; end=$(($(date +%s)+{seconds})); while [ "$(date +%s)" -lt $end ]; do '
     'grep -q "Ray runtime started" {name}.log 2>/dev/null && echo started && exit 0; '
     # Where the machine is busy, a raylet gives up after 15 s, and Ray, which does not see it, after minutes.
-    'if grep -qs "(raylet) Z $! " /proc/[0-9]*/stat; then kill -s KILL -- -$!; wait $!; begin; fi; '
+    'if [ $((i%10)) = 9 ] && grep -qs "(raylet) Z $! " /proc/[0-9]*/stat; '
+    "then kill -s KILL -- -$!; wait $!; begin; fi; "
     "kill -0 $! 2>/dev/null || { grep -qs {slow} {name}.log && begin || break; }; "
     "sleep 0.1; i=$((i+1)); done; "
     "kill $! 2>/dev/null; wait $!; tail -n 3 {name}.log >&2; {why} after >&2; exit 1"
@@ -182,7 +184,8 @@ def _end(host: ClusterHost) -> HostState:
 def _script(text: str, host: ClusterHost, limit_s: float) -> str:
     text = text.replace("{folder}", _FOLDER).replace("{runs}", _RUNS)
     text = text.replace("{slow}", shlex.quote(TOO_SLOW))
-    return text.replace("{name}", host.name).replace("{tenths}", str(int(10 * limit_s)))
+    text = text.replace("{tenths}", str(int(10 * limit_s))).replace("{seconds}", str(int(limit_s)))
+    return text.replace("{name}", host.name)
 
 
 def _each(do: Callable[[ClusterHost], HostState], hosts: tuple[ClusterHost, ...]) -> tuple[HostState, ...]:

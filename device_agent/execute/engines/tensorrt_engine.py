@@ -59,13 +59,18 @@ class TensorrtEngine:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
         if self._way:
             config.set_flag(getattr(trt.BuilderFlag, self._way.upper()))
-        cache = config.create_timing_cache(_read(self._timings))
-        # A cache of another GPU or version is not taken: `False` forbids what does not fit.
-        config.set_timing_cache(cache, False)
+        for timings in (_read(self._timings), b""):
+            cache = config.create_timing_cache(timings)
+            # `False` forbids times of another GPU or version: then it begins without any.
+            if cache is not None and config.set_timing_cache(cache, False):
+                break
         plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise fails("tensorrt cannot build", path, ValueError("see the agent's log"))
-        _write(self._timings, bytes(config.get_timing_cache().serialize()))
+        cache = config.get_timing_cache()
+        kept = None if cache is None else cache.serialize()
+        if kept is not None:
+            _write(self._timings, bytes(kept))
         self._engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
         self._context = self._engine.create_execution_context()
         self._memory.free()
@@ -138,9 +143,15 @@ def _write(path: str, data: bytes) -> None:
     """Keeps timings. Where there is no room, the next build takes as long as this one."""
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
-            file.write(data)
-        os.replace(file.name, path)
+        handle, name = tempfile.mkstemp(dir=os.path.dirname(path))
+        try:
+            with open(handle, "wb") as file:
+                file.write(data)
+            os.replace(name, path)
+        finally:
+            # There is none any more where it took its place.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
 
 
 def create(way: str = "") -> Union[TensorrtEngine, TrtexecEngine]:

@@ -14,9 +14,9 @@ import math
 import os
 import subprocess
 import tempfile
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
-from device_agent.contract.measuring import Plan
+from device_agent.contract.measuring import MEASURING, Plan
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.execute.engines import check_count, fails
@@ -25,6 +25,11 @@ from device_agent.wire.frames import TensorData
 
 # Building an engine takes minutes on small boards. The session has a limit of its own.
 _LONGEST_S = 3600.0
+# Beside its inferences, the program starts, loads the engine and writes its files.
+_START_S = 300.0
+# Inferences that tell how many more to ask for, and the most that are ever asked for: each is some 300 bytes
+# of the exported file.
+_TRIED, _MOST_RUNS = 10, 100_000
 _MOST_BYTES = 64 << 20
 
 
@@ -44,15 +49,28 @@ class TrtexecEngine:
         self._outputs: List[FileTensor] = []
         # What the program reads inputs from: "name:file".
         self._given: List[str] = []
+        # Time of one inference, once any were measured.
+        self._one_s: Optional[float] = None
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
         """See Engine. Builds the engine, which may take minutes. The number of CPU threads is ignored."""
         self._inputs, self._outputs = tensors_of_file(path)
-        precision = ["--%s" % self._way] if self._way else []
-        # Until TensorRT 8.5, the program called it --buildOnly.
-        words = ["--onnx=%s" % path, "--saveEngine=%s" % self._file("engine"), "--skipInference"]
+        for info in self._inputs:
+            # They separate names in the options, or end them.
+            if any(one in info.name for one in ",'\0"):
+                name = ValueError("rename the input %s" % printable(info.name))
+                raise fails("trtexec takes no name with a comma or quote:", path, name)
+        self._one_s = None
+        words = ["--onnx=%s" % path, "--saveEngine=%s" % self._file("engine")]
+        words += ["--timingCacheFile=%s" % self._timings, *(["--%s" % self._way] if self._way else [])]
         os.makedirs(os.path.dirname(self._timings), exist_ok=True)
-        self._run(path, "cannot build", [*words, "--timingCacheFile=%s" % self._timings, *precision])
+        try:
+            self._run(path, "cannot build", [*words, "--skipInference"])
+        except AgentError as error:
+            if "--skipInference" not in str(error):
+                raise
+            # TensorRT 8.5 and older do not know the option by this name.
+            self._run(path, "cannot build", [*words, "--buildOnly"])
         return {"inputs": [], "outputs": []}
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
@@ -63,7 +81,8 @@ class TrtexecEngine:
             place = self._file("input%d" % number)
             with open(place, "wb") as file:
                 file.write(tensor.data)
-            self._given.append("%s:%s" % (info.name, place))
+            # Quotes are for names with colons.
+            self._given.append(("'%s':%s" if ":" in info.name else "%s:%s") % (info.name, place))
 
     def invoke(self) -> None:
         """See Engine. Starts the program, which loads the engine each time; `times_s` measures."""
@@ -72,7 +91,7 @@ class TrtexecEngine:
 
     def outputs(self) -> List[TensorData]:
         """See Engine. Six digits of each element, which is what the program writes."""
-        found = {str(entry["name"]): entry for entry in _entries(self._file("outputs.json"))}
+        found = {str(entry.get("name")): entry for entry in _entries(self._file("outputs.json"))}
         return [_tensor(info, found.get(info.name)) for info in self._outputs]
 
     def times_s(self, plan: Plan) -> List[float]:
@@ -87,27 +106,39 @@ class TrtexecEngine:
         Raises:
             AgentError: the program fails, or its file is not what NVIDIA documents.
         """
-        words = ["--iterations=%d" % plan.min_repeats, "--duration=%d" % math.ceil(min(plan.max_time_s, 60))]
-        times = self._timed([*words, "--warmUp=%d" % int(1000 * min(plan.warmup_s, 60)), "--useCudaGraph"])
-        return times[: plan.max_repeats]
+        if self._one_s is None:
+            self._measured(_TRIED, plan)
+        # A duration would give a fast model more entries than can be read, so inferences are counted.
+        one_s = self._one_s or MEASURING.least_s
+        wanted, allowed = (min(time_s / one_s, _MOST_RUNS) for time_s in (plan.min_time_s, plan.max_time_s))
+        count = min(max(plan.min_repeats, math.ceil(wanted)), plan.max_repeats, int(allowed))
+        return self._measured(max(1, count), plan)[: plan.max_repeats]
 
-    def _timed(self, words: Sequence[str]) -> List[float]:
+    def _measured(self, count: int, plan: Plan) -> List[float]:
+        warmup_s = min(plan.warmup_s, 60.0)
+        words = ["--iterations=%d" % count, "--duration=0", "--warmUp=%d" % int(1000 * warmup_s)]
+        limit_s = min(_LONGEST_S, _START_S + warmup_s + plan.max_time_s)
+        times = self._timed([*words, "--useCudaGraph"], limit_s)
+        self._one_s = sorted(times)[len(times) // 2]
+        return times
+
+    def _timed(self, words: Sequence[str], limit_s: float = _LONGEST_S) -> List[float]:
         exported = self._file("times.json")
         engine = ["--loadEngine=%s" % self._file("engine"), "--loadInputs=%s" % ",".join(self._given)]
-        self._run("the model", "cannot run", [*engine, "--exportTimes=%s" % exported, *words])
+        self._run("the model", "cannot run", [*engine, "--exportTimes=%s" % exported, *words], limit_s)
         return times_of(exported)
 
     def _file(self, name: str) -> str:
         return os.path.join(self._folder.name, name)
 
-    def _run(self, path: str, action: str, words: Sequence[str]) -> None:
+    def _run(self, path: str, action: str, words: Sequence[str], limit_s: float = _LONGEST_S) -> None:
         try:
             done = subprocess.run(
                 [self._path, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=_LONGEST_S,
+                timeout=limit_s,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -146,7 +177,7 @@ def _entries(path: str) -> List[Any]:
             entries = json.loads(file.read())
         if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
             raise ValueError("it is no list of objects")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _odd(path, error) from error
     return entries
 
@@ -156,10 +187,12 @@ def _tensor(info: FileTensor, entry: Any) -> TensorData:
 
     try:
         shape = tuple(int(size) for size in str(entry["dimensions"]).split("x") if size)
+        if any(size < 0 for size in shape):
+            raise ValueError("a size is below zero")
         values = numpy.array(entry["values"], dtype=info.dtype).reshape(shape)
     except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise _odd("the output %s" % printable(info.name), error) from error
-    return TensorData(shape, info.dtype, values.tobytes())
+    return TensorData(values.shape, info.dtype, values.tobytes())
 
 
 def _odd(path: str, error: BaseException) -> AgentError:

@@ -117,7 +117,7 @@ class CudaDevice final : public DeviceAPI {
 
   void StreamSync(Device device, TVMStreamHandle stream) final {
     cuda_enter(device.device_id);
-    cuda_check(CudaDriver::get().cuStreamSynchronize(stream), "work");
+    wait_for_gpu(stream);
   }
 
   void* AllocWorkspace(Device device, size_t size, DLDataType) final {

@@ -7,6 +7,8 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/device_api.h>
 
+#include <algorithm>
+#include <bit>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -21,6 +23,14 @@ namespace ffi = tvm::ffi;
 // CU_DEVICE_ATTRIBUTE_INTEGRATED, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, CU_MEMHOSTALLOC_DEVICEMAP.
 constexpr int kIntegrated = 18, kCanMap = 19;
 constexpr unsigned kMapped = 2;
+// Free blocks that are kept, at most, and the step in size of those that are larger.
+constexpr size_t kMostFreeBytes = size_t{64} << 20, kStep = size_t{1} << 20, kPage = 4096;
+
+// The size of the block for some bytes: lengths of a range have tensors of many sizes, and few blocks.
+size_t size_of_block(size_t size) {
+  const size_t step = std::clamp(std::bit_ceil(std::min(size, kStep)), kPage, kStep);
+  return (size + step - 1) / step * step;
+}
 
 struct Block {
   char* begin;
@@ -28,7 +38,7 @@ struct Block {
   size_t size;
 };
 
-// All blocks, of all devices; never freed, like the driver.
+// All blocks, of all devices; there until the process ends, like the driver.
 class SharedMemory {
  public:
   static SharedMemory& get() {
@@ -47,30 +57,54 @@ class SharedMemory {
   }
 
   Block take(size_t size) {
+    size = size_of_block(size);
     const std::lock_guard<std::mutex> guard(lock_);
-    std::vector<Block>& kept = free_[size];
-    if (kept.empty()) {
+    auto kept = std::find_if(free_.rbegin(), free_.rend(), [size](const Block& one) { return one.size == size; });
+    Block block{nullptr, 0, size};
+    if (kept != free_.rend()) {
+      block = *kept;
+      free_.erase(std::next(kept).base());
+    } else {
       void* begin = nullptr;
-      Block made{nullptr, 0, size};
       const CudaDriver& driver = CudaDriver::get();
       cuda_check(driver.cuMemHostAlloc(&begin, size, kMapped), "memory");
-      made.begin = static_cast<char*>(begin);
-      const int code = driver.cuMemHostGetDevicePointer_v2(&made.of_gpu, begin, 0);
+      block.begin = static_cast<char*>(begin);
+      const int code = driver.cuMemHostGetDevicePointer_v2(&block.of_gpu, begin, 0);
       if (code != 0) driver.cuMemFreeHost(begin);
       cuda_check(code, "memory");
-      kept.push_back(made);
     }
-    const Block block = kept.back();
-    kept.pop_back();
     used_[block.of_gpu] = block;
     return block;
   }
 
-  // Allocating takes the driver long, and who runs without graphs does so in every run: blocks are kept.
+  // The GPU may still be at work with a block: it is free once somebody has waited for the GPU.
   void give_back(const Block& block) {
     const std::lock_guard<std::mutex> guard(lock_);
     used_.erase(block.of_gpu);
-    free_[block.size].push_back(block);
+    pending_.push_back(block);
+  }
+
+  void wait(CudaHandle stream) {
+    const CudaDriver& driver = CudaDriver::get();
+    std::vector<Block> done;
+    if (stream == nullptr) {
+      const std::lock_guard<std::mutex> guard(lock_);
+      done.swap(pending_);
+    }
+    // Where the GPU has failed, its memory is lost with everything else of it.
+    cuda_check(driver.cuStreamSynchronize(stream), "work");
+    std::vector<Block> oldest;
+    {
+      const std::lock_guard<std::mutex> guard(lock_);
+      free_.insert(free_.end(), done.begin(), done.end());
+      size_t total = 0;
+      for (const Block& block : free_) total += block.size;
+      auto end = free_.begin();
+      while (total > kMostFreeBytes) total -= (end++)->size;
+      oldest.assign(free_.begin(), end);
+      free_.erase(free_.begin(), end);
+    }
+    for (const Block& block : oldest) driver.cuMemFreeHost(block.begin);
   }
 
   char* host_address(CudaAddress address, size_t size) {
@@ -84,7 +118,10 @@ class SharedMemory {
 
  private:
   std::mutex lock_;
-  std::map<size_t, std::vector<Block>> free_;
+  // Those that were given back last are at the end. Allocating takes the driver long, and who runs without graphs does
+  // so in every run.
+  std::vector<Block> free_;
+  std::vector<Block> pending_;
   std::map<CudaAddress, Block> used_;
 };
 
@@ -154,6 +191,8 @@ tvm::runtime::Tensor shared_tensor(const ffi::Shape& shape, DLDataType dtype, DL
   return tvm::runtime::Tensor(
       ffi::Tensor::FromNDAlloc(Taken{SharedMemory::get().take(size)}, shape, dtype, device));
 }
+
+void wait_for_gpu(CudaHandle stream) { SharedMemory::get().wait(stream); }
 
 char* shared_with_host(CudaAddress address, size_t size) { return SharedMemory::get().host_address(address, size); }
 

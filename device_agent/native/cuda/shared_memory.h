@@ -17,6 +17,9 @@ bool shares_host_memory(DLDevice device);
 // An uninitialised tensor of a GPU that the processor uses too: in shared memory if the board has one memory.
 tvm::runtime::Tensor shared_tensor(const tvm::ffi::Shape& shape, DLDataType dtype, DLDevice device);
 
+// Waits for a stream. What was given back before the wait for the default one, which orders all work, is free then.
+void wait_for_gpu(CudaHandle stream);
+
 // The processor's address of memory of a GPU; null where the memory is the GPU's own.
 char* shared_with_host(CudaAddress address, size_t size);
 

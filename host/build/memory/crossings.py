@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 
-from host.build.memory.plan import entries_of
+from host.build.memory.plan import bounds_of, entries_of, most_bytes
 from host.errors import BuildError
 from host.tensor_ir.processor import is_for_cpu
 
@@ -37,12 +35,19 @@ class Crossing:
     Attributes:
         kernel: that reads it on the other processor, the first one of several.
         to_cpu: whether it comes from the GPU.
-        bytes: its size.
+        bytes: its size at the greatest length; 0 where that has no bound.
+        between: whether it is neither an input nor an output of the function.
     """
 
     kernel: str
     to_cpu: bool
     bytes: int
+    between: bool
+
+    @property
+    def taken_bytes(self) -> int:
+        """Memory that it takes beside inputs and outputs, where each processor has memory of its own."""
+        return self.bytes * (2 if self.between else 1)
 
 
 def functions_for_cpu(module: tvm.IRModule) -> frozenset[str]:
@@ -78,7 +83,7 @@ def with_crossings(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[Crossing, 
                 )
             continue
         tensors = Tensors.of(entry, on_cpu)
-        writer = _Writer(relax.BlockBuilder(module), on_cpu, crossings, tensors)
+        writer = _Writer(relax.BlockBuilder(module), on_cpu, crossings, tensors, bounds_of(entry))
         blocks = [relax.BindingBlock(list(writer.rewritten(block.bindings))) for block in entry.body.blocks]
         functions[module.get_global_var(name)] = relax.Function(
             entry.params, relax.SeqExpr(blocks, entry.body.body), entry.ret_ty, entry.is_pure, entry.attrs
@@ -124,11 +129,13 @@ class Tensors:
         homes: device of each tensor that is allocated: that of the function which writes it first.
         views: the tensor that another one is a view of, or another name of, and the value that makes it.
         shared: tensors that are allocated and that the other processor uses too: outputs, and what crosses.
+        returned: tensors whose memory the function gives back.
     """
 
     homes: Mapping[relax.Var, int]
     views: Mapping[relax.Var, tuple[relax.Var, Any]]
     shared: frozenset[relax.Var]
+    returned: frozenset[relax.Var]
 
     @staticmethod
     def of(entry: relax.Function, on_cpu: frozenset[str]) -> Tensors:
@@ -167,11 +174,14 @@ class Tensors:
                     views[binding.var] = (source, value)
         result = entry.body.body
         given = tuples.get(result, (result,)) if isinstance(result, relax.Var) else (result,)
-        for one in given:
-            for part in one.fields if isinstance(one, relax.Tuple) else (one,):
-                if isinstance(part, relax.Var) and homes.get(root(part)) == GPU:
-                    shared.add(root(part))
-        return Tensors(homes, views, frozenset(shared))
+        returned = {
+            root(part)
+            for one in given
+            for part in (one.fields if isinstance(one, relax.Tuple) else (one,))
+            if isinstance(part, relax.Var)
+        }
+        shared.update(one for one in returned if homes.get(one) == GPU)
+        return Tensors(homes, views, frozenset(shared), frozenset(returned))
 
 
 def _viewed(value: Any) -> relax.Var | None:
@@ -187,6 +197,7 @@ class _Writer:
 
     Attributes:
         tensors: of the function.
+        bounds: greatest values of its symbolic sizes.
         others: tensor of the other processor to a tensor.
         crossed: tensors that have crossed.
     """
@@ -195,6 +206,7 @@ class _Writer:
     on_cpu: frozenset[str]
     crossings: list[Crossing]
     tensors: Tensors
+    bounds: Mapping[str, int]
     others: dict[relax.Var, relax.Var] = field(default_factory=dict)
     crossed: set[relax.Var] = field(default_factory=set)
 
@@ -267,13 +279,7 @@ class _Writer:
             self.crossed.add(source)
             call = relax.Call(relax.ExternFunc(CROSS), [source, other], None, [relax.AnyType()])
             yield relax.VarBinding(relax.Var("_", relax.AnyType()), self.builder.normalize(call))
-            size = _bytes(source.ty.shape, str(source.ty.dtype))
-            self.crossings.append(Crossing(kernel, device == CPU, size))
+            size = most_bytes(source.ty.shape, str(source.ty.dtype), self.bounds) or 0
+            between = source in self.tensors.homes and source not in self.tensors.returned
+            self.crossings.append(Crossing(kernel, device == CPU, size, between))
         return other
-
-
-def _bytes(shape: Any, dtype: str) -> int:
-    kind = tvm_ffi.dtype(dtype)
-    sizes = [int(size) if isinstance(size, tirx.IntImm) else 1 for size in shape.values]
-    element_bytes: int = (kind.bits * kind.lanes + 7) // 8
-    return prod(sizes) * element_bytes

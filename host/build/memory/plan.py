@@ -83,7 +83,7 @@ def _planned(main: relax.Function, device: int) -> dict[relax.Var, Buffer]:
     A value may have the memory of any tensor that it is made from, except that of a kernel, which returns
     nothing.
     """
-    bounds = _bounds(main)
+    bounds = bounds_of(main)
     sizes: dict[relax.Var, int | None] = {}
     steps: dict[relax.Var, list[int]] = {}
     memory: dict[relax.Var, frozenset[relax.Var]] = {}
@@ -92,7 +92,9 @@ def _planned(main: relax.Function, device: int) -> dict[relax.Var, Buffer]:
         for binding in block.bindings:
             step += 1
             if _is_allocation(binding.value, device):
-                sizes[binding.var] = _size_bytes(binding.value, bounds)
+                sizes[binding.var] = most_bytes(
+                    binding.value.args[0], str(binding.value.args[1].value), bounds
+                )
                 memory[binding.var] = frozenset((binding.var,))
                 continue
             read = _memory_of(binding.value, memory)
@@ -130,14 +132,21 @@ def _is_kernel_call(value: Any) -> bool:
     return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
 
 
-def _bounds(main: relax.Function) -> dict[str, int]:
+def bounds_of(main: relax.Function) -> dict[str, int]:
+    """The greatest value of each symbolic size of an entry, by its name."""
     attributes = main.attrs or {}
     return {str(name): int(value) for name, value in dict(attributes.get(_BOUNDS) or {}).items()}
 
 
-def _size_bytes(allocation: relax.Call, bounds: Mapping[str, int]) -> int | None:
-    """Bytes of a tensor at the greatest sizes; None where they are not known."""
-    shape, dtype = allocation.args[0], tvm_ffi.dtype(str(allocation.args[1].value))
+def most_bytes(shape: Any, name: str, bounds: Mapping[str, int]) -> int | None:
+    """Bytes of a tensor at the greatest sizes; None where they are not known.
+
+    Args:
+        shape: of the tensor.
+        name: of its element type.
+        bounds: greatest value of each symbolic size.
+    """
+    dtype = tvm_ffi.dtype(name)
     if not isinstance(shape, relax.ShapeExpr):
         return None
     analyser = tvm.sym.Analyzer()

@@ -6,7 +6,7 @@
 // that reads memory which it shares with the GPU without a wait finds what was there before, and a kernel finds what
 // the host has written meanwhile.
 //
-// EMULATED_DISCRETE=1 in the environment: the GPU has memory of its own.
+// EMULATED_DISCRETE=1 in the environment: the GPU has memory of its own. EMULATED_NO_GRAPHS=1: nothing can be captured.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -190,7 +190,7 @@ int cuStreamSynchronize(void* stream) {
 int cuStreamBeginCapture_v2(void* stream, int mode) {
   (void)mode;
   // The default stream cannot be captured.
-  if (stream == NULL || capturing != NULL) return CAPTURE_UNSUPPORTED;
+  if (stream == NULL || capturing != NULL || getenv("EMULATED_NO_GRAPHS") != NULL) return CAPTURE_UNSUPPORTED;
   capturing = calloc(1, sizeof(Graph));
   capture_stream = stream;
   capture_broken = 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,10 @@ def test_a_sort_runs_on_the_cpu_between_two_graphs(
         "topk": 4 * 64 * 4,
         "fused_packed_dense_tanh": 4 * 5 * 4,
     }
+    # Both of these on both processors, the features, and what enters and leaves the model.
+    memory = json.loads((bundle / "manifest.json").read_text())["memory"]
+    interface = 4 * 16 * 4 + 4 * 48 * 4 + 4 * 5 * 8
+    assert memory["activations_bytes"] == 2 * (4 * 64 * 4 + 4 * 5 * 4) + 4 * 32 * 4 + interface
     given = drawn(model, 4)
     found, counts, launch = run_in_python(bundle, given, tmp_path, machine)
     check(model, given, found)

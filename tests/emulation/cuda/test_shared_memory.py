@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from tests.emulation.cuda import emulated
-from tests.emulation.cuda.test_graphs import check, drawn
+from tests.emulation.cuda.test_graphs import check, drawn, run_in_python
 from tests.emulation.cuda.test_processors import detector, mixed_bundle
+from tests.integration.small_models import floats, save
 
 # Runs a model with some inputs in turn; prints the bytes that the driver copied in each run, and, on request,
 # hands tensors to the other processor without a wait.
@@ -34,6 +36,26 @@ with numpy.load(sys.argv[2]) as given:
         bytes_of.append(copied.value)
 numpy.savez(sys.argv[3], **found)
 print(json.dumps([after - before for before, after in zip(bytes_of, bytes_of[1:])]))
+"""
+# Prints the bytes of the tensors for both processors that one run takes.
+_TAKEN = """
+import sys
+import numpy
+from device_agent import runtime
+from device_agent.execute import shared_memory
+from device_agent.wire.frames import tensor_bytes
+taken = []
+def counted(make):
+    def made(*arguments):
+        tensor = make(*arguments)
+        taken.append(tensor_bytes(tuple(tensor.shape), str(tensor.dtype)))
+        return tensor
+    return made
+shared_memory.tensor, shared_memory.beside = counted(shared_memory.tensor), counted(shared_memory.beside)
+model = runtime.load(sys.argv[1], trust="unsigned")
+taken.clear()
+model.run([numpy.zeros((4, 16), "float32")])
+print(sum(taken))
 """
 # The detector's scores to the CPU and the best of them back, its input, and an output of 4x48.
 _SCORES, _BEST, _INPUT, _CLASSES = (4 * count for count in (4 * 64, 4 * 5, 4 * 16, 4 * 48))
@@ -75,6 +97,13 @@ def test_nothing_is_copied_where_the_memory_is_shared(
     found, copied = _run(bundle, given, tmp_path, discrete)
     check(model, given, found)
     assert copied == [_INPUT + _SCORES + _BEST + _CLASSES] * 4
+    # What the bundle states, but the features in planned memory, the input, and an output of the CPU.
+    without_graphs = {**os.environ, **discrete, "EMULATED_NO_GRAPHS": "1"}
+    command = [sys.executable, "-c", _TAKEN, bundle]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_graphs)
+    assert done.returncode == 0, done.stderr
+    stated = json.loads((bundle / "manifest.json").read_text())["memory"]["activations_bytes"]
+    assert int(done.stdout) == stated - 4 * 32 * 4 - _INPUT - 4 * 5 * 8
     # Without a wait, the CPU sorts what was there before the GPU wrote.
     found, _ = _run(bundle, given, tmp_path, machine, "without a wait")
     with pytest.raises(AssertionError):
@@ -100,3 +129,86 @@ def test_the_native_executor_shares_memory_too(
         after = counted.read_text() if counted.exists() else ""
     sizes = [int(line) for line in after[len(before) :].split()]
     assert sizes == ([_INPUT, _SCORES, _BEST, _CLASSES] * 2 if discrete else [])
+
+
+def _two_sums(path: Path) -> Path:
+    """The CPU makes two tensors of one size in turn, and the GPU is behind with the first one meanwhile."""
+    draw = np.random.default_rng(0)
+    weights = {"columns": np.array(1, dtype="int64"), "rows": np.array(0, dtype="int64")}
+    weights |= {name: draw.normal(size=(33, 64)).astype("float32") for name in ("w", "v")}
+    nodes = [
+        helper.make_node("CumSum", ["x", "columns"], ["a"]),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("CumSum", ["x", "rows"], ["c"]),
+        helper.make_node("MatMul", ["c", "v"], ["d"]),
+        helper.make_node("Add", ["b", "d"], ["y"]),
+    ]
+    return save(path, nodes, [floats("x", 4, 33)], [floats("y", 4, 64)], weights)
+
+
+def test_memory_that_the_gpu_still_reads_is_not_used_again(
+    tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    model = _two_sums(tmp_path / "model.onnx")
+    bundle, tasks = mixed_bundle(model, tmp_path)
+    assert sum(task.processor == "cpu" for task in tasks.values()) == 2
+    given = drawn(model, 3)
+    # Without graphs, nothing but the tensors of a run keeps their memory.
+    monkeypatch.setenv("EMULATED_NO_GRAPHS", "1")
+    found, _, launch = run_in_python(bundle, given, tmp_path, machine)
+    assert launch.startswith("kernel by kernel: CUDA")
+    check(model, given, found)
+    with emulated.native_session(bundle, tmp_path, machine, monkeypatch) as running:
+        check(model, given, [running.ask("run", one)[1] for one in given])
+
+
+# Tensors of many lengths in turn, as of a range of lengths; prints how many blocks the driver has at the end,
+# and the bytes of these.
+_LENGTHS = """
+import ctypes, json
+from device_agent.execute import shared_memory
+class Counted(shared_memory.CudaRuntime):
+    blocks = {}
+    def call(self, name, *arguments):
+        super().call(name, *arguments)
+        if name == "cudaHostAlloc":
+            self.blocks[arguments[0]._obj.value] = arguments[1].value
+    def release(self, name, *arguments):
+        super().release(name, *arguments)
+        if name == "cudaFreeHost":
+            del self.blocks[arguments[0].value]
+shared_memory.CudaRuntime = Counted
+for length in range(1, 3001):
+    tensor = shared_memory.tensor((length, 80), "float32")
+    del tensor
+    shared_memory.synchronise()
+print(json.dumps([len(Counted.blocks), sum(Counted.blocks.values())]))
+held = [shared_memory.tensor((24 << 20,), "uint8") for _ in range(4)]
+addresses = [tensor.data_ptr() for tensor in held]
+del held
+other = shared_memory.tensor((24 << 20,), "uint8")
+assert other.data_ptr() not in addresses, "nobody has waited yet"
+shared_memory.synchronise()
+print(json.dumps(sum(Counted.blocks.values())))
+# As the garbage collector may.
+with shared_memory._memory()._lock:
+    del other
+"""
+
+
+def test_blocks_of_many_sizes_are_bounded(machine: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LENGTHS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **machine},
+    )
+    assert done.returncode == 0, done.stderr
+    lengths, large = map(json.loads, done.stdout.splitlines())
+    # Powers of two from a page to a mebibyte.
+    assert lengths == [9, sum(4096 << power for power in range(9))]
+    # One is in use, and of the others two are kept.
+    assert large == 3 * (24 << 20)

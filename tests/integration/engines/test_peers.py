@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from device_agent.execute.engines import tensorrt_engine
 from host.engines.ncnn_files import ncnn_files
 from host.errors import EngineError
 from host.importers import load_here as load
@@ -95,6 +97,33 @@ def test_tensorrt_computes_on_the_gpu(with_tensorrt: Device, tmp_path: Path) -> 
         np.testing.assert_array_equal(session.run([value + 1])[0], value * 2 + 2)
         with pytest.raises(Exception, match=r"input x is float64\[1, 8\], tensorrt takes float32\[1, 8\]"):
             session.run([value.astype(np.float64)])
+
+
+@pytest.mark.parametrize("kept", [b"damaged", b"of another GPU"])
+def test_tensorrt_begins_without_times_that_it_refuses(
+    kept: bytes, with_tensorrt: Device, tmp_path: Path
+) -> None:
+    timings = tmp_path / "cache" / "edgetlm" / "tensorrt.timings"
+    timings.parent.mkdir(parents=True)
+    timings.write_bytes(kept)
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"a model")
+    with with_tensorrt.open_session("tensorrt-fp16") as session:
+        session.load(model)
+    assert timings.read_bytes() == b"+FP16"
+
+
+def test_no_part_of_a_file_of_times_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    (folder / "timings").write_bytes(b"earlier")
+
+    def full(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    tensorrt_engine._write(str(folder / "timings"), b"later")
+    assert [(one.name, one.read_bytes()) for one in folder.iterdir()] == [("timings", b"earlier")]
 
 
 def test_tensorrt_names_what_it_cannot_read(with_tensorrt: Device, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,18 @@ import onnx
 import pytest
 from onnx import helper
 
+from device_agent.contract.measuring import Plan
 from device_agent.errors import AgentError
 from device_agent.execute.engines.onnx_file import FileTensor, tensors_of_file
-from device_agent.execute.engines.trtexec_engine import times_of
+from device_agent.execute.engines.trtexec_engine import TrtexecEngine, times_of
+from device_agent.wire.frames import TensorData
 from host.errors import EngineError
 from host.transport import connect
 from host.transport.device import Device
 from tests.integration.engines.test_peers import FAKE
 from tests.integration.small_models import floats, save
+
+Start = Callable[..., TrtexecEngine]
 
 
 @pytest.fixture
@@ -32,11 +38,28 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield device
 
 
-def doubled(path: Path, operator: str = "Mul") -> Path:
+def doubled(path: Path, operator: str = "Mul", name: str = "x") -> Path:
     """A model of one node, with one input that has a value in the file."""
-    nodes = [helper.make_node(operator, ["x", "two"], ["y"])]
+    nodes = [helper.make_node(operator, [name, "two"], ["y"])]
     weights = {"two": np.array([2.0], dtype="float32")}
-    return save(path, nodes, [floats("x", 1, 8)], [floats("y", 1, 8)], weights)
+    return save(path, nodes, [floats(name, 1, 8)], [floats("y", 1, 8)], weights)
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    """Makes an engine of that model in this process, with an input."""
+    made = []
+
+    def start(name: str = "x") -> TrtexecEngine:
+        engine = TrtexecEngine(str(FAKE / "trtexec"), "", str(tmp_path / "cache" / "timings"))
+        made.append(engine)
+        engine.load(str(doubled(tmp_path / "model.onnx", name=name)), 1)
+        engine.bind([TensorData((1, 8), "float32", np.arange(8, dtype=np.float32).tobytes())])
+        return engine
+
+    yield start
+    for engine in made:
+        engine._folder.cleanup()
 
 
 @pytest.mark.parametrize("engine", ["tensorrt", pytest.param("tensorrt-fp16", marks=pytest.mark.long)])
@@ -59,6 +82,53 @@ def test_what_the_program_cannot_read_is_named(board: Device, tmp_path: Path) ->
         pytest.raises(EngineError, match=r"trtexec cannot build .*UNSUPPORTED_NODE"),
     ):
         session.load(doubled(tmp_path / "model.onnx", "Broken"))
+
+
+def test_inferences_are_counted_out_of_their_time(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    monkeypatch.setenv("FAKE_TRTEXEC_LOG", str(log))
+    engine = start()
+    # A millisecond each, and a thousandth of it more from one to the next.
+    assert len(engine.times_s(Plan(min_time_s=0.1, max_time_s=60.0))) == 100
+    assert len(engine.times_s(Plan(min_time_s=0.0, max_time_s=60.0, min_repeats=7))) == 7
+    assert len(engine.times_s(Plan(min_time_s=10.0, max_time_s=60.0, max_repeats=50))) == 50
+    assert len(engine.times_s(Plan(min_time_s=1.0, max_time_s=0.0105, min_repeats=20))) == 10
+    runs = [json.loads(line) for line in log.read_text().splitlines()][1:]
+    assert [int(one["iterations"]) for one in runs] == [10, 100, 7, 50, 10]
+    assert {one["duration"] for one in runs} == {"0"}
+
+
+def test_the_older_name_of_an_option(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_TRTEXEC", "8.5")
+    assert len(start().times_s(Plan(min_time_s=0.0, min_repeats=2))) == 2
+
+
+def test_names_of_inputs_in_options(start: Start) -> None:
+    engine = start("x:0")
+    engine.invoke()
+    (found,) = engine.outputs()
+    np.testing.assert_array_equal(np.frombuffer(found.data, "float32"), 2 * np.arange(8))
+    for name in ("x,y", "x'y"):
+        with pytest.raises(AgentError, match=f"rename the input {name}"):
+            start(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"name": "y", "dimensions": "-1", "values": [1, 2]}]', "a size is below zero"),
+        ('[{"name": "y", "dimensions": "3", "values": [1, 2]}]', "cannot reshape"),
+        ("[" * 100_000, "nothing to read in"),
+        ("[{}]", "nothing to read in"),
+    ],
+)
+def test_other_files_have_no_outputs(text: str, message: str, start: Start) -> None:
+    engine = start()
+    (Path(engine._folder.name) / "outputs.json").write_text(text)
+    with pytest.raises(AgentError, match=message):
+        engine.outputs()
 
 
 @pytest.mark.parametrize(

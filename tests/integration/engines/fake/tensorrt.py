@@ -81,11 +81,13 @@ class Config:
         self.flags.append(flag)
 
     def create_timing_cache(self, data):
-        return TimingCache(data)
+        return None if data.startswith(b"damaged") else TimingCache(data)
 
     def set_timing_cache(self, cache, ignore_mismatch):
+        if cache.entries.startswith(b"of another GPU") and not ignore_mismatch:
+            return False
         self.cache = cache
-        return not ignore_mismatch
+        return True
 
     def get_timing_cache(self):
         return self.cache
