@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from host.compare.text_peers.figures import OURS, tokens_of
-from host.compare.text_peers.process import OUR_ENGINE, EngineProcess
+from host.compare.text_peers.process import OUR_ENGINE, EngineProcess, seconds_of
 from host.compare.text_peers.rounds import DECODED, PAUSE_S, SHORT, turns
 from host.statistics import paired_ratio
 
@@ -77,7 +77,7 @@ def measure(engines: Mapping[str, EngineProcess], vocabulary: int, rounds: int) 
             else:
                 answer = engine.ask("decode_many", texts=texts[count], count=DECODED)
             if number:
-                seconds[count].append(answer["seconds"])
+                seconds[count].append(seconds_of(engine.name, "decode", answer))
             time.sleep(PAUSE_S)
     return seconds
 

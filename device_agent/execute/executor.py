@@ -113,7 +113,7 @@ class Commands:
             yield self._engine.machine
 
     def load(self, header: Header, _blob: bytearray) -> Reply:
-        """Loads the bundle in the folder `path` with `trust` in its signer, or the model file `path`.
+        """Loads the bundle at `path` with `trust` in its signer and its weights `mapped`, or a model file.
 
         The reply has `load_s`: seconds in which files were read and checked and the engine was made ready.
         """
@@ -127,14 +127,14 @@ class Commands:
         if hasattr(self._engine, "load_bundle") or os.path.isfile(os.path.join(path, MANIFEST)):
             opened = open_bundle(path, trust, self._keys)
             warning = opened.warning
-            signature = self._load_bundle(opened)
+            signature = self._load_bundle(opened, fields.truth("mapped", standard=False))
         else:
             signature = self._engine.load(path, self._threads)
         self._loaded = True
         reply: Header = {"signature": signature, "load_s": time.monotonic() - begin}
         return {**reply, **({"warning": warning} if warning else {})}, []
 
-    def _load_bundle(self, opened: OpenedBundle) -> Dict[str, Any]:
+    def _load_bundle(self, opened: OpenedBundle, mapped: bool) -> Dict[str, Any]:
         directory, manifest = opened.bundle.directory, opened.bundle.manifest
         if manifest.backend != self._engine_name:
             raise AgentError(
@@ -142,7 +142,7 @@ class Commands:
                 "%s is a bundle of backend %s, not %s" % (directory, manifest.backend, self._engine_name),
             )
         if hasattr(self._engine, "load_bundle"):
-            return dict(self._engine.load_bundle(opened, self._threads))
+            return dict(self._engine.load_bundle(opened, self._threads, mapped))
         return dict(self._engine.load(os.path.join(directory, manifest.model), self._threads))
 
     def inputs(self, header: Header, blob: bytearray) -> Reply:

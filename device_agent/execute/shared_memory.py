@@ -154,6 +154,15 @@ def _memory() -> _SharedMemory:
     return _SharedMemory()
 
 
+def is_shared() -> bool:
+    """Whether the GPU has no memory of its own and takes the processor's.
+
+    Raises:
+        AgentError: there is no GPU.
+    """
+    return _memory().usable
+
+
 def tensor(shape: Sequence[int], dtype: Any) -> Any:
     """An uninitialised tensor of the GPU that the processor uses too."""
     sizes, kind = tuple(int(size) for size in shape), str(dtype)

@@ -8,10 +8,11 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.contract.manifest import PARAMETERS
-from device_agent.execute import ffi, pages, shared_memory
+from device_agent.execute import ffi, shared_memory
 from device_agent.execute.cuda_graph import GraphedCall
-from device_agent.execute.free_memory import require_free
 from device_agent.execute.kept_prompt import StateTensor
+from device_agent.execute.memory import pages
+from device_agent.execute.memory.free_memory import require_free
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
 from device_agent.wire.frames import tensor_bytes
@@ -299,26 +300,32 @@ class VirtualMachine:
         return invoke
 
 
-def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, VirtualMachine]:
+def load_machine(
+    opened: OpenedBundle, threads: int, mapped: bool = False
+) -> Tuple[Signature, VirtualMachine]:
     """Loads a checked bundle of the tvm backend.
 
     Args:
         opened: the bundle.
         threads: size of TVM's thread pool; decided by TVM_NUM_THREADS if it is set, else by the first bundle
             that the process loads.
+        mapped: whether weights are mapped from their file, even where a copy of them has room: processes
+            that are compared are then alike, however many copies there is memory for.
 
     Raises:
         BundleError: the parameters do not fit their file, or a language model takes more than this machine
             has free.
     """
     fields, folder = opened.bundle.manifest.fields, opened.bundle.directory
-    require_free(fields)
+    kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
     # TVM reads this when its thread pool starts, at the first parallel loop.
     os.environ.setdefault("TVM_NUM_THREADS", str(threads))
+    # A GPU with memory of its own takes nothing of this machine's.
+    if kind == "cpu" or shared_memory.is_shared():
+        require_free(fields)
     ffi.load_runtime()
     signature = signature_of(fields)
-    kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
-    streamed = kind == "cpu" and bool(fields.get("decoder"))
+    streamed = kind == "cpu" and bool(fields.get("decoder")) and not mapped
     parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []), streamed)
     library = os.path.join(folder, opened.bundle.manifest.model)
     texts = int((fields.get("decoder") or {}).get("sequences", 1))

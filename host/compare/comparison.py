@@ -282,10 +282,10 @@ def _idle_power(device: Device, entrant: Entrant, inputs: Sequence[np.ndarray]) 
 
 
 @contextmanager
-def _fresh_session(device: Device, entrant: Entrant) -> Iterator[Session]:
-    """A new session with the entrant loaded."""
+def _fresh_session(device: Device, entrant: Entrant, mapped: bool = False) -> Iterator[Session]:
+    """A new session with the entrant loaded; `mapped`: see `Session.load`."""
     with device.open_session(entrant.engine, entrant.threads, _TIME_LIMIT_S) as session:
-        session.load(entrant.path, entrant.trust)
+        session.load(entrant.path, entrant.trust, mapped)
         yield session
 
 
@@ -295,6 +295,8 @@ def _open(
     """A verified session for each entrant that runs, and the results so far of all entrants, by key."""
     sessions: dict[str, Session] = {}
     opened: dict[str, EntrantResult] = {}
+    # There may be memory for one copy of a language model's weights and not for the next.
+    mapped = sum(entrant.engine == "tvm" for entrant in entrants) > 1
     for entrant in entrants:
         result = EntrantResult(
             entrant.name,
@@ -303,7 +305,7 @@ def _open(
             instead_of=entrant.instead_of,
         )
         try:
-            session = stack.enter_context(_fresh_session(settings.device, entrant))
+            session = stack.enter_context(_fresh_session(settings.device, entrant, mapped))
             if session.warning:
                 settings.clock.progress.note(session.warning)
             verdict, worst = verify(session, settings.signature, settings.golden)

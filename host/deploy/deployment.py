@@ -48,7 +48,7 @@ from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
 from host.deploy.texts import compared_texts, judged_text, timed_text, with_texts
 from host.deploy.wrong_kernel import first_wrong_kernel
-from host.engines import engine_for_format, engines
+from host.engines import check_interpreters, engine_for_format, engines
 from host.errors import EngineError
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel, TimingPolicy
@@ -99,6 +99,7 @@ def deploy(
     """
     options.check()
     check_for_model(options, options.model, detect_format(options.model))
+    check_interpreters(options.peer_pythons, options.peers)
     clock = StageClock(progress or Silence())
     with Staging(options.bundle or default_bundle(options)) as staging, ExitStack() as opened:
         with clock.stage("connect"):
@@ -222,9 +223,8 @@ class _Deployment:
             on_processor = variant.name != GPU and profile.hardware.gpu is None
             text = judged_text(model, *where)
             speed = timed_text(*where, step_bytes, profile.hardware if on_processor else None)
-            if on_processor:
-                beside_ours = compared_texts(model.format, options, *where)
-                choice = with_texts(choice, beside_ours)
+            beside_ours = compared_texts(model.format, options, *where, on_processor)
+            choice = with_texts(choice, beside_ours)
         memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
             plan = None

@@ -78,11 +78,21 @@ def _unknown(name: str, limit: float, reason: str) -> Gate:
 
 
 def _speedup(result: DeployResult) -> tuple[float | None, str]:
-    """The lower 95% bound of the fastest peer's time over ours, and the figure for people."""
+    """The lower 95% bound of the fastest peer's time over ours, and the figure for people.
+
+    Of a language model, that of decoding.
+    """
     if unknown := result.timing.why_unknown(result.device):
         return None, f"times {unknown}"
     if result.choice.backend != "tvm":
         return None, f"{result.choice.backend} was taken: {result.choice.why}"
+    if result.beside is not None:
+        best = result.beside.best_peer("decode")
+        ratio = best.speedup["decode"]
+        if ratio.low is None or ratio.high is None:
+            return None, f"{best.engine} takes {ratio.value:.2f} times as long, of too few rounds"
+        bounds = f"{ratio.low:.2f} to {ratio.high:.2f}"
+        return ratio.low, f"{best.engine} takes {ratio.value:.2f} ({bounds}) times as long in decoding"
     if not result.ratios:
         return None, "no other engine was measured"
     name, (value, low, high) = min(result.ratios.items(), key=lambda one: one[1][0])

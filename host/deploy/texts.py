@@ -83,7 +83,13 @@ def timed_text(
 
 
 def compared_texts(
-    format_name: str, options: DeployOptions, directory: Path, threads: int, device: Device, clock: StageClock
+    format_name: str,
+    options: DeployOptions,
+    directory: Path,
+    threads: int,
+    device: Device,
+    clock: StageClock,
+    on_processor: bool = True,
 ) -> TextComparison | None:
     """The bundle beside other engines for language models; None without any, and of another model.
 
@@ -96,9 +102,10 @@ def compared_texts(
         threads: to compute with.
         device: that it runs on. Peers run on this machine alone.
         clock: gets the stage, and a note for each peer that is left out.
+        on_processor: whether the bundle is for the processor, as peers are; else it is for a GPU.
 
     Raises:
-        EngineError: our engine failed, or a peer that has worked before.
+        EngineError: our engine failed.
     """
     decoder, note = bundle.load(directory).decoder, clock.progress.note
     known = text_engines()
@@ -106,6 +113,10 @@ def compared_texts(
     if options.peers is None:
         asked = [one for one in known if one in options.peer_pythons or unavailable(one) is None]
     if decoder is None or not asked:
+        return None
+    if not on_processor:
+        if options.peers is not None or options.peer_pythons:
+            note(f"{', '.join(asked)}: measured beside a bundle for the processor; left out on a GPU")
         return None
     if options.device != _LOCAL or not device.timing.decides:
         note(f"{', '.join(asked)}: measured on this machine alone, with --device {_LOCAL}; left out")

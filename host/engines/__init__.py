@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from host.engines.reference import run_reference
-from host.engines.table import Engine, check_peers, engine_for_format, engines, text_engines, unavailable
+from host.engines.table import (
+    Engine,
+    check_interpreters,
+    check_peers,
+    engine_for_format,
+    engines,
+    text_engines,
+    unavailable,
+)
 
 __all__ = [
     "Engine",
+    "check_interpreters",
     "check_peers",
     "engine_for_format",
     "engines",

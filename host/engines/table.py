@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from device_agent.contract.text import printable
@@ -113,6 +113,25 @@ def check_peers(names: Sequence[str]) -> None:
     for name in names:
         if name not in peers:
             raise UserError(f"no peer {printable(repr(name), 80)}: use {', '.join(peers)}")
+
+
+def check_interpreters(names: Iterable[str], peers: Sequence[str] | None) -> None:
+    """Refuse an interpreter of what is no engine of language models, or of one that is not measured.
+
+    Args:
+        names: of the engines that interpreters were given for. One serves all engines of the same package.
+        peers: that were asked for; None for those that are there.
+
+    Raises:
+        UserError: says which there are.
+    """
+    for name in names:
+        shown = f"--peer-python {printable(name, 80)}"
+        if name not in text_engines():
+            raise UserError(f"{shown}: use {', '.join(text_engines())}")
+        same = [other for other in text_engines() if _OWN[other].modules == _OWN[name].modules]
+        if peers is not None and not set(same) & set(peers):
+            raise UserError(f"{shown}: it is not measured: add --peer {name}, or leave --peer-python out")
 
 
 def unavailable(name: str) -> str | None:

@@ -112,12 +112,14 @@ class Session(Closing):
         """Secret of the present executor."""
         return self._contact.key
 
-    def load(self, path: Path | str, trust: str = "signed") -> dict[str, Any]:
+    def load(self, path: Path | str, trust: str = "signed", mapped: bool = False) -> dict[str, Any]:
         """Load a model: a bundle's directory, or a model file for engines other than tvm.
 
         Args:
             path: of the bundle or the file.
             trust: "signed": the device has to trust the signer of the bundle; "unsigned": it need not.
+            mapped: whether the weights of a language model stay in their file's pages, even where there is
+                memory for a copy in huge pages: sessions that are compared are then alike.
 
         Returns:
             The signature as the engine knows it: `inputs` and `outputs` with `name`, `shape`, `dtype`.
@@ -133,7 +135,7 @@ class Session(Closing):
         path = Path(path).absolute()
         if not path.exists():
             raise EngineError(f"{path} does not exist; compile or export the model first")
-        return self._loaded(str(path) if self._device.shares_files else self._place(path), trust)
+        return self._loaded(str(path) if self._device.shares_files else self._place(path), trust, mapped)
 
     def load_installed(self, path: str, trust: str = "signed") -> dict[str, Any]:
         """Load a bundle that the device has already.
@@ -152,8 +154,9 @@ class Session(Closing):
             raise UserError(f"--trust {trust}: use {' or '.join(TRUST_LEVELS)}")
         return self._loaded(path, trust)
 
-    def _loaded(self, where: str, trust: str) -> dict[str, Any]:
-        reply, _ = self._command({"command": "load", "path": where, "trust": trust})
+    def _loaded(self, where: str, trust: str, mapped: bool = False) -> dict[str, Any]:
+        header = {"command": "load", "path": where, "trust": trust}
+        reply, _ = self._command({**header, "mapped": True} if mapped else header)
         fields = self._fields(reply)
         self.warning = printable(reply.get("warning") or "")
         self.start, self._load_s = None, fields.seconds("load_s") if fields.has("load_s") else None

@@ -39,14 +39,19 @@ class TvmEngine:
         """Always refuses, because TVM loads bundles only; see load_bundle."""
         raise AgentError("bad_request", "%s is not a bundle, and tvm loads nothing else" % path)
 
-    def load_bundle(self, opened: OpenedBundle, threads: int) -> Dict[str, Any]:
+    def load_bundle(self, opened: OpenedBundle, threads: int, mapped: bool = False) -> Dict[str, Any]:
         """Loads a checked bundle and returns its signature.
+
+        Args:
+            opened: the bundle.
+            threads: to compute with.
+            mapped: see `load_machine`.
 
         Raises:
             AgentError: the bundle is of another backend, or TVM cannot load it.
         """
         try:
-            self._signature, self._machine = load_machine(opened, threads)
+            self._signature, self._machine = load_machine(opened, threads, mapped)
         except (RuntimeError, OSError) as error:  # tvm_ffi's errors derive from RuntimeError
             raise fails("tvm cannot load", opened.bundle.directory, error) from error
         signature, decoder = self._signature, opened.bundle.manifest.fields.get("decoder")

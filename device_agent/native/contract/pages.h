@@ -1,5 +1,5 @@
 // Memory in huge pages, for what a language model reads whole for every token: its weights, keys and values.
-// See device_agent/execute/pages.py.
+// See device_agent/execute/memory/pages.py.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "contract/free_memory.h"
+
 namespace edgetlm {
 
 // Whether the system gives huge pages to memory that asks for them.
@@ -21,15 +23,10 @@ inline bool has_huge_pages(const char* setting = "/sys/kernel/mm/transparent_hug
   return static_cast<bool>(std::getline(file, text)) && text.find("[never]") == std::string::npos;
 }
 
-// Whether the system has memory for a copy of some bytes, and as much again for others.
-inline bool has_room(size_t size, const char* meminfo = "/proc/meminfo") {
-  std::ifstream file(meminfo);
-  std::string name;
-  uint64_t kilobytes = 0;
-  for (std::string rest; file >> name >> kilobytes; std::getline(file, rest)) {
-    if (name == "MemAvailable:") return kilobytes / 2 >= size / 1024 + 1;
-  }
-  return false;
+// Whether this process can get memory for a copy of some bytes, and as much again for others.
+inline bool has_room(size_t size) {
+  const int64_t free = free_bytes();
+  return free >= 0 && static_cast<uint64_t>(free) / 2 >= size;
 }
 
 // Memory of this process alone that is zero, in huge pages where the system has them; at a multiple of 2 MiB.

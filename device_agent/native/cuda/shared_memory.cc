@@ -179,11 +179,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
+bool shares_host_memory(DLDevice device) { return SharedMemory::get().usable(device.device_id); }
+
 tvm::runtime::Tensor shared_tensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
   size_t elements = 1;
   for (const int64_t extent : shape) elements *= static_cast<size_t>(extent);
   const size_t size = ffi::GetDataSize(elements, dtype);
-  if (size == 0 || !SharedMemory::get().usable(device.device_id)) {
+  if (size == 0 || !shares_host_memory(device)) {
     return tvm::runtime::Tensor::Empty(shape, dtype, device);
   }
   return tvm::runtime::Tensor(

@@ -11,6 +11,9 @@
 
 namespace edgetlm {
 
+// Whether a GPU has no memory of its own and takes the processor's.
+bool shares_host_memory(DLDevice device);
+
 // An uninitialised tensor of a GPU that the processor uses too: in shared memory if the board has one memory.
 tvm::runtime::Tensor shared_tensor(const tvm::ffi::Shape& shape, DLDataType dtype, DLDevice device);
 

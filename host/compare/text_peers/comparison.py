@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from device_agent.contract.text import printable
 from host.compare.text_peers import rounds
 from host.compare.text_peers.figures import OURS, tokens_of
-from host.compare.text_peers.peers import PEERS, interpreter_of, write_file
+from host.compare.text_peers.peers import PEERS, given_for, interpreter_of, write_file
 from host.compare.text_peers.process import OUR_ENGINE, EngineProcess
 from host.engines import unavailable
 from host.errors import EngineError, one_line
@@ -58,8 +59,9 @@ class PeerFiles:
                 f"{unavailable(name)}: install it, or give the interpreter of another environment with "
                 f"--peer-python {name}=PATH"
             )
-        if name in self.given:
-            return python, self.given[name].absolute()
+        file = given_for(peer, self.given)
+        if file is not None:
+            return python, file.absolute()
         if self.model.is_file() and peer.suffix == self.model.suffix:
             return python, self.model.absolute()
         if self.model.is_file() or not self.bits:
@@ -95,7 +97,7 @@ def compare_texts(
         note: gets a line for each peer that is left out.
 
     Raises:
-        EngineError: our engine failed, or a peer that has worked before.
+        EngineError: our engine failed. A peer that fails, however late, is left out.
     """
     plan = rounds.Plan(vocabulary, context, _ROUNDS)
     missing: dict[str, str] = {}
@@ -104,37 +106,53 @@ def compare_texts(
         for name in names:
             try:
                 python, path = files.of(name, Path(scratch))
+                peer = PEERS[name]
+                process = EngineProcess(name, peer.module, threads, str(python), peer.arguments)
             except EngineError as error:
                 missing[name] = one_line(error)
                 continue
-            peer = PEERS[name]
-            process = EngineProcess(name, peer.module, threads, str(python), peer.arguments)
             engines[name], paths[name] = stack.enter_context(process), str(path)
         if engines:
             ours = stack.enter_context(EngineProcess(OURS, OUR_ENGINE, threads))
             engines = {OURS: ours, **engines}
             measured = rounds.measure(engines, paths, plan, threads)
             missing |= measured.failed
-        for reason in missing.values():
-            note(f"a peer is left out: {reason}")
-        present = [name for name in engines if name not in missing]
-        if len(present) < 2:  # ours alone
-            return None
-        reference = _logits(engines[OURS], plan, Path(scratch))
-        found = {}
+        present = [name for name in engines if name not in (OURS, *missing)]
+        peers = []
+        if present:
+            reference = _logits(engines[OURS], plan, Path(scratch))
+            found = _figures(engines[OURS], measured, plan, None)
         for name in present:
-            far = None if name == OURS else divergence(reference, _logits(engines[name], plan, Path(scratch)))
-            found[name] = _figures(engines[name], measured, plan, far)
-    peers = tuple(one for name, one in found.items() if name != OURS)
-    return TextComparison(found[OURS], peers, plan.tokens, plan.positions, plan.rounds, missing)
+            try:
+                far = _divergence(reference, engines[name], plan, Path(scratch))
+                peers.append(_figures(engines[name], measured, plan, far))
+            except EngineError as error:
+                missing[name] = one_line(error)
+    for reason in missing.values():
+        note(f"a peer is left out: {reason}")
+    if not peers:
+        return None
+    return TextComparison(found, tuple(peers), plan.tokens, plan.positions, plan.rounds, missing)
 
 
 def _logits(engine: EngineProcess, plan: rounds.Plan, folder: Path) -> np.ndarray:
-    path = folder / "logits.npy"
+    path = folder / f"{engine.name}.npy"
     count = min(_COMPARED_TOKENS, plan.context)
     engine.ask("logits", tokens=tokens_of(_SEED, count, plan.vocabulary), path=str(path))
-    found: np.ndarray = np.load(path)
+    try:
+        found: np.ndarray = np.load(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise EngineError(f"{engine.name}: logits: they cannot be read: {one_line(error)}") from error
+    if found.dtype.kind != "f" or not np.isfinite(found).all():
+        raise EngineError(f"{engine.name}: logits: some are no finite numbers")
     return found
+
+
+def _divergence(reference: np.ndarray, engine: EngineProcess, plan: rounds.Plan, folder: Path) -> float:
+    try:
+        return divergence(reference, _logits(engine, plan, folder))
+    except ValueError as error:
+        raise EngineError(f"{engine.name}: logits: {one_line(error)}") from error
 
 
 def _figures(
@@ -146,7 +164,7 @@ def _figures(
     ratios = {kind: paired_ratio(times, measured.seconds[kind][OURS]) for kind, times in seconds.items()}
     return EngineTexts(
         name,
-        engine.ask("version")["version"],
+        printable(engine.ask("version").get("version", "unknown")),
         {kind: plan.tokens[kind] / float(np.median(times)) for kind, times in seconds.items()},
         {} if name == OURS else ratios,
         engine.peak_bytes,

@@ -22,7 +22,13 @@ import numpy as np
 
 from device_agent.contract.manifest import TOKENIZER
 
-_BUILDER = "lib/python*/site-packages/onnxruntime_genai/models/builder.py"
+# What an interpreter is asked for the folder of the package, wherever its environment keeps packages.
+_WHERE = (
+    "import importlib.util, os; found = importlib.util.find_spec('onnxruntime_genai'); "
+    "print(os.path.dirname(found.origin) if found and found.origin else '')"
+)
+_BUILDER = "models/builder.py"
+_ASKED_S = 60.0
 _PRECISIONS = {4: "int4", 8: "int8", 32: "fp32"}
 _MODEL, _WEIGHTS, _CONFIG = "model.onnx", "model.safetensors", "config.json"
 # Products of a layer: name in the ONNX file, names in transformers, whose rows follow one another.
@@ -138,16 +144,31 @@ def _names(product: str) -> tuple[str, ...]:
     return tuple(f"model.layers.{number}.{one}.weight" for one in _LAYER[name])
 
 
+def builder_of(python: str) -> Path:
+    """The model builder in the environment of an interpreter.
+
+    Raises:
+        ValueError: the package is not there, or the interpreter cannot be asked.
+    """
+    try:
+        done = subprocess.run(
+            [python, "-c", _WHERE], capture_output=True, text=True, timeout=_ASKED_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"{python} cannot be asked for onnxruntime_genai: {error}") from error
+    folder = done.stdout.strip()
+    if not folder or not (Path(folder) / _BUILDER).is_file():
+        raise ValueError("onnxruntime_genai with its model builder is not installed beside that interpreter")
+    return Path(folder) / _BUILDER
+
+
 def main(action: str, python: str, *arguments: str) -> None:
     """Write one of the two; see the top of the file."""
     if action == "original":
         original(*map(Path, arguments))
         return
-    builders = list(Path(python).parent.parent.glob(_BUILDER))
-    if not builders:
-        raise ValueError("onnxruntime_genai is not installed beside that interpreter")
     folder, path, bits = arguments
-    write(builders[0], Path(folder), Path(path), int(bits))
+    write(builder_of(python), Path(folder), Path(path), int(bits))
 
 
 if __name__ == "__main__":

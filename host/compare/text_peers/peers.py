@@ -74,9 +74,22 @@ def interpreter_of(peer: TextPeer, pythons: Mapping[str, Path]) -> Path | None:
         peer: the engine.
         pythons: that the user gave, by name of the engine. Without one, this interpreter is asked.
     """
-    if peer.name in pythons:
-        return pythons[peer.name]
+    python = given_for(peer, pythons)
+    if python is not None:
+        # Processes start in another folder. A link stays one: it is how an interpreter finds its environment.
+        return python.absolute()
     return Path(sys.executable) if unavailable(peer.name) is None else None
+
+
+def given_for(peer: TextPeer, paths: Mapping[str, Path]) -> Path | None:
+    """What the user gave an engine, or else another one of the same environment; None where nothing.
+
+    Args:
+        peer: the engine.
+        paths: files or interpreters, by name of the engine.
+    """
+    same = [one.name for one in PEERS.values() if one.environment == peer.environment]
+    return next((paths[name] for name in (peer.name, *same) if name in paths), None)
 
 
 def write_file(peer: TextPeer, python: Path, folder: Path, path: Path, bits: int) -> None:

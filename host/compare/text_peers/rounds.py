@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from host.compare.text_peers.figures import OURS, tokens_of
-from host.compare.text_peers.process import EngineProcess
-from host.errors import EngineError
+from host.compare.text_peers.process import EngineProcess, seconds_of
+from host.errors import EngineError, one_line
 
 PREFILL_TOKENS = 512
 SHORT = 128
@@ -94,49 +94,102 @@ def measure(
         between: called behind each round of decoding.
 
     Raises:
-        EngineError: our engine failed, or a peer that has worked before.
+        EngineError: our engine failed. A peer that fails, however late, is left out.
     """
-    first: dict[str, float] = {}
-    failed: dict[str, str] = {}
-    for name, engine in engines.items():
-        try:
-            first[name] = _first_token(engine, paths[name], plan, threads)
-        except EngineError as error:
-            if name == OURS:
-                raise
-            failed[name] = str(error)
-    engines = {name: engines[name] for name in first}
-    seconds = {"prefill": _prefill(engines, plan)}
+    present = _Present(dict(engines), {})
+    first = present.each(0, lambda engine: _first_token(engine, paths[engine.name], plan, threads))
+    seconds = {"prefill": _prefill(present, plan)}
     for kind, position in plan.positions.items():
-        text = tokens_of(_TEXT_SEED + position, position, plan.vocabulary)
-        for engine in engines.values():
-            engine.watched("decode", tokens=text, count=1)
-        seconds[kind] = {name: [] for name in engines}
-        for number in range(plan.rounds):
-            for name, engine in turns(engines, number):
-                answer = engine.ask("decode", tokens=text, count=plan.decoded)
-                seconds[kind][name].append(answer["seconds"])
-                time.sleep(PAUSE_S)
-            between()
-    return Measured(seconds, first, failed)
+        seconds[kind] = _decode(present, plan, position, between)
+    left = present.engines
+    return Measured(
+        {kind: {name: times[name] for name in left} for kind, times in seconds.items()},
+        {name: first[name] for name in left},
+        present.failed,
+    )
+
+
+@dataclass(frozen=True)
+class _Present:
+    """The engines that work still, and why others were left out, by name."""
+
+    engines: dict[str, EngineProcess]
+    failed: dict[str, str]
+
+    def each(self, number: int, work: Callable[[EngineProcess], float]) -> dict[str, float]:
+        """Let the engines work one after the other; a peer that fails is left out and its process ended.
+
+        Args:
+            number: of the round.
+            work: what an engine does.
+
+        Raises:
+            EngineError: our engine failed.
+        """
+        found = {}
+        for name, engine in turns(self.engines, number):
+            try:
+                found[name] = work(engine)
+            except EngineError as error:
+                if name == OURS:
+                    raise
+                self.failed[name] = one_line(error)
+                del self.engines[name]
+                # It would take memory and processors from those that are measured.
+                engine.close()
+        return found
 
 
 def _first_token(engine: EngineProcess, path: str, plan: Plan, threads: int) -> float:
     loaded = engine.watched("load", path=path, threads=threads, context=plan.context)
     # Not watched: its pages are looked at again before every kind of rounds.
     answer = engine.ask("prompt", tokens=tokens_of(0, plan.prompt, plan.vocabulary))
-    return float(loaded["seconds"] + answer["seconds"])
+    return seconds_of(engine.name, "load", loaded) + seconds_of(engine.name, "prompt", answer)
 
 
-def _prefill(engines: Mapping[str, EngineProcess], plan: Plan) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {name: [] for name in engines}
-    for engine in engines.values():
-        engine.watched("prompt", tokens=tokens_of(1, plan.prompt, plan.vocabulary))
+def _prefill(present: _Present, plan: Plan) -> dict[str, list[float]]:
+    def text(number: int) -> list[int]:
+        return tokens_of(1 + number, plan.prompt, plan.vocabulary)
+
+    def warm(engine: EngineProcess) -> float:
+        return seconds_of(engine.name, "prompt", engine.watched("prompt", tokens=text(0)))
+
+    present.each(0, warm)
+    found: dict[str, list[float]] = {name: [] for name in present.engines}
     for number in range(plan.rounds):
-        prompt = tokens_of(2 + number, plan.prompt, plan.vocabulary)
-        for name, engine in turns(engines, number):
-            found[name].append(engine.ask("prompt", tokens=prompt)["seconds"])
-            time.sleep(PAUSE_S)
+        prompt = text(1 + number)
+
+        def read(engine: EngineProcess, prompt: list[int] = prompt) -> float:
+            return _rested(seconds_of(engine.name, "prompt", engine.ask("prompt", tokens=prompt)))
+
+        for name, seconds in present.each(number, read).items():
+            found[name].append(seconds)
+    return found
+
+
+def _rested(seconds: float) -> float:
+    time.sleep(PAUSE_S)
+    return seconds
+
+
+def _decode(
+    present: _Present, plan: Plan, position: int, between: Callable[[], None]
+) -> dict[str, list[float]]:
+    text = tokens_of(_TEXT_SEED + position, position, plan.vocabulary)
+
+    def decode(engine: EngineProcess) -> float:
+        answer = engine.ask("decode", tokens=text, count=plan.decoded)
+        return _rested(seconds_of(engine.name, "decode", answer))
+
+    def warm(engine: EngineProcess) -> float:
+        return seconds_of(engine.name, "decode", engine.watched("decode", tokens=text, count=1))
+
+    present.each(0, warm)
+    found: dict[str, list[float]] = {name: [] for name in present.engines}
+    for number in range(plan.rounds):
+        for name, seconds in present.each(number, decode).items():
+            found[name].append(seconds)
+        between()
     return found
 
 

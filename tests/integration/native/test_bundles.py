@@ -269,6 +269,15 @@ def test_what_was_verified_is_remembered_for_both_executors(
     assert (remembered.stat().st_mode & 0o777, remembered.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
+def test_whether_weights_are_mapped_is_true_or_false(executor: Executor, folder: Path) -> None:
+    for mapped in (True, False, None):
+        assert executor.ask("load", path=str(folder), mapped=mapped)[0]["ok"]
+    for wrong in (5, "true", [], {}):
+        assert executor.ask("load", path=str(folder), mapped=wrong)[0]["error"]["message"].startswith(
+            "load: mapped is"
+        )
+
+
 def test_young_files_are_not_remembered(executor: Executor, folder: Path, keys: Path) -> None:
     os.utime(folder / "lib.so", ns=(1, 1))  # its status changes now, whatever it says of its content
     assert executor.ask("load", path=str(folder))[0]["ok"]

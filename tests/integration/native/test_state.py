@@ -7,7 +7,7 @@ import pytest
 
 import device_agent.runtime as runtime
 from device_agent.errors import AgentError
-from device_agent.execute.free_memory import MEMINFO, free_bytes
+from device_agent.execute.memory.free_memory import MEMINFO, free_bytes
 from host import bundle
 from host.errors import EdgeError
 from tests import tiny_decoder as tiny

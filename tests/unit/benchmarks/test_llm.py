@@ -19,7 +19,7 @@ from device_agent.text_engines.gguf_file import Source, Weights, halved, interle
 from device_agent.text_engines.worker import commands_of
 from host.compare.text_peers import rounds
 from host.compare.text_peers.figures import best_peer, speeds, tokens_of
-from host.compare.text_peers.process import EngineProcess
+from host.compare.text_peers.process import EngineProcess, seconds_of
 from host.errors import EngineError
 from host.model.text_quality import divergence
 from tests import tiny_decoder as tiny
@@ -116,7 +116,10 @@ class Recorded:
 
     def __init__(self, name: str, calls: list[tuple[str, str, dict[str, Any]]], step_s: float) -> None:
         self.name, self.peak_bytes = name, 5_000_000
-        self._calls, self._step_s = calls, step_s
+        self._calls, self._step_s, self.closed = calls, step_s, False
+
+    def close(self) -> None:
+        self.closed = True
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
         self._calls.append((self.name, command, arguments))
@@ -168,6 +171,27 @@ def test_a_peer_that_cannot_start_is_left_out_and_ours_is_not(monkeypatch: pytes
         rounds.measure({"edgetlm": broken}, paths, plan, 1)
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 6])
+def test_a_peer_that_fails_late_is_left_out_and_ended(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "PAUSE_S", 0.0)
+    calls: list[Any] = []
+    late, peer = Recorded("late", calls, 0.1), Recorded("peer", calls, 0.1)
+
+    def ask(command: str, **arguments: Any) -> dict[str, Any]:
+        if sum(name == "late" for name, _, _ in calls) == count:
+            fail("late: no memory")
+        return Recorded.ask(late, command, **arguments)
+
+    monkeypatch.setattr(late, "ask", ask)
+    monkeypatch.setattr(late, "watched", ask)
+    engines = {"edgetlm": Recorded("edgetlm", calls, 0.1), "late": late, "peer": peer}
+    measured = rounds.measure(engines, dict.fromkeys(engines, "file"), rounds.Plan(1000, 1024, 2), 1)
+    assert measured.failed == {"late": "late: no memory"} and late.closed and not peer.closed
+    assert measured.first_token_s.keys() == {"edgetlm", "peer"}
+    for times in measured.seconds.values():
+        assert {name: len(one) for name, one in times.items()} == {"edgetlm": 2, "peer": 2}
+
+
 def fail(reason: str) -> None:
     raise EngineError(reason)
 
@@ -188,6 +212,30 @@ def test_a_process_answers_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) 
         pytest.raises(EngineError, match="wait took more than 0 s"),
     ):
         process.ask("wait")
+
+
+@pytest.mark.parametrize("said", [b"Segmentation", b"[1]", b"", b"\xff\xfe", b"[" * 40_000])
+def test_what_is_no_answer_is_an_error_of_the_engine(said: bytes) -> None:
+    with (
+        EngineProcess("stub", _STUB, 1, arguments=[said.hex()]) as process,
+        pytest.raises(EngineError, match="stub: add: not an answer: "),
+    ):
+        process.ask("add", first=1, second=2)
+    process.close()
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, -1.0, "1", True, float("nan"), float("inf")])
+def test_a_time_is_above_zero(seconds: object) -> None:
+    with pytest.raises(EngineError, match="stub: load: it says no time above 0"):
+        seconds_of("stub", "load", {} if seconds is None else {"seconds": seconds})
+    assert seconds_of("stub", "load", {"seconds": 2}) == 2.0
+
+
+def test_an_interpreter_that_cannot_be_started_is_an_error_of_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("no program")
+    for path in (tmp_path / "missing", tmp_path / "python", tmp_path):
+        with pytest.raises(EngineError, match=r"^stub: .* cannot be started .*: give an interpreter$"):
+            EngineProcess("stub", _STUB, 1, str(path))
 
 
 @pytest.mark.filterwarnings("ignore:.*is loaded without trust")

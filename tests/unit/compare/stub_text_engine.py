@@ -14,11 +14,12 @@ VOCABULARY = 50
 
 
 class Stub(CachingEngine):
-    """Args: what its logits are off by, and whether it refuses to load."""
+    """Args: what its logits are off by, and what goes wrong: "refuses" to load, or "wide" logits."""
 
-    def __init__(self, off: float, refuses: bool) -> None:
+    def __init__(self, off: float, wrong: str) -> None:
         super().__init__()
-        self._off, self._refuses, self._last = off, refuses, 0
+        self._off, self._refuses, self._last = off, wrong == "refuses", 0
+        self._size = VOCABULARY + (wrong == "wide")
 
     def version(self) -> str:
         return "stub 1"
@@ -34,7 +35,7 @@ class Stub(CachingEngine):
         self._last = tokens[-1]
 
     def last(self) -> np.ndarray:
-        logits = np.zeros(VOCABULARY, np.float32)
+        logits = np.zeros(self._size, np.float32)
         logits[(self._last + 1) % VOCABULARY] = 5.0
         logits[0] += self._off
         return logits
@@ -46,5 +47,5 @@ def write(folder: str, path: str, bits: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    off, refuses = float(sys.argv[1]), "refuses" in sys.argv
-    serve({**commands_of(Stub(off, refuses)), "write": write})
+    off, wrong = float(sys.argv[1]), "".join(sys.argv[2:])
+    serve({**commands_of(Stub(off, wrong)), "write": write})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,13 @@ import pytest
 from host.compare.selection import Choice
 from host.compare.text_peers import comparison, rounds
 from host.compare.text_peers.comparison import PeerFiles, compare_texts
-from host.compare.text_peers.peers import PEERS, TextPeer
+from host.compare.text_peers.onnx_file import builder_of
+from host.compare.text_peers.peers import PEERS, TextPeer, interpreter_of
 from host.compare.text_peers.process import EngineProcess
 from host.deploy import DeployOptions, texts
 from host.deploy.figures import text_comparison
-from host.engines import text_engines
-from host.errors import EngineError
+from host.engines import check_interpreters, text_engines
+from host.errors import EngineError, UserError
 from host.model import BOARD, EMULATOR, TimingPolicy
 from host.model.text_comparison import EngineTexts, TextComparison
 from host.progress import Silence, StageClock
@@ -88,6 +90,86 @@ def test_engines_are_measured_in_turn_with_files_of_the_same_bits(stubs: None, t
     assert [one["engine"] for one in whole["engines"]] == ["edgetlm", "llama.cpp"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "python", "said"),
+    [
+        (("0", "wide"), sys.executable, r"logits \[24, 51\] beside \[24, 50\]"),
+        (("nan",), sys.executable, "some are no finite numbers"),
+        (("0",), "missing/python", "missing/python cannot be started"),
+    ],
+)
+def test_a_peer_that_fails_behind_the_measurements_is_left_out(
+    stubs: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    python: str,
+    said: str,
+) -> None:
+    given = tmp_path / "model.gguf"
+    given.write_text("x")
+    good, bad = (
+        TextPeer("llama.cpp", _STUB, "stub", ("0.5",)),
+        TextPeer("openvino-genai", _STUB, "stub", arguments),
+    )
+    monkeypatch.setattr(comparison, "PEERS", {one.name: one for one in (good, bad)})
+    names, notes = [bad.name, good.name], list[str]()
+    files = PeerFiles(tmp_path, 4, dict.fromkeys(names, given), {**_HERE, bad.name: Path(python)})
+    found = compare_texts(
+        tmp_path, names, files, vocabulary=VOCABULARY, context=64, threads=1, note=notes.append
+    )
+    assert found is not None and [one.engine for one in found.peers] == ["llama.cpp"]
+    assert list(found.missing) == [bad.name] and re.search(said, found.missing[bad.name])
+    assert notes == [f"a peer is left out: {found.missing[bad.name]}"]
+
+
+def test_what_is_given_serves_every_engine_of_the_package(tmp_path: Path) -> None:
+    python, file = tmp_path / "python", tmp_path / "model.gguf"
+    plain, other = PEERS["llama.cpp"], PEERS["llama.cpp-no-flash"]
+    assert (
+        interpreter_of(other, {"llama.cpp": python}) == interpreter_of(plain, {other.name: python}) == python
+    )
+    assert interpreter_of(other, {"llama.cpp": file, other.name: python}) == python
+    assert PeerFiles(tmp_path, 4, {"llama.cpp": file}, {"llama.cpp": python}).of(other.name, tmp_path) == (
+        python,
+        file,
+    )
+    check_interpreters(["llama.cpp"], [other.name])
+    check_interpreters(["openvino-genai"], None)
+    with pytest.raises(
+        UserError, match=r"^--peer-python openvino: use llama\.cpp, llama\.cpp-no-flash, onnx"
+    ):
+        check_interpreters(["openvino"], None)
+    with pytest.raises(
+        UserError, match=r"^--peer-python llama\.cpp: it is not measured: add --peer llama\.cpp"
+    ):
+        check_interpreters(["llama.cpp"], ["openvino-genai"])
+
+
+@pytest.mark.parametrize("place", ["lib/python3/dist-packages", "somewhere"])
+def test_the_model_builder_is_where_the_interpreter_finds_it(place: str, tmp_path: Path) -> None:
+    package = tmp_path / place / "onnxruntime_genai"
+    (package / "models").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path / place} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(ValueError, match="onnxruntime_genai with its model builder is not installed"):
+        builder_of(str(python))
+    (package / "models" / "builder.py").write_text("")
+    assert builder_of(str(python)) == package / "models" / "builder.py"
+    with pytest.raises(ValueError, match="cannot be asked"):
+        builder_of(str(tmp_path / "missing"))
+
+
+def test_an_interpreter_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    found = interpreter_of(PEERS["llama.cpp"], {"llama.cpp": Path("bin/python")})
+    assert found == tmp_path / "bin" / "python"  # not what the link leads to
+
+
 def test_nothing_is_measured_where_no_peer_is(stubs: None, tmp_path: Path) -> None:
     said: list[str] = []
     files = PeerFiles(tmp_path, 4, {}, {})
@@ -114,7 +196,9 @@ def test_a_file_is_the_users_or_the_model_itself_or_written(stubs: None, tmp_pat
         PeerFiles(folder, 16, {}, _HERE).of("llama.cpp", tmp_path)
 
 
-def _asked(options: DeployOptions, timing: TimingPolicy, monkeypatch: pytest.MonkeyPatch) -> Any:
+def _asked(
+    options: DeployOptions, timing: TimingPolicy, monkeypatch: pytest.MonkeyPatch, *on_processor: bool
+) -> Any:
     """The names and files that are compared, and the notes."""
     found: list[Any] = []
     decoder = SimpleNamespace(vocabulary=9, context=64)
@@ -125,7 +209,8 @@ def _asked(options: DeployOptions, timing: TimingPolicy, monkeypatch: pytest.Mon
     clock = StageClock(Silence())
     said: list[str] = []
     monkeypatch.setattr(clock.progress, "note", said.append, raising=False)
-    texts.compared_texts("transformers", options, Path(), 1, cast(Any, SimpleNamespace(timing=timing)), clock)
+    device = cast(Any, SimpleNamespace(timing=timing))
+    texts.compared_texts("transformers", options, Path(), 1, device, clock, *on_processor)
     return found, said
 
 
@@ -145,6 +230,9 @@ def test_peers_are_those_asked_for_or_those_of_this_machine(
         assert not found and said == [
             "llama.cpp: measured on this machine alone, with --device local; left out"
         ]
+    found, said = _asked(options, BOARD, monkeypatch, False)
+    assert not found and said == ["llama.cpp: measured beside a bundle for the processor; left out on a GPU"]
+    assert _asked(replace(options, peers=None), BOARD, monkeypatch, False) == ([], [])
     (tmp_path / "config.json").write_text('{"quantization_config": {}}')
     found, _ = _asked(replace(options, quantize=""), BOARD, monkeypatch)
     assert found[0][1].bits == 0

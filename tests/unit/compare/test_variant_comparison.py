@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,10 @@ VARIANTS = {"fast": (0.010, 1.0), "slow": (0.0102, 0.8), "wrong": (0.005, 0.1), 
 class Opened(Session):
     """A session that learns by loading what it is."""
 
-    def load(self, path: Path, trust: str) -> None:
+    name, mapped = "", False
+
+    def load(self, path: Path, trust: str, mapped: bool) -> None:
+        self.mapped = mapped
         if path.name == "broken":
             raise EngineError("it does not load")
         self.name = path.name
@@ -46,6 +50,8 @@ class Device(Board):
 
     sensed = True
     timing = BOARD
+    # By path, of sessions that are closed.
+    mapped: Mapping[str, bool] = MappingProxyType({})
 
     def sensor(self) -> dict[str, Any]:
         return {"unavailable": None if self.sensed else "no sensor here"}
@@ -55,7 +61,9 @@ class Device(Board):
 
     @contextmanager
     def open_session(self, engine: str, threads: int, time_limit_s: float) -> Iterator[Opened]:
-        yield Opened(self, 0.0, energy_known=self.sensed)
+        session = Opened(self, 0.0, energy_known=self.sensed)
+        yield session
+        self.mapped = {**self.mapped, session.name: session.mapped}
 
 
 class Notes(Silence):
@@ -92,6 +100,14 @@ def test_less_energy_is_taken_where_it_was_asked_for() -> None:
     assert result.taken.name == "slow"
     assert held(board(), ("fast", "slow"))[0].taken.name == "fast"
     assert held(board(), ("fast", "slow"), power_cap_w=5.0)[0].taken.name == "slow"
+
+
+def test_models_that_are_open_side_by_side_have_their_weights_in_like_pages() -> None:
+    two, one = board(), board()
+    held(two, ("fast", "slow"))
+    assert two.mapped == {"fast": True, "slow": True}
+    held(one, ("fast",))
+    assert one.mapped == {"fast": False}
 
 
 def test_each_variant_says_how_long_it_took_to_its_first_output() -> None:

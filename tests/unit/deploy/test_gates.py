@@ -12,8 +12,10 @@ from host.deploy.gates import judged
 from host.deploy.result import DeployResult
 from host.errors import UserError
 from host.model import EMULATOR, Energy
+from host.model.text_comparison import EngineTexts, TextComparison
 from host.options import DeployOptions
 from host.progress import Silence, StageClock
+from host.statistics import Estimate
 from host.tuning.runners.reach import Reach
 from sdk.cli import printing
 from sdk.report.figures import deploy_json
@@ -65,6 +67,21 @@ def test_a_speedup_counts_as_far_as_it_is_certain_and_beside_the_fastest_peer() 
     assert (passed, value) == (True, 1.05)
     assert "openvino takes 1.15 (1.05 to 1.25) times as long" in text
     assert not _verdict(one, min_speedup=1.10)[0]
+
+
+def test_the_speedup_of_a_language_model_is_that_of_decoding() -> None:
+    rates = {"decode": 90.0, "prefill": 900.0}
+    ours = EngineTexts("edgetlm", "1", {"decode": 100.0, "prefill": 800.0}, {}, 1, 0.5)
+    speed = {"decode": Estimate(1.11, 1.05, 1.2, 7), "prefill": Estimate(0.9, 0.8, 0.95, 7)}
+    best = EngineTexts("llama.cpp", "1", rates, speed, 1, 0.5)
+    slow = replace(best, engine="openvino-genai", tokens_s={"decode": 50.0, "prefill": 999.0})
+    beside = TextComparison(ours, (slow, best), {"decode": 32}, {"decode": 128}, 7)
+    one = replace(result(), ratios={}, beside=beside)
+    said = "llama.cpp takes 1.11 (1.05 to 1.20) times as long in decoding"
+    assert _verdict(one, min_speedup=1.05) == (True, 1.05, said)
+    assert not _verdict(one, min_speedup=1.10)[0]
+    few = replace(beside, peers=(replace(best, speedup={"decode": Estimate(1.11)}),))
+    assert _verdict(replace(one, beside=few), min_speedup=0.1)[:2] == (False, None)
 
 
 def test_what_cannot_be_known_meets_no_limit() -> None:

@@ -119,6 +119,13 @@ def newer(source: str) -> Iterator[str]:
     """What of a file Python 3.8 does not have."""
     tree = ast.parse(source)
     modules, unread = imported(tree), annotations(tree)
+    # Those of typing can be subscripted, those of collections since 3.9.
+    generic = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in ("collections", "collections.abc")
+        for alias in node.names
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in NEWER_MODULES)
@@ -139,7 +146,9 @@ def newer(source: str) -> Iterator[str]:
             continue
         elif isinstance(node, ast.Subscript) and isinstance(node.value, (ast.Name, ast.Attribute)):
             name = ast.unparse(node.value)
-            if name in TYPES or name.startswith(("queue.", "collections.", "subprocess.", "os.PathLike")):
+            if name in TYPES | generic or name.startswith(
+                ("queue.", "collections.", "subprocess.", "os.PathLike")
+            ):
                 yield ast.unparse(node)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
             sides = [ast.unparse(side) for side in (node.left, node.right)]
@@ -162,6 +171,7 @@ def test_nothing_is_newer_than_python_3_8(file):
         "zip(a, b, strict=True)",
         "from dataclasses import dataclass\n@dataclass(slots=True)\nclass A: pass",
         "x = list[int]",
+        "from collections.abc import Callable\nx = Callable[[int], int]",
         "import queue\nx = queue.Queue[int]()",
         "isinstance(x, int | None)",
         "y = x | {'a': 1}",

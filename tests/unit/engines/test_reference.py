@@ -114,7 +114,7 @@ def test_the_table() -> None:
         engine_for_format("caffe")
     # TensorRT comes with JetPack, and ncnn and the engines of texts have environments of their own.
     missing = {name for name in engines() if unavailable(name) is not None}
-    assert missing == {"tensorrt", "ncnn", *text_engines()}
+    assert missing == {"tensorrt", "tensorrt-fp16", "tensorrt-int8", "ncnn", *text_engines()}
     assert unavailable("ncnn") == "ncnn is not installed (no module ncnn)"
 
 

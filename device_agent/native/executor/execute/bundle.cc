@@ -87,13 +87,15 @@ struct Model::Mapping {
   std::unique_ptr<Pages> copied;
 };
 
-Model::Model(const VerifiedBundle& bundle, int threads) {
+Model::Model(const VerifiedBundle& bundle, int threads, bool mapped) {
   const CheckedManifest& manifest = bundle.manifest;
   if (manifest.backend != "tvm") {
     throw AgentError("bad_request", bundle.directory + " is a bundle of backend " + manifest.backend + ", not tvm");
   }
+  device_ = device_of(manifest);
   try {
-    require_free(manifest);
+    // A GPU with memory of its own takes nothing of this machine's.
+    if (device_.device_type == kDLCPU || shares_host_memory(device_)) require_free(manifest);
   } catch (const ContractError& error) {
     broken(bundle.directory + ": " + error.what());
   }
@@ -101,8 +103,7 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   decoder_ = manifest.decoder;
   // Read by TVM when its thread pool starts, at the first parallel loop.
   setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
-  device_ = device_of(manifest);
-  map_parameters(manifest, bundle.directory);
+  map_parameters(manifest, bundle.directory, mapped);
   for (const TensorInfo& info : signature_.inputs) inputs_.push_back(input(info.shape, info.dtype));
   make_state(manifest);
   library_ = ffi::Module::LoadFromFile(bundle.directory + "/" + manifest.model);
@@ -155,11 +156,11 @@ void Model::make_state(const CheckedManifest& manifest) {
   if (device_.device_type != kDLCPU) state_memory_.reset();
 }
 
-void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory) {
+void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory, bool mapped) {
   if (manifest.parameters.empty()) return;
   const int64_t size = manifest.files.at(protocol::bundle::parameters).size;
   // No memory is mapped where all parameters are empty.
-  const bool streamed = manifest.decoder.context > 0 && device_.device_type == kDLCPU;
+  const bool streamed = manifest.decoder.context > 0 && device_.device_type == kDLCPU && !mapped;
   if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + protocol::bundle::parameters, size, streamed);
   for (const Parameter& entry : manifest.parameters) {
     // It fits the file, whose size is that of the mapping: the manifest was checked.

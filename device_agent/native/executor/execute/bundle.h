@@ -45,8 +45,9 @@ std::vector<TensorInfo> inputs_of(const DecoderInfo& decoder, const std::string&
 // A loaded bundle.
 class Model {
  public:
+  // `mapped`: weights stay in the pages of their file, even where a copy of them has room.
   // AgentError where it is of another backend, or there is no such processor.
-  Model(const VerifiedBundle& bundle, int threads);
+  Model(const VerifiedBundle& bundle, int threads, bool mapped);
 
   const Signature& signature() const { return signature_; }
   // The tensors that a call reads, of the length set last (at first the greatest).
@@ -81,7 +82,7 @@ class Model {
 
   const Entry& entry(const std::string& name, const std::vector<TensorInfo>& inputs);
   void make_state(const CheckedManifest& manifest);
-  void map_parameters(const CheckedManifest& manifest, const std::string& directory);
+  void map_parameters(const CheckedManifest& manifest, const std::string& directory, bool mapped);
   tvm::ffi::Module machine(const tvm::ffi::Module& library) const;
   tvm::ffi::Function bound(const tvm::ffi::Module& machine) const { return closure(machine, "main", inputs_, 1); }
   // A function of the library, bound to its inputs, the states of the first texts and the weights.

@@ -110,11 +110,11 @@ constexpr int kInstrumentFields = 4;
 
 }  // namespace
 
-JsonObject Engine::load(const VerifiedBundle& bundle, int threads) {
+JsonObject Engine::load(const VerifiedBundle& bundle, int threads, bool mapped) {
   result_ = nullptr;
   model_.reset();
   try {
-    model_ = std::make_unique<Model>(bundle, threads);
+    model_ = std::make_unique<Model>(bundle, threads, mapped);
   } catch (const ffi::Error& error) {
     throw tvm_fails("tvm cannot load " + bundle.directory, error.message());
   }

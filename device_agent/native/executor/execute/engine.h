@@ -19,8 +19,8 @@ class Engine {
  public:
   // The loaded model, with the inputs that were bound last.
   const Model& model() const { return *model_; }
-  // Loads a bundle that was checked; returns its signature.
-  JsonObject load(const VerifiedBundle& bundle, int threads);
+  // Loads a bundle that was checked, its weights `mapped` from their file or as there is memory; returns its signature.
+  JsonObject load(const VerifiedBundle& bundle, int threads, bool mapped);
   // Sets the inputs of the following inferences, in the model's order.
   void bind(const std::vector<TensorView>& inputs);
   // One inference.

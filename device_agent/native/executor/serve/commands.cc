@@ -81,9 +81,10 @@ Reply Commands::load(const JsonObject& header) {
   const std::string path = asked.text("path");
   if (access(path.c_str(), F_OK) != 0) throw AgentError("bad_request", path + " is not on the device");
   const std::string trust = asked.text_or("trust", "signed", limits::wire::name_characters);
+  const bool mapped = asked.has("mapped") && asked.truth("mapped");
   loaded_ = bound_ = ran_ = false;
   const OpenedBundle opened = opened_bundle(path, trust_file_, trust);
-  JsonObject fields{{ffi::String("signature"), engine_.load(opened.bundle, threads_)}};
+  JsonObject fields{{ffi::String("signature"), engine_.load(opened.bundle, threads_, mapped)}};
   loaded_ = true;
   fields.Set(ffi::String("load_s"), seconds_now() - begin);
   if (!opened.warning.empty()) {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from device_agent.execute import pages
+from device_agent.execute import shared_memory, virtual_machine
+from device_agent.execute.memory import pages
 from device_agent.execute.virtual_machine import _Parameters
 from device_agent.store.opened_bundle import BundleError
 
@@ -45,6 +48,35 @@ def test_memory_is_zero_aligned_and_writable_to_its_end(size: int) -> None:
     assert address % (2 << 20) == 0 and not held.any()
     held[-1:] = 7
     assert bytes(memory)[:size].endswith(b"\7") or size == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "decoder", "mapped", "expected"),
+    [
+        ("llvm", {"context": 1}, False, True),
+        ("llvm", {"context": 1}, True, False),
+        ("llvm", None, False, False),
+        ("cuda", {"context": 1}, False, False),
+    ],
+)
+def test_weights_of_language_models_alone_are_copied_unless_they_are_to_be_mapped(
+    target: str, decoder: Any, mapped: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[bool] = []
+
+    def parameters(path: str, entries: Any, streamed: bool) -> Any:
+        copied.append(streamed)
+        raise BundleError("enough is known")
+
+    monkeypatch.setattr(virtual_machine, "_Parameters", parameters)
+    monkeypatch.setattr(shared_memory, "is_shared", lambda: False)
+    signature = {"inputs": [], "outputs": []}
+    fields = {"target": {"kind": target}, "decoder": decoder, "files": {}, "signature": signature}
+    manifest = SimpleNamespace(fields=fields)
+    opened = SimpleNamespace(bundle=SimpleNamespace(manifest=manifest, directory="x"))
+    with pytest.raises(BundleError, match="enough is known"):
+        virtual_machine.load_machine(cast(Any, opened), 1, mapped)
+    assert copied == [expected]
 
 
 @pytest.mark.parametrize("available", [True, False])

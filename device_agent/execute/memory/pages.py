@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-import re
 from typing import Any, Tuple
 
+from device_agent.execute.memory.free_memory import MEMINFO, free_bytes
+
 _SETTING = "/sys/kernel/mm/transparent_hugepage/enabled"
-_MEMINFO = "/proc/meminfo"
 _HUGE_BYTES = 2 << 20
 # A copy of the weights beside their pages in the page cache must leave memory for others.
 _ROOM = 2
@@ -28,14 +28,10 @@ def has_huge_pages(setting: str = _SETTING) -> bool:
         return False
 
 
-def has_room(size: int, meminfo: str = _MEMINFO) -> bool:
-    """Whether the system has memory for a copy of some bytes, and as much again for others."""
-    try:
-        with open(meminfo, encoding="ascii") as file:
-            found = re.search(r"^MemAvailable:\s+(\d+) kB$", file.read(), re.MULTILINE)
-    except (OSError, ValueError):
-        return False
-    return found is not None and int(found.group(1)) * 1024 >= _ROOM * size
+def has_room(size: int, meminfo: str = MEMINFO) -> bool:
+    """Whether this process can get memory for a copy of some bytes, and as much again for others."""
+    free = free_bytes(meminfo)
+    return free is not None and free >= _ROOM * size
 
 
 def zeroed(size: int) -> Tuple[Any, int]:
