@@ -15,9 +15,10 @@ from host.build.cuda.default_schedule import default_schedule_gpu
 from host.build.default_schedule import default_schedule
 from host.dynamic.dispatch import dispatched, runs_of
 from host.dynamic.parallel import CHUNKS, parallelised
+from host.dynamic.passed import with_length
 from host.dynamic.range_programs import RangeProgram, fastest_at_each, programs_over, task_at
 from host.dynamic.request import Dimension
-from host.dynamic.template import Template, unify
+from host.dynamic.template import Reciprocal, Template, unify
 from host.dynamic.tiles import Clamped, clamped, to_loops
 from host.errors import EdgeError, LoweringError, ScheduleError, one_line
 from host.gensor import Gensor
@@ -67,7 +68,7 @@ def kernel_over(
     may be short. A task for which neither can be made gets a default schedule.
     """
     made = _made(name, template, dimension, profile, seed)
-    return replace(made, function=made.function.with_attr("global_symbol", name))
+    return replace(made, function=with_length(made.function).with_attr("global_symbol", name))
 
 
 def _made(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
@@ -105,6 +106,9 @@ def _proposed(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidat
 
 
 def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
+    if any(isinstance(slot, Reciprocal) for slot in template.slots.values()):
+        # Seven tiles look alike whether their last elements are rounded up or not.
+        raise ScheduleError(f"{name}: whole tiles do not show how many elements a mean is over")
     length = tirx.Var("length", "int32")
     programs: list[RangeProgram] = []
     functions: list[tirx.PrimFunc] = []

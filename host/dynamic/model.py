@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from host.dynamic.formula import Formula
+from host.dynamic.passed import passing_length, takes_length
 from host.dynamic.request import Dimension
 from host.dynamic.source import Source
 from host.dynamic.template import Template, numbers_of, unify
@@ -58,6 +59,8 @@ class SymbolicModel:
         builder = relax.BlockBuilder()
         names = {name: builder.add_func(function, name) for name, function in functions.items()}
         main = mapped(self.main.over(variable), (tvm.ir.GlobalVar, lambda old: names[old.name_hint]))
+        given = {name for name, function in functions.items() if takes_length(function)}
+        main = passing_length(main, given, variable) if given else main
         # Memory is planned once, for the longest.
         bound = {variable.name: self.dimension.high}
         builder.add_func(main.with_attr("tir_var_upper_bound", bound), "main")
