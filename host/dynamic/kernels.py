@@ -14,11 +14,11 @@ from host.build.cuda.barriers import with_barriers
 from host.build.cuda.default_schedule import default_schedule_gpu
 from host.build.default_schedule import default_schedule
 from host.dynamic.dispatch import dispatched, runs_of
+from host.dynamic.own_length import has_length, rounds, with_length
 from host.dynamic.parallel import CHUNKS, parallelised
-from host.dynamic.passed import with_length
 from host.dynamic.range_programs import RangeProgram, fastest_at_each, programs_over, task_at
 from host.dynamic.request import Dimension
-from host.dynamic.template import Reciprocal, Template, unify
+from host.dynamic.template import Template, unify
 from host.dynamic.tiles import Clamped, clamped, to_loops
 from host.errors import EdgeError, LoweringError, ScheduleError, one_line
 from host.gensor import Gensor
@@ -106,9 +106,9 @@ def _proposed(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidat
 
 
 def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
-    if any(isinstance(slot, Reciprocal) for slot in template.slots.values()):
-        # Seven tiles look alike whether their last elements are rounded up or not.
-        raise ScheduleError(f"{name}: whole tiles do not show how many elements a mean is over")
+    if rounds(template) and not has_length(template):
+        # In whole tiles the elements of a rounded axis look as if there were as many for each of the length.
+        raise ScheduleError(f"{name}: its tensors have no axis of the length, only rounded parts of it")
     length = tirx.Var("length", "int32")
     programs: list[RangeProgram] = []
     functions: list[tirx.PrimFunc] = []

@@ -43,28 +43,6 @@ class Share:
         return tirx.const(self.numerator, dtype) / whole
 
 
-@dataclass(frozen=True)
-class Reciprocal:
-    """A float that is one over a number of elements that is no multiple of the length: an image's mean.
-
-    Whole tiles along the length do not show how that number is rounded at other lengths, so that no program
-    of tiles has such a float (see `kernel_over`).
-    """
-
-    count: Formula
-
-    def at(self, length: int) -> float:
-        """The value at one length."""
-        return 1.0 / self.count.at(length)
-
-    def expression(self, length: Any, dtype: str) -> Any:
-        """The same over a TensorIR expression of an integer type, in a floating-point type."""
-        return tirx.const(1.0, dtype) / tirx.Cast(dtype, self.count.expression(length))
-
-
-Slot = Formula | Share | Reciprocal
-
-
 @dataclass(frozen=True, eq=False)
 class Template:
     """A program over a length.
@@ -75,7 +53,7 @@ class Template:
     """
 
     base: Any
-    slots: Mapping[int, Slot] = field(default_factory=dict)
+    slots: Mapping[int, Formula | Share] = field(default_factory=dict)
 
     def at(self, length: int) -> Any:
         """The program at one length, as lowering would write it for that length."""
@@ -85,7 +63,7 @@ class Template:
         """The program over a TensorIR variable or expression of an integer type."""
         return self._mapped(lambda number, slot: _symbolic(number, slot, length))
 
-    def with_slots(self, changed: Mapping[int, Slot]) -> Template:
+    def with_slots(self, changed: Mapping[int, Formula | Share]) -> Template:
         """The same program with other formulas in these places."""
         return Template(self.base, changed)
 
@@ -131,7 +109,7 @@ def unify(programs: Mapping[int, Any], what: str) -> Template:
     columns = {length: numbers_of(programs[length]) for length in lengths}
     if len({len(numbers) for numbers in columns.values()}) != 1:
         raise LoweringError(_different(what, lengths, "its structure changes with the length"))
-    slots: dict[int, Slot] = {}
+    slots: dict[int, Formula | Share] = {}
     for place in range(len(columns[lengths[0]])):
         values = {length: columns[length][place].value for length in lengths}
         if len(set(values.values())) == 1:
@@ -153,7 +131,7 @@ def _different(what: str, lengths: list[int], reason: str) -> str:
     return f"{what} is not one program over a range (at {text}: {reason}): give one length with --shape"
 
 
-def _explained(values: Mapping[int, int | float]) -> Slot | None:
+def _explained(values: Mapping[int, int | float]) -> Formula | Share | None:
     whole = {length: value for length, value in values.items() if isinstance(value, int)}
     if len(whole) == len(values):
         return fit(whole)
@@ -163,21 +141,13 @@ def _explained(values: Mapping[int, int | float]) -> Slot | None:
         return None
     # Literals carry the precision of float32 at least.
     shares = (Share(float(round(numerator))), Share(1.0, round(1 / numerator)), Share(numerator))
-    found = next((one for one in shares if one.numerator and one.parts and _gives(one, values)), None)
-    return found or _reciprocal(values)
+    return next((share for share in shares if _is_share(share, values)), None)
 
 
-def _reciprocal(values: Mapping[int, int | float]) -> Reciprocal | None:
-    counts = {length: round(1 / value) for length, value in values.items() if value > 0}
-    if len(counts) != len(values) or min(counts.values()) < 1:
-        return None
-    formula = fit(counts)
-    found = None if formula is None else Reciprocal(formula)
-    return found if found is not None and _gives(found, values) else None
-
-
-def _gives(slot: Share | Reciprocal, values: Mapping[int, int | float]) -> bool:
-    return all(abs(slot.at(n) - value) <= 1e-6 * abs(value) for n, value in values.items())
+def _is_share(share: Share, values: Mapping[int, int | float]) -> bool:
+    if not share.numerator or not share.parts:
+        return False
+    return all(abs(share.at(n) - value) <= 1e-6 * abs(value) for n, value in values.items())
 
 
 def _literal(number: Any, value: int | float) -> Any:
@@ -187,8 +157,6 @@ def _literal(number: Any, value: int | float) -> Any:
 
 def _symbolic(number: Any, slot: Formula | Share, length: Any) -> Any:
     dtype = str(number.ty.dtype)
-    if isinstance(slot, Reciprocal):
-        return slot.expression(length, dtype)
     same = dtype == str(length.ty.dtype)
     length = length if same else tirx.Cast(dtype, length)
     if isinstance(slot, Formula) and slot.is_constant:

@@ -19,7 +19,7 @@ from tvm import s_tir, tirx
 from host.dynamic.fetches import apart, joined
 from host.dynamic.formula import Formula
 from host.dynamic.parallel import dependent_buffer, uses
-from host.dynamic.template import Reciprocal, Share, unify
+from host.dynamic.template import Share, unify
 from host.errors import ScheduleError
 from host.tensor_ir.structural import mapped
 
@@ -75,8 +75,6 @@ def clamped(programs: Mapping[int, tirx.PrimFunc], period: int, length: tirx.Var
     count = tirx.Var("multiples", "int32")
     slots = {}
     for place, slot in template.slots.items():
-        if isinstance(slot, Reciprocal):
-            raise ScheduleError(f"{what}: whole tiles do not show how many elements a mean is over")
         slots[place] = _Scaled(slot, period, length)
     function = template.with_slots(slots).over(count)  # type: ignore[arg-type]
     writer = _Clamping(count, period, length, what)

@@ -129,25 +129,6 @@ def test_steps_that_no_tile_of_the_length_has_are_taken_one_by_one(threads: int)
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
 
 
-def image_mean(n: int) -> tirx.PrimFunc:
-    """The mean of seven rows that a network leaves of n columns by halving twice, added to n numbers."""
-    width = -(-n // 4)
-    a, b = te.placeholder((7, width, 16), name="A"), te.placeholder((n, 16), name="B")
-    i, k = te.reduce_axis((0, 7), name="i"), te.reduce_axis((0, width), name="k")
-    total = te.compute((16,), lambda j: te.sum(a[i, k, j], axis=(i, k)), name="total")
-    factor = tirx.const(1.0 / (7 * width), "float32")
-    added = te.compute((n, 16), lambda m, j: b[m, j] + total[j] * factor, name="added")
-    return te.create_prim_func([a, b, added])
-
-
-def test_a_mean_over_a_width_that_is_rounded_is_right_at_every_length() -> None:
-    function, draw = compiled(kernel(image_mean, "image_mean")), np.random.default_rng(0)
-    for n in range(1, HIGH + 1):
-        a = draw.random((7, -(-n // 4), 16), np.float32)
-        b = draw.random((n, 16), np.float32)
-        np.testing.assert_allclose(run(function, [a, b], (n, 16)), b + a.mean((0, 1)), rtol=1e-4, atol=1e-4)
-
-
 def mean(n: int) -> tirx.PrimFunc:
     a = te.placeholder((n, 16), name="A")
     k = te.reduce_axis((0, n), name="k")

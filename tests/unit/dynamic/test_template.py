@@ -4,8 +4,7 @@ import pytest
 import tvm_ffi
 from tvm import te, tirx
 
-from host.dynamic.formula import Formula
-from host.dynamic.template import Reciprocal, Share, unify
+from host.dynamic.template import Share, unify
 from host.errors import LoweringError
 from tests.unit.schedules import functions
 
@@ -36,23 +35,6 @@ def test_a_mean_divides_by_the_length() -> None:
     assert Share(1.0) in template.slots.values()
     length = tirx.Var("n", "int32")
     assert "n" in str(template.over(length))
-
-
-def image_mean(n: int) -> tirx.PrimFunc:
-    """The mean of seven rows of what a network that halves the width twice leaves of it."""
-    width = -(-n // 4)
-    a = te.placeholder((7, width, 4), name="A")
-    i, k = te.reduce_axis((0, 7), name="i"), te.reduce_axis((0, width), name="k")
-    total = te.compute((4,), lambda j: te.sum(a[i, k, j], axis=(i, k)), name="total")
-    factor = tirx.const(1.0 / (7 * width), "float32")
-    return te.create_prim_func([a, te.compute((4,), lambda j: total[j] * factor, name="mean")])
-
-
-def test_a_mean_divides_by_a_number_that_is_rounded() -> None:
-    template = unify({n: image_mean(n) for n in WITNESSES}, "mean")
-    assert Reciprocal(Formula(units=7, unit=4)) in template.slots.values()
-    for n in (1, 4, 5, 64, 501):
-        assert tvm_ffi.structural_equal(template.at(n), image_mean(n), map_free_vars=True)
 
 
 def test_another_structure_at_one_length_is_refused() -> None:
