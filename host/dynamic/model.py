@@ -101,11 +101,14 @@ def witness_lengths(dimension: Dimension) -> tuple[int, ...]:
     step = max(1, min(len(lengths) - 1, 30) // (_WITNESSES - 1))
     first, *places = (i * step for i in range(_WITNESSES))
     near = [lengths[max(1, place - step // 2) : place + step // 2 + 1] for place in places]
-    even = [n for n in range(lengths[first] + 1, dimension.high + 1) if n % 4 == 2 and _is_prime(n // 2)]
-    near[-1] = [n for n in even if n >= near[-1][0]][: len(near[-1])] or near[-1]
+    # All on one side of `_ORDINARY`.
+    end = dimension.high + 1 if lengths is ordinary else min(_ORDINARY, dimension.high + 1)
+    even = [n for n in range(lengths[first] + 1, end) if n % 4 == 2 and _is_prime(n // 2)]
+    last = lengths[places[-1]]
+    near[-1] = sorted(even, key=lambda n: abs(n - last))[: len(near[-1]) + 1] or near[-1]
     sets = ((lengths[first], *others) for others in product(*near))
     found = [one for one in sets if list(one) == sorted(set(one))]
-    return max(found, key=lambda one: (_parities(one), -abs(one[-1] - lengths[places[-1]])))
+    return max(found, key=lambda one: (_parities(one), -abs(one[-1] - last)))
 
 
 def _parities(lengths: Sequence[int]) -> int:
