@@ -206,14 +206,16 @@ def _kernels(
     symbolic: SymbolicModel, profile: DeviceProfile, seed: int, clock: StageClock
 ) -> dict[str, Kernel]:
     from host.dynamic.kernels import default_over, kernel_over
+    from host.dynamic.own_length import with_length
 
     made: dict[str, Kernel] = {}
     for name, template in symbolic.functions.items():
         try:
             with defects_as(ScheduleError, name):
-                made[name] = kernel_over(name, template, symbolic.dimension, profile, seed)
+                made[name] = kernel_over(name, template, symbolic.own_dimension(name), profile, seed)
         except ScheduleError as error:
-            made[name] = default_over(name, template, one_line(error), profile.hardware.gpu is not None)
+            default = default_over(name, template, one_line(error), profile.hardware.gpu is not None)
+            made[name] = replace(default, function=with_length(default.function))
         clock.progress.advance(len(made), len(symbolic.functions))
     return made
 
@@ -222,11 +224,13 @@ def _lowered(symbolic: SymbolicModel, signature: Signature) -> LoweredModel:
     """The model with unscheduled functions over the length, each of them a task."""
     from tvm import tirx
 
+    from host.dynamic.own_length import with_length
     from host.lowering.tasks import flops, workload_hash
 
     assert signature.length is not None
     plain = {
-        name: template.over(tirx.Var("length", "int32")) for name, template in symbolic.functions.items()
+        name: with_length(template.over(tirx.Var("length", "int32")))
+        for name, template in symbolic.functions.items()
     }
     # Work is counted at the length whose figures stand for all.
     shown = signature.length.measured[-1]
@@ -235,8 +239,8 @@ def _lowered(symbolic: SymbolicModel, signature: Signature) -> LoweredModel:
             name,
             plain[name],
             symbolic.weights[name],
-            workload_hash(template.at(symbolic.dimension.high)),
-            flops(template.at(shown)),
+            workload_hash(template.at(symbolic.own_length(name, symbolic.dimension.high))),
+            flops(template.at(symbolic.own_length(name, shown))),
             symbolic.layers[name],
         )
         for name, template in symbolic.functions.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Units that lowering and schedules round up to: vectors of 2 to 64 elements.
-_UNITS = (16, 8, 4, 32, 2, 64)
+UNITS = (16, 8, 4, 32, 2, 64)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ class Formula:
         return total + self.constant if self.constant else total
 
     @property
+    def is_rounded(self) -> bool:
+        """Whether the value has terms of r, a rounded part of the length."""
+        return bool(self.units or self.unit_rows or self.unit_squares)
+
+    @property
     def is_constant(self) -> bool:
         """Whether the length does not matter."""
         return not (self.linear or self.square or self.units or self.unit_rows or self.unit_squares)
@@ -81,18 +86,18 @@ def fit(values: Mapping[int, int]) -> Formula | None:
 
 def _candidates(lengths: Sequence[int], numbers: Sequence[int]) -> Iterator[Formula | None]:
     yield _line(lengths, numbers, lambda n: n, lambda a, c: Formula(linear=a, constant=c))
-    for unit in _UNITS:
+    for unit in UNITS:
         yield _line(lengths, numbers, _rounded(unit), _in_units(unit))
     if len(lengths) < 3:
         return
     yield _line(lengths, numbers, lambda n: n * n, lambda a, c: Formula(square=a, constant=c))
     if len(lengths) > 3:
         yield _parabola(lengths, numbers)
-    for unit in _UNITS:
+    for unit in UNITS:
         yield _line(lengths, numbers, _rows(unit), _in_unit_rows(unit))
-    for unit in _UNITS:
+    for unit in UNITS:
         yield _in_steps(lengths, numbers, unit)
-    for unit in _UNITS:
+    for unit in UNITS:
         yield _line(lengths, numbers, _unit_squares(unit), _in_unit_squares(unit))
 
 

@@ -14,6 +14,7 @@ from host.build.cuda.barriers import with_barriers
 from host.build.cuda.default_schedule import default_schedule_gpu
 from host.build.default_schedule import default_schedule
 from host.dynamic.dispatch import dispatched, runs_of
+from host.dynamic.own_length import has_length, rounds, with_length
 from host.dynamic.parallel import CHUNKS, parallelised
 from host.dynamic.range_programs import RangeProgram, fastest_at_each, programs_over, task_at
 from host.dynamic.request import Dimension
@@ -67,7 +68,7 @@ def kernel_over(
     may be short. A task for which neither can be made gets a default schedule.
     """
     made = _made(name, template, dimension, profile, seed)
-    return replace(made, function=made.function.with_attr("global_symbol", name))
+    return replace(made, function=with_length(made.function).with_attr("global_symbol", name))
 
 
 def _made(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
@@ -105,6 +106,9 @@ def _proposed(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidat
 
 
 def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
+    if rounds(template) and not has_length(template):
+        # In whole tiles the elements of a rounded axis look as if there were as many for each of the length.
+        raise ScheduleError(f"{name}: its tensors have no axis of the length, only rounded parts of it")
     length = tirx.Var("length", "int32")
     programs: list[RangeProgram] = []
     functions: list[tirx.PrimFunc] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import isqrt
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from host.dynamic.formula import Formula
+from host.dynamic.formula import UNITS, Formula
+from host.dynamic.own_length import over_own_length, own_length, passing_length, takes_length
 from host.dynamic.request import Dimension
 from host.dynamic.source import Source
 from host.dynamic.template import Template, numbers_of, unify
@@ -35,7 +37,8 @@ class SymbolicModel:
         name: of the model.
         dimension: the open one.
         main: the relax function; it takes the inputs and then `parameters`.
-        functions: the TensorIR functions by name, in the order of first call.
+        functions: the TensorIR functions by name, each over its own length, in the order of first call.
+        units: of these lengths, see `over_own_length`.
         weights: calls of each function in one run. layers: of the model's file that each function computes.
         calls: in one run.
         parameters: folded constants; what depends on the length is as for the longest.
@@ -46,11 +49,21 @@ class SymbolicModel:
     dimension: Dimension
     main: Template
     functions: Mapping[str, Template]
+    units: Mapping[str, int]
     weights: Mapping[str, int]
     layers: Mapping[str, tuple[Layer, ...]]
     parameters: tuple[np.ndarray, ...]
     target: tvm.target.Target
     calls: CallGraph = field(default_factory=CallGraph)
+
+    def own_length(self, function: str, length: int) -> int:
+        """The length of a function at a length of the model."""
+        return own_length(length, self.units[function])
+
+    def own_dimension(self, function: str) -> Dimension:
+        """The lengths of a function over the range."""
+        low, high = (self.own_length(function, end) for end in (self.dimension.low, self.dimension.high))
+        return replace(self.dimension, low=low, high=high)
 
     def module(self, functions: Mapping[str, tirx.PrimFunc]) -> tvm.IRModule:
         """The relax module over the length, with the given function for every name."""
@@ -58,6 +71,8 @@ class SymbolicModel:
         builder = relax.BlockBuilder()
         names = {name: builder.add_func(function, name) for name, function in functions.items()}
         main = mapped(self.main.over(variable), (tvm.ir.GlobalVar, lambda old: names[old.name_hint]))
+        units = {name: self.units[name] for name, one in functions.items() if takes_length(one)}
+        main = passing_length(main, units, variable) if units else main
         # Memory is planned once, for the longest.
         bound = {variable.name: self.dimension.high}
         builder.add_func(main.with_attr("tir_var_upper_bound", bound), "main")
@@ -69,7 +84,7 @@ def _identifier(name: str) -> str:
 
 
 def witness_lengths(dimension: Dimension) -> tuple[int, ...]:
-    """Lengths with nothing in common: primes that are spread over the range, short ones first.
+    """Lengths with nothing in common: primes, and twice a prime, spread over the range, short ones first.
 
     Raises:
         LoweringError: the range has too few of them.
@@ -84,7 +99,24 @@ def witness_lengths(dimension: Dimension) -> tuple[int, ...]:
         )
     # Growing gaps distinguish lines, round-ups and squares; a cap keeps lowering quick.
     step = max(1, min(len(lengths) - 1, 30) // (_WITNESSES - 1))
-    return tuple(lengths[i * step] for i in range(_WITNESSES))
+    first, *places = (i * step for i in range(_WITNESSES))
+    near = [lengths[max(1, place - step // 2) : place + step // 2 + 1] for place in places]
+    # All on one side of `_ORDINARY`.
+    end = dimension.high + 1 if lengths is ordinary else min(_ORDINARY, dimension.high + 1)
+    even = [n for n in range(lengths[first] + 1, end) if n % 4 == 2 and _is_prime(n // 2)]
+    last = lengths[places[-1]]
+    near[-1] = sorted(even, key=lambda n: abs(n - last))[: len(near[-1]) + 1] or near[-1]
+    sets = ((lengths[first], *others) for others in product(*near))
+    found = [one for one in sets if list(one) == sorted(set(one))]
+    return max(found, key=lambda one: (_parities(one), -abs(one[-1] - last)))
+
+
+def _parities(lengths: Sequence[int]) -> int:
+    """Of how many units there are odd and even numbers at these lengths.
+
+    Without both, ceil(n / u) + 1 and 2 * ceil(n / 2 u), which a convolution of stride 2 leaves, look alike.
+    """
+    return sum(len({own_length(n, unit) % 2 for n in lengths}) == 2 for unit in (1, *UNITS))
 
 
 def _is_prime(number: int) -> bool:
@@ -178,10 +210,12 @@ def _unified(
             )
     shared = {task: tvm.ir.GlobalVar(task) for task in names}
     main = unify({n: _with_names(model.module["main"], shared) for n, model in lowered.items()}, name)
-    functions = {
-        task.name: unify({n: m.tasks[i].function for n, m in lowered.items()}, task.name)
+    found = {
+        task.name: over_own_length({n: m.tasks[i].function for n, m in lowered.items()}, task.name)
         for i, task in enumerate(first.tasks)
     }
+    functions = {task: template for task, (template, _) in found.items()}
+    units = {task: unit for task, (_, unit) in found.items()}
     constants = _constant_arguments(name, first.module["main"], len(longest))
     for task, kinds in constants.items():
         functions[task] = _fixed(functions[task], functions[task].base.params, kinds, longest)
@@ -191,7 +225,7 @@ def _unified(
     weights = {task.name: task.weight for task in first.tasks}
     layers = {task.name: task.layers for task in first.tasks}
     return SymbolicModel(
-        name, dimension, main, functions, weights, layers, longest, first.target, first.calls
+        name, dimension, main, functions, units, weights, layers, longest, first.target, first.calls
     )
 
 

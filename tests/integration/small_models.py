@@ -160,3 +160,22 @@ def encoder(path: Path, hidden: int = 32, heads: int = 2, symbol: int | str = "s
     ]
     outputs = [floats("hidden", 1, symbol, hidden), floats("pooled", 1, hidden)]
     return save(path, nodes, inputs, outputs, weights)
+
+
+def wide_image(path: Path) -> Path:
+    """Two strided convolutions of an image of open width, gated by the mean of the result; two outputs."""
+    draw = np.random.default_rng(4)
+    weights = {
+        "a": draw.normal(size=(8, 3, 3, 3)).astype(np.float32) / 5,
+        "b": draw.normal(size=(16, 8, 3, 3)).astype(np.float32) / 8,
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "a"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c0"], ["c1"]),
+        helper.make_node("Conv", ["c1", "b"], ["c2"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["c2"], ["mean"]),
+        helper.make_node("Sigmoid", ["mean"], ["gate"]),
+        helper.make_node("Mul", ["c2", "gate"], ["map"]),
+    ]
+    outputs = [floats("map", 1, 16, 7, "columns"), floats("mean", 1, 16, 1, 1)]
+    return save(path, nodes, [floats("image", 1, 3, 28, "width")], outputs, weights)

@@ -16,6 +16,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from device_agent.contract.text import printable
 from host.errors import ImportFailed, ShapeError
 from host.importers.assemble import content_hash, work_file
+from host.importers.onnx.branches import rename_node
 from host.importers.onnx.fixed_inputs import (
     Values,
     check_names,
@@ -62,6 +63,17 @@ def with_tensors(
     return target
 
 
+def _make_room(graph: onnx.GraphProto, names: Collection[str]) -> None:
+    """Rename what the graph computes under names that inputs and outputs get: some exporters number alike."""
+    made = {name for node in graph.node for name in node.output}
+    made |= {tensor.name for tensor in graph.initializer}
+    rename = {name: f"{name}/inside" for name in names if name in made}
+    if rename:
+        _replace(graph.node, [rename_node(node, rename) for node in graph.node])
+        for tensor in graph.initializer:
+            tensor.name = rename.get(tensor.name, tensor.name)
+
+
 def _split_inputs(name: str, graph: onnx.GraphProto, shapes: Shapes) -> None:
     inputs: list[ValueInfoProto] = []
     made = []
@@ -72,6 +84,7 @@ def _split_inputs(name: str, graph: onnx.GraphProto, shapes: Shapes) -> None:
         count = _length(name, value.name, shapes)
         element = value.type.sequence_type.elem_type.tensor_type.elem_type
         names = [f"{value.name}.{number}" for number in range(count)]
+        _make_room(graph, names)
         inputs += [helper.make_tensor_value_info(one, element, list(shapes[one])) for one in names]
         made.append(helper.make_node("SequenceConstruct", names, [value.name]))
     nodes = [*made, *graph.node]
@@ -105,8 +118,10 @@ def _split_outputs(name: str, graph: onnx.GraphProto, lengths: Mapping[str, int]
                 "values of inputs: fix them with --value, or export the model with tensors as its outputs"
             )
         element = value.type.sequence_type.elem_type.tensor_type.elem_type
-        for number in range(lengths[value.name]):
-            one, place = f"{value.name}.{number}", f"{value.name}.{number}/place"
+        names = [f"{value.name}.{number}" for number in range(lengths[value.name])]
+        _make_room(graph, names)
+        for number, one in enumerate(names):
+            place = f"{one}/place"
             graph.initializer.append(numpy_helper.from_array(np.array(number, np.int64), place))
             graph.node.append(helper.make_node("SequenceAt", [value.name, place], [one]))
             outputs.append(helper.make_tensor_value_info(one, element, None))

@@ -124,7 +124,7 @@ class SequenceLists:
         if not sizes or len(sizes) > MAX_LENGTH or sum(sizes) != shape[axis] or min(sizes) < 0:
             return None
         name = node.output[0]
-        parts = [f"{name}/{number}" for number in range(len(sizes))]
+        parts = [f"{name}/element{number}" for number in range(len(sizes))]
         # Without sizes, each part has one element, and may lose the axis.
         flat = not attributes.get("keepdims", 1) and (len(node.input) < 2 or not node.input[1])
         split = [f"{part}/kept" for part in parts] if flat else parts
@@ -158,7 +158,7 @@ class SequenceLists:
         tensors: list[TensorProto] = []
         parts = known
         if attributes.get("new_axis", 0):
-            parts = [f"{node.output[0]}/{number}" for number in range(len(known))]
+            parts = [f"{node.output[0]}/element{number}" for number in range(len(known))]
             for whole, part in zip(known, parts, strict=True):
                 more = self._with_numbers("Unsqueeze", whole, [axis], "axes", [part])
                 nodes, tensors = nodes + more[0], tensors + more[1]

@@ -133,6 +133,21 @@ def test_inputs_and_outputs_become_tensors(tmp_path: Path) -> None:
     assert [one.name for one in onnx.load(read.path).graph.input] == ["s.0", "s.1", "x"]
 
 
+def test_names_inside_that_are_numbered_alike_give_way(tmp_path: Path) -> None:
+    # TorchScript calls the second value of a name `s.1`.
+    nodes = [
+        number("k", 0),
+        helper.make_node("SequenceAt", ["s", "k"], ["s.1"]),
+        helper.make_node("Neg", ["s.1"], ["t.0"]),
+        helper.make_node("SequenceConstruct", ["t.0", "s.1"], ["t"]),
+    ]
+    path = of_sequences(tmp_path / "m.onnx", nodes, [helper.make_value_info("s", SEQUENCE)], ["t"])
+    read = check(load(path, {"s.0": (2, 3), "s.1": (2, 3)}))
+    for case in read.golden:
+        np.testing.assert_array_equal(case.outputs[0], -case.inputs[0])
+        np.testing.assert_array_equal(case.outputs[1], case.inputs[0])
+
+
 def test_a_map_over_sequences_is_unrolled(tmp_path: Path) -> None:
     body = helper.make_graph(
         [helper.make_node("Add", ["a", "b"], ["c"])],
