@@ -18,6 +18,9 @@ from sdk.cli.console import print_error, print_line
 from sdk.cli.forms import FORMS, value_of
 from sdk.cli.project import command_line, remark
 
+# Measures bundles too, one of which takes options alone that go together with others of a model file.
+_OF_BUNDLES = "profile"
+
 
 def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Callable[..., None]], Any]:
     """Add the flags of the options to a command.
@@ -44,9 +47,12 @@ def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Cal
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
             settings = {option.name: value_of(option, given.pop(option.name)) for option in offered}
-            # Numbers here, since not every command checks them; whether options go together depends on the
-            # model: a bundle of a range takes --lengths alone.
-            check_bounds(options(**settings), options)
+            # Here, since not every command goes on to what the options are for.
+            made = options(**settings)
+            if command == _OF_BUNDLES:
+                check_bounds(made, options)
+            else:
+                made.check()
             if given_by_project := remark(context):
                 # Rows for programs are alone on standard output.
                 print_project = print_error if given.get("form", "table") != "table" else print_line
