@@ -4,6 +4,7 @@ A PostgreSQL server of this machine, with its usual durability, is filled with r
 tasks each. Then, by the functions that commands use:
 
     best_ms         the best programs of all 50 tasks of a model, of other tasks each time
+    best_again_ms   the same questions again, whose pages are in memory
     batch_per_s     records a second of one writer that adds 500 at a time
     single_per_s    records a second of one writer that adds each by itself, as a tuning does
     bytes           of the database by record, indexes included, and of its parts
@@ -207,6 +208,7 @@ def figures_of(records: int, kept: Path | None = None) -> dict[str, Any]:
             "filled_s": filled_s,
             "bytes_per_record": sizes(url),
             "best_ms": best_ms(url),
+            "best_again_ms": best_ms(url),
             "batch_per_s": written_per_s(url, BATCH),
             "single_per_s": written_per_s(url, 1),
         }
