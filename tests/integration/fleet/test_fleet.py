@@ -69,9 +69,12 @@ class Saboteur(Silence):
         self.notes: list[str] = []
         self._boards = boards
         self._name = name
+        self._cut = False
 
     def advance(self, done: int, total: int) -> None:
-        if (done, total) == (4, 16):
+        # Programs that count against no budget leave the number as it is.
+        if (done, total) == (4, 16) and not self._cut:
+            self._cut = True
             self._boards.out.add(self._name)
             assert self._boards.kill(self._name)
         if (done, total) == (9, 16):
