@@ -61,7 +61,7 @@ from host.schedules.length_tiling import LengthTile, LengthTiling, TileDesign
 from host.schedules.proposer import Proposer
 from host.schedules.workload import Access, Axis, Move, Stage, Workload
 from host.transport import connect
-from targets import Bfloat16Products, Board, GpuModel, HardwareModel, MemoryLevel
+from targets import Bfloat16Products, Board, GpuMode, GpuModel, HardwareModel, MemoryLevel
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -86,6 +86,7 @@ __all__ = [
     "EstimateConstant",
     "Fusion",
     "GoldenCase",
+    "GpuMode",
     "GpuModel",
     "Graph",
     "GraphPass",

@@ -65,6 +65,7 @@ class DeploySettings(CompileSettings, total=False):
     max_bundle_bytes: int
     beside: Sequence[str]
     rounds: int
+    plans: int
     install: bool
 
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from targets.board import Board, MachineDescription
 from targets.files import BoardFile, BoardFileError, board_files, load_board
-from targets.hardware import Bfloat16Products, GpuModel, HardwareModel, MemoryLevel
+from targets.hardware import Bfloat16Products, GpuMode, GpuModel, HardwareModel, MemoryLevel
 
 __all__ = [
     "Bfloat16Products",
     "Board",
     "BoardFileError",
+    "GpuMode",
     "GpuModel",
     "HardwareModel",
     "MachineDescription",

@@ -85,10 +85,11 @@ def test_typed_text_becomes_the_value_of_the_field(monkeypatch: pytest.MonkeyPat
         raise UserError("seen")
 
     monkeypatch.setattr("sdk.api.deploy", deployed)
-    text = "deploy net.onnx --device pi --budget 3m --wait 90s --shape ids=1,1..512 --lengths 9,3 --no-train"
+    text = "deploy net.onnx --device pi --wait 90s --shape ids=1,1..512 --lengths 9,3 --no-train"
     assert main([*text.split(), "--power-modes", "15W, MAXN", "--peer", "ncnn", "--power-cap", "7.5"]) == 2
-    [options] = seen
-    assert (options.device, options.budget_s, options.wait_s, options.reconnect_s) == ("pi", 180, 90, 300)
+    assert main(["deploy", "net.onnx", "--budget", "3m"]) == 2
+    options, of_budget = seen
+    assert (options.device, options.wait_s, options.reconnect_s, of_budget.budget_s) == ("pi", 90, 300, 180)
     assert (options.shapes, options.lengths) == ({"ids": (1, (1, 512))}, (3, 9))
     assert (options.train, options.power_modes, options.peers) == (False, ("15W", "MAXN"), ("ncnn",))
     assert options.power_cap_w == 7.5
