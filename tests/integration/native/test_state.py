@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import device_agent.runtime as runtime
 from device_agent.errors import AgentError
-from device_agent.execute.memory.free_memory import MEMINFO, free_bytes
 from host import bundle
-from host.errors import EdgeError
 from tests import tiny_decoder as tiny
 from tests.integration.functions import check_functions
+from tests.integration.native.process import Executor, with_free_memory
+from tests.shared_cache import executor_for
 from tests.signing import reseal
 from tests.tiny_bundle import write_tiny
 
@@ -34,15 +36,17 @@ def test_state_is_zeros_at_first_and_kept_from_call_to_call(tmp_path, device):
 
 
 @pytest.mark.filterwarnings("ignore:.*is loaded without trust")
-def test_a_state_that_this_machine_has_no_memory_for_is_refused_before_it_is_made(tmp_path, device):
-    free = free_bytes(MEMINFO)
-    if free is None or free > 60 << 30:
-        pytest.skip("this machine has memory for the largest state that a bundle may have")
+def test_a_state_that_there_is_no_memory_for_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_tiny(tmp_path)
     reseal(folder, state=[{"name": "seen", "shape": [15 << 15, 1 << 15], "dtype": "float32"}])
-    said = "its weights and its state take 61440.0 MiB, this machine has"
-    with device.open_session("tvm", threads=1) as session, pytest.raises(EdgeError, match=said):
-        session.load(folder)
+    with_free_memory(tmp_path, 3 << 20, monkeypatch)
+    said = (
+        "its weights and its state take 61440.0 MiB, this machine has 3072.0 MiB free: close other programs"
+    )
+    with Executor([str(executor_for("x86_64"))], tmp_path / "session") as running:
+        assert said in running.ask("load", path=str(folder), trust="unsigned")[0]["error"]["message"]
     with pytest.raises(AgentError, match=said):
         runtime.load(folder, trust="unsigned")
 
