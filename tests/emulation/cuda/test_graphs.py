@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -79,20 +80,45 @@ def run_in_python(
     bundle: Path, given: list[list[np.ndarray]], folder: Path, environment: dict[str, str]
 ) -> tuple[list[list[np.ndarray]], list[list[int]], str]:
     """Outputs of each run, launches of kernels and of graphs until behind it, how the last was started."""
+    outputs, (counts, launch) = run_script(_RUN, bundle, given, folder, environment)
+    return outputs, counts, launch
+
+
+def run_script(
+    script: str,
+    bundle: Path,
+    given: list[list[np.ndarray]],
+    folder: Path,
+    environment: dict[str, str],
+    *words: str,
+) -> tuple[list[list[np.ndarray]], Any]:
+    """Outputs of each run of a bundle, and what the script prints as JSON.
+
+    Args:
+        script: gets the bundle, a file with the inputs, the number of runs, a file for the outputs, and
+            `words`. The names in both files are "RUN_PLACE".
+        bundle: that it loads.
+        given: inputs of each run.
+        folder: for both files.
+        environment: variables of the process beside those of this one.
+        words: see `script`.
+    """
     inputs = {f"{run}_{i}": value for run, one in enumerate(given) for i, value in enumerate(one)}
     np.savez(folder / "inputs.npz", **inputs)
     files = folder / "inputs.npz", str(len(given)), folder / "found.npz"
-    command = [sys.executable, "-c", _RUN, bundle, *files]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+        [sys.executable, "-c", script, bundle, *files, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
-    counts, launch = json.loads(done.stdout)
     with np.load(folder / "found.npz") as found:
         outputs = [
             [found[key] for key in found.files if key.startswith(f"{run}_")] for run in range(len(given))
         ]
-    return outputs, counts, launch
+    return outputs, json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("make", [masked, layers])

@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 from tests.emulation.cuda import emulated
-from tests.emulation.cuda.test_graphs import check, drawn, run_in_python
+from tests.emulation.cuda.test_graphs import check, drawn, run_in_python, run_script
 from tests.emulation.cuda.test_processors import detector, mixed_bundle
 from tests.integration.small_models import floats, save
 
@@ -24,17 +24,17 @@ import ctypes, json, sys
 import numpy
 from device_agent import runtime
 from device_agent.execute import shared_memory
-if sys.argv[4] == "without a wait":
+if sys.argv[5:] == ["without a wait"]:
     shared_memory.cross = lambda source, target: None
 model = runtime.load(sys.argv[1], trust="unsigned")
 copied = ctypes.c_longlong.in_dll(ctypes.CDLL("libcuda.so.1"), "emulated_copied")
 bytes_of, found = [copied.value], {}
 with numpy.load(sys.argv[2]) as given:
-    for run in range(len(given.files)):
-        for i, value in enumerate(model.run([given[str(run)]]).values()):
+    for run in range(int(sys.argv[3])):
+        for i, value in enumerate(model.run([given["%d_0" % run]]).values()):
             found["%d_%d" % (run, i)] = value
         bytes_of.append(copied.value)
-numpy.savez(sys.argv[3], **found)
+numpy.savez(sys.argv[4], **found)
 print(json.dumps([after - before for before, after in zip(bytes_of, bytes_of[1:])]))
 """
 # Prints the bytes of the tensors for both processors that one run takes.
@@ -67,21 +67,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return emulated.machine_with_gpu(tmp_path_factory.mktemp("machine"))
 
 
-def _run(
-    bundle: Path, given: list[list[np.ndarray]], folder: Path, environment: dict[str, str], how: str = ""
-) -> tuple[list[list[np.ndarray]], list[int]]:
-    """Outputs of each run, and the bytes that were copied in it."""
-    np.savez(folder / "inputs.npz", **{str(run): one[0] for run, one in enumerate(given)})
-    command = [sys.executable, "-c", _RUN, bundle, folder / "inputs.npz", folder / "found.npz", how]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
-    assert done.returncode == 0, done.stderr
-    with np.load(folder / "found.npz") as found:
-        outputs = [[found[f"{run}_{i}"] for i in range(2)] for run in range(len(given))]
-    return outputs, json.loads(done.stdout)
-
-
 def test_nothing_is_copied_where_the_memory_is_shared(
     tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,12 +74,12 @@ def test_nothing_is_copied_where_the_memory_is_shared(
     model = detector(tmp_path / "model.onnx")
     bundle, _ = mixed_bundle(model, tmp_path)
     given = drawn(model, 4)
-    found, copied = _run(bundle, given, tmp_path, machine)
+    found, copied = run_script(_RUN, bundle, given, tmp_path, machine)
     check(model, given, found)
     assert copied == [0] * 4
     # The same bundle on a GPU with memory of its own.
     discrete = {**machine, "EMULATED_DISCRETE": "1"}
-    found, copied = _run(bundle, given, tmp_path, discrete)
+    found, copied = run_script(_RUN, bundle, given, tmp_path, discrete)
     check(model, given, found)
     assert copied == [_INPUT + _SCORES + _BEST + _CLASSES] * 4
     # What the bundle states, but the features in planned memory, the input, and an output of the CPU.
@@ -105,7 +90,7 @@ def test_nothing_is_copied_where_the_memory_is_shared(
     stated = json.loads((bundle / "manifest.json").read_text())["memory"]["activations_bytes"]
     assert int(done.stdout) == stated - 4 * 32 * 4 - _INPUT - 4 * 5 * 8
     # Without a wait, the CPU sorts what was there before the GPU wrote.
-    found, _ = _run(bundle, given, tmp_path, machine, "without a wait")
+    found, _ = run_script(_RUN, bundle, given, tmp_path, machine, "without a wait")
     with pytest.raises(AssertionError):
         check(model, given, found)
 
