@@ -382,5 +382,3 @@ class CompileOptions:
                 f"--method {printable(self.method, 80)} measures kernels: give --trials N or --budget 3m"
             )
         check_bounds(self, CompileOptions)
-        if self.lengths and not self.ranged:
-            raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")

@@ -21,6 +21,9 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
     Raises:
         UserError: says what to type instead.
     """
+    # Bundles do not come here: they know their range themselves.
+    if options.lengths and not options.ranged:
+        raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
     if is_language_model(format_name):
         _require_none(
             {

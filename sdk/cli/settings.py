@@ -11,15 +11,11 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from host.options import CompileOptions, settings_of
-from host.options.compile import check_bounds
 from host.options.setting import key_of, setting_of
 from sdk.cli import completion
 from sdk.cli.console import print_error, print_line
 from sdk.cli.forms import FORMS, value_of
 from sdk.cli.project import command_line, remark
-
-# Measures bundles too, one of which takes options alone that go together with others of a model file.
-_OF_BUNDLES = "profile"
 
 
 def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Callable[..., None]], Any]:
@@ -48,11 +44,7 @@ def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Cal
         def run(context: typer.Context, **given: Any) -> None:
             settings = {option.name: value_of(option, given.pop(option.name)) for option in offered}
             # Here, since not every command goes on to what the options are for.
-            made = options(**settings)
-            if command == _OF_BUNDLES:
-                check_bounds(made, options)
-            else:
-                made.check()
+            options(**settings).check()
             if given_by_project := remark(context):
                 # Rows for programs are alone on standard output.
                 print_project = print_error if given.get("form", "table") != "table" else print_line
