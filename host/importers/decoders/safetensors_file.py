@@ -7,7 +7,7 @@ and `data_offsets` by name; then the bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ml_dtypes
@@ -93,6 +93,23 @@ class StoredTensor:
                 "the model cannot give useful outputs"
             )
         return values.reshape(self.shape)
+
+    def rows(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Some rows of the values as float32.
+
+        Args:
+            name: of the tensor, for messages.
+            begin: first row.
+            end: row behind the last one.
+
+        Raises:
+            ModelFileError, OSError: see `read`.
+        """
+        size = (self.end - self.begin) // self.shape[0]
+        shape = (end - begin, *self.shape[1:])
+        first = self.begin + begin * size
+        part = replace(self, shape=shape, begin=first, end=first + (end - begin) * size)
+        return part.read(name)
 
     def equals(self, other: StoredTensor) -> bool:
         """Whether another tensor has the same type, shape and bytes.

@@ -47,6 +47,10 @@ class PackedTensor(StoredTensor):
         """The values as float32; see `StoredTensor.read`."""
         return dequantise(self.quantised(name, self.form))
 
+    def rows(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Some rows of the values as float32; see `StoredTensor.rows`."""
+        return self.read(name)[begin:end]
+
     def quantised(self, name: str, form: Form) -> Quantised:
         """The values in the form of the files, none changed; see `StoredTensor.quantised`.
 
