@@ -305,6 +305,19 @@ def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> int:
     return _whole(decoder["sequences"], "the texts that have a state", 2, _BOUNDS.sequences)
 
 
+def state_digest(manifest: CheckedManifest) -> str:
+    """What the state of a text belongs to: a digest of what computes it.
+
+    It is the SHA-256 of lines: "NAME SIZE SHA256" of each file that decides what runs, in the order of the
+    names, then "DTYPE SIZExSIZE..." of each tensor of the state.
+    """
+    files = sorted((name, one) for name, one in manifest.files.items() if name not in BESIDE)
+    lines = ["%s %d %s" % (name, one.size, one.sha256) for name, one in files]
+    for tensor in manifest.fields.get("state") or ():
+        lines.append("%s %s" % (tensor["dtype"], "x".join(map(str, tensor["shape"]))))
+    return hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
+
+
 def content_digest(fields: Dict[str, Any]) -> str:
     """A digest of what a bundle computes, which its figures and explanations do not change.
 
