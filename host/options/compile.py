@@ -118,9 +118,10 @@ class CompileOptions:
     calibration: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
         "Samples for --quantize int8: a .npz file with an array for each input, samples along its first "
-        "axis, or a folder with a file for each sample.",
+        "axis, or a folder with a file for each sample. For --quantize int4 of a language model: a text in "
+        "UTF-8, whose activations say which errors weigh most.",
         commands=_OF_FUNCTIONS,
-        metavar="DIR|FILE.npz",
+        metavar="DIR|FILE",
         path=True,
     )
     quantize_error: float = declared(
@@ -341,8 +342,8 @@ class CompileOptions:
             )
         if self.dtype == "bf16" and self.processor == "gpu":
             raise UserError("--dtype bf16 is for the CPU: use --dtype fp16 with --processor gpu")
-        if self.calibration is not None and self.quantize != "int8":
-            raise UserError("--calibration goes with --quantize int8: give both, or leave it out")
+        if self.calibration is not None and not self.quantize:
+            raise UserError("--calibration goes with --quantize int8 or int4: give both, or leave it out")
         if self.group not in GROUPS:
             raise UserError(f"--group {self.group}: give {', '.join(map(str, GROUPS))}")
         if self.group != GROUPS[0] and not self.quantize:

@@ -48,19 +48,20 @@ class StoredTensor:
         """The form of the values where the file has whole numbers with scales; None of floating point."""
         return None
 
-    def quantised(self, name: str, form: Form) -> Quantised:
+    def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values (N, K) in the form of the file, or rounded to whole numbers with scales.
 
         Args:
             name: of the tensor, for messages.
             form: that values are rounded to; not looked at where the file has one.
+            importance: (K) what errors of the inputs weigh where values are rounded; see `quantise`.
 
         Raises:
             ModelFileError: see `read`.
             ValueError: a value is too large for a scale of half precision.
             OSError: it cannot be read.
         """
-        return quantise(self.read(name), form.bits, form.block, form.asymmetry)
+        return quantise(self.read(name), form.bits, form.block, form.asymmetry, importance)
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32.

@@ -55,7 +55,7 @@ class GgufTensor(StoredTensor):
             return self.read(name)[begin:end]
         return super().rows(name, begin, end)
 
-    def quantised(self, name: str, form: Form) -> Quantised:
+    def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values (rows, columns) in the form of their type, none changed; see `StoredTensor.quantised`.
 
         Raises:
@@ -64,7 +64,7 @@ class GgufTensor(StoredTensor):
             OSError: it cannot be read.
         """
         if self.form is None:
-            return super().quantised(name, form)
+            return super().quantised(name, form, importance)
         made = self._stored(name)
         return Quantised.of(made.form, [self._ordered(one) for one in made.arrays])
 

@@ -51,7 +51,7 @@ class PackedTensor(StoredTensor):
         """Some rows of the values as float32; see `StoredTensor.rows`."""
         return self.read(name)[begin:end]
 
-    def quantised(self, name: str, form: Form) -> Quantised:
+    def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values in the form of the files, none changed; see `StoredTensor.quantised`.
 
         Raises:

@@ -42,6 +42,9 @@ def computed(plan: Plan) -> Answers:
     asked, path = plan.questions, plan.path
     read = read_gguf(path) if language_format(path) == "gguf" else read_folder(path)
     parts = {one.matrix.name: one for one in plan.parts}
+    if asked.measured:
+        model = make_model(read, {}, kept=_KEPT_BYTES)
+        return Answers((), measured=energies(model, [one.tolist() for one in asked.texts], asked.measured))
     # A bundle in floats is as large as the weights here, one of quantised weights is much smaller.
     kept = _KEPT_BYTES if parts or read.bits else sys.maxsize
     changed = bool(parts or asked.halves)
@@ -92,6 +95,49 @@ def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:
     return np.asarray(made[0].float().numpy())
 
 
+def energies(model: Any, texts: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The mean squares (K) float32 of what products are given in texts, by the names of their weights.
+
+    A table of an embedding stands for the head that has the same parameter, and is left out where none has.
+    """
+    import torch
+
+    sums: dict[str, torch.Tensor] = {}
+
+    def hook(name: str) -> Any:
+        def add(_: Any, given: tuple[torch.Tensor, ...]) -> None:
+            squares = given[0].double().square().sum(dim=tuple(range(given[0].dim() - 1)))
+            sums[name] = squares + sums[name] if name in sums else squares
+
+        return add
+
+    for name in names:
+        module = multiplying(model, name)
+        if module is not None:
+            module.register_forward_pre_hook(hook(name))
+    for tokens in texts:
+        logits_of(model, tokens)
+    count = sum(map(len, texts))
+    return {name: (one / count).float().numpy() for name, one in sums.items()}
+
+
+def multiplying(model: Any, name: str) -> Any:
+    """The module that multiplies by a weight of the files; None for an embedding that is no head.
+
+    Raises:
+        ValueError: the model has no such weight.
+    """
+    import torch
+
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    key = parameter_named(parameters, name)
+    module = model.get_submodule(key.rpartition(".")[0])
+    if not isinstance(module, torch.nn.Embedding):
+        return module
+    head = model.get_output_embeddings()
+    return head if head is not None and head.weight is parameters[key] else None
+
+
 def behind_rounded(
     model: Any, tokens: Sequence[int], beginning: int, groups: Mapping[str, int]
 ) -> np.ndarray:
@@ -122,11 +168,9 @@ def behind_rounded(
 
         return rounded
 
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    hooks = []
-    for name, group in groups.items():
-        module = model.get_submodule(parameter_named(parameters, name).rpartition(".")[0])
-        hooks.append(module.register_forward_pre_hook(hook(group)))
+    hooks = [
+        multiplying(model, name).register_forward_pre_hook(hook(group)) for name, group in groups.items()
+    ]
     with torch.inference_mode():
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])

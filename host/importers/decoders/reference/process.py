@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,27 @@ _OFFLINE = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORM
 def reference_logits(folder: Path, tokens: np.ndarray, quantised: Iterable[QuantisedPart]) -> np.ndarray:
     """The logits (n, V) float32 after each of the tokens (n) of one text; see `reference_answers`."""
     return reference_answers(folder, Questions((tokens,)), quantised).logits[0]
+
+
+def input_energies(
+    folder: Path, texts: Sequence[np.ndarray], weights: Sequence[str]
+) -> Mapping[str, np.ndarray]:
+    """The mean squares (K) float32 of what products are given in texts, by the names of their weights.
+
+    Args:
+        folder: of the model, or a GGUF file.
+        texts: (n) int32 tokens each.
+        weights: names in the files. The table of an embedding that is no head is left out.
+
+    Raises:
+        EngineError: see `reference_answers`; or inputs are not finite.
+    """
+    found = reference_answers(folder, Questions(tuple(texts), measured=tuple(weights)), ()).measured
+    if not all(np.isfinite(one).all() for one in found.values()):
+        raise EngineError(
+            f"{folder.name}: transformers gives values that are not finite: check the model in it"
+        )
+    return found
 
 
 def reference_answers(
@@ -57,7 +78,7 @@ def reference_answers(
         directory = Path(name)
         write_plan(directory, folder, questions, quantised)
         _run_apart(folder, directory, time_limit_s)
-        return read_answers(directory, len(questions.texts))
+        return read_answers(directory, 0 if questions.measured else len(questions.texts))
 
 
 def _run_apart(folder: Path, directory: Path, time_limit_s: float) -> None:

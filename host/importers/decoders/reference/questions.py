@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from host.importers.decoders.quantise import Form, QuantisedPart
 from host.importers.decoders.reference.stored import StoredArray, StoredPart
 
 _PLAN, _WEIGHTS, _ANSWERS = "plan.json", "weights.bin", "answers.npz"
+_MEASURED = "measured/"
 # Where the process of the reference writes why it has no answers.
 ERROR = "error.json"
 
@@ -32,6 +33,8 @@ class Questions:
             behind such a beginning of the last of `texts` are wanted too. None without.
         beginning: tokens of that beginning, fewer than the text has.
         halves: whether the matrices are rounded to half precision, as the compiled model's are.
+        measured: weights of products, by their names in the files: the mean squares of their inputs over all
+            of `texts` are wanted, and nothing else.
     """
 
     texts: tuple[np.ndarray, ...]
@@ -41,6 +44,7 @@ class Questions:
     rounded: tuple[str, ...] = ()
     beginning: int = 0
     halves: bool = False
+    measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,8 @@ class Answers:
         rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
             beginning have activations that are rounded to bytes; None where that was not asked for.
         half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
+        measured: (K) float32 by the names that were asked for; without the table of an embedding that is no
+            head, which multiplies nothing.
     """
 
     logits: tuple[np.ndarray, ...]
@@ -63,6 +69,7 @@ class Answers:
     greedy: tuple[int, ...] = ()
     rounded: np.ndarray | None = None
     half_spread: float = 0.0
+    measured: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +116,7 @@ def read_plan(directory: Path) -> Plan:
     asked = plan["questions"]
     asked["texts"] = tuple(np.array(tokens, np.int32) for tokens in asked["texts"])
     asked["text"] = None if asked["text"] is None else np.array(asked["text"], np.int32)
-    asked["rounded"] = tuple(asked["rounded"])
+    asked["rounded"], asked["measured"] = tuple(asked["rounded"]), tuple(asked["measured"])
     return Plan(
         Path(plan["folder"]), Questions(**asked), tuple(_part(directory, one) for one in plan["parts"])
     )
@@ -133,6 +140,7 @@ def write_answers(directory: Path, answers: Answers) -> None:
     others = {"text": answers.text, "original": answers.original, "rounded": answers.rounded}
     arrays |= {name: one for name, one in others.items() if one is not None}
     arrays |= {"greedy": np.array(answers.greedy, np.int32), "half_spread": np.array(answers.half_spread)}
+    arrays |= {_MEASURED + name: one for name, one in answers.measured.items()}
     np.savez(directory / _ANSWERS, **arrays)  # type: ignore[arg-type]
 
 
@@ -146,4 +154,9 @@ def read_answers(directory: Path, texts: int) -> Answers:
             tuple(arrays["greedy"].tolist()),
             np.asarray(arrays["rounded"]) if "rounded" in arrays else None,
             float(arrays["half_spread"]),
+            {
+                name.removeprefix(_MEASURED): np.asarray(arrays[name])
+                for name in arrays.files
+                if name.startswith(_MEASURED)
+            },
         )

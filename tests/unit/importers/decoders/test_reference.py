@@ -13,11 +13,12 @@ from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.quantise import QuantisedPart
-from host.importers.decoders.reference import Questions
+from host.importers.decoders.reference import Questions, input_energies
 from host.importers.decoders.reference import model as streamed
 from host.importers.decoders.reference.child import computed, logits_of
-from host.importers.decoders.reference.model import make_model
+from host.importers.decoders.reference.model import make_model, parameter_named
 from host.importers.decoders.reference.questions import read_plan, write_plan
+from host.model.text_quality import divergence
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import MODELS, place_and_run
 
@@ -111,6 +112,53 @@ def test_matrices_in_half_precision(tmp_path: Path) -> None:
     wanted = logits_of(whole, TOKENS.tolist())
     np.testing.assert_array_equal(answers.logits[1], wanted)
     assert answers.half_spread == np.abs(before - wanted).max() / np.abs(before).max() > 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma", "gpt2"])
+def test_mean_squares_of_inputs_are_those_of_the_whole_model(name: str, tmp_path: Path) -> None:
+    kind, fields = MODELS[name]
+    whole = save(tmp_path, kind, **fields)
+    read = read_folder(tmp_path)
+    _, weights = describe(read.config, read.weights)
+    weights = read.with_own_head(weights)
+    names = [part.name for product in weights.products() for part in product.parts]
+    found = input_energies(tmp_path, [TOKENS[:16], TOKENS[16:]], names)
+    # The table of an embedding multiplies where it is the head.
+    tied = weights.head == weights.embedding
+    assert set(found) == set(names) - (set() if tied else {weights.embedding.parts[0].name})
+    inputs: dict[str, list[np.ndarray]] = {one: [] for one in found}
+    parameters = dict(whole.named_parameters(remove_duplicate=False))
+    for one, rows in inputs.items():
+        key = parameter_named(parameters, one)
+        key = "lm_head.weight" if parameters[key] is parameters["lm_head.weight"] else key
+        module = whole.get_submodule(key.rpartition(".")[0])
+        module.register_forward_pre_hook(lambda _, given, rows=rows: rows.append(given[0][0].numpy()))
+    for piece in (TOKENS[:16], TOKENS[16:]):
+        logits_of(whole, piece.tolist())
+    for one, rows in inputs.items():
+        np.testing.assert_allclose(found[one], (np.concatenate(rows) ** 2).mean(axis=0), rtol=1e-4)
+
+
+def test_less_is_lost_where_channels_stand_out(tmp_path: Path) -> None:
+    import torch
+
+    whole = save(tmp_path, "llama", initializer_range=0.08)
+    with torch.no_grad():
+        for name, parameter in whole.named_parameters():
+            if "norm" in name:
+                parameter[:3] *= 20
+    whole.save_pretrained(tmp_path)
+    read = read_folder(tmp_path)
+    _, weights = describe(read.config, read.weights)
+    names = [part.name for product in weights.products() for part in product.parts]
+    text = np.random.default_rng(5).integers(0, 128, 60)
+    importance = input_energies(tmp_path, [text], names)
+    exact = logits_of(whole, TOKENS.tolist())
+    lost = []
+    for given in ({}, importance):
+        parts = list(Constants(read, 4, 48, importance=given).quantised_parts(weights))
+        lost.append(divergence(exact, place_and_run(whole, TOKENS.tolist(), parts)))
+    assert 0 < lost[1] < 0.8 * lost[0]
 
 
 def test_a_file_without_a_weight_of_the_model_is_refused(tmp_path: Path) -> None:
