@@ -122,7 +122,7 @@ def test_chains_that_round_once_are_computed_in_pairs(name: str, tmp_path: Path)
             "scaled and shifted": lambda a, b, c: a * c + b,
         }[name](*wide).astype("float16")
     np.testing.assert_array_equal(made, wanted)
-    # The assembler writes sums and products as it likes, and moves a constant by HFMA2; a thread has four pairs.
+    # Of four pairs. The assembler writes sums and products as it likes, and moves a constant by HFMA2.
     kinds = Counter(opcode.split(".")[0] for opcode in found.elements())
     assert sum(kinds[kind] for kind in ("HADD2", "HMUL2", "HFMA2")) in (4, 5)
     assert kinds["HMNMX2"] == 4 * ordered
