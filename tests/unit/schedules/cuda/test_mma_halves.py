@@ -27,9 +27,7 @@ VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "changed", [{}, {"depth": 16}, {"slices": 2, "depth": 32}, {"splits": 3}]
-)
+@pytest.mark.parametrize("changed", [{}, {"depth": 16}, {"slices": 2, "depth": 32}, {"splits": 3}])
 def test_sums_in_halves_are_as_exact_as_their_roundings(changed: dict[str, int], tmp_path: Path) -> None:
     case = mma.dense_case(64, 64, 330)
     space = space_for(fn.task(case.function), gpu_board(FASTER).hardware)
