@@ -7,7 +7,7 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
     schema        "edgetlm.bundle/2"; "edgetlm.bundle/3" where there is state: a runtime that does not know
                   of it would call main with too few arguments
     name          of the bundle: letters, digits, dot, dash and underscore
-    backend       "tvm", "onnxruntime" or "litert"
+    backend       "tvm", "onnxruntime", "litert", or an engine of the board, "tensorrt-fp16"
     files         {name: {"size": bytes, "sha256": hexadecimal}}, all but the manifest and its signature
     model         which of the files is the library or the model
     threads       that it was measured with
@@ -47,7 +47,9 @@ from device_agent.contract.text import printable
 
 SCHEMA = PROTOCOL.bundle.schema
 STATE_SCHEMA = PROTOCOL.bundle.state_schema
-BACKENDS = ("tvm", "onnxruntime", "litert")
+# Engines that come with the board's system; behind a name, how it runs. Their bundles hold an ONNX file.
+OF_THE_BOARD = ("tensorrt", "tensorrt-fp16", "tensorrt-int8", "onnxruntime-cuda", "onnxruntime-tensorrt")
+BACKENDS = ("tvm", "onnxruntime", "litert", *OF_THE_BOARD)
 MANIFEST = PROTOCOL.bundle.manifest
 SIGNATURE = PROTOCOL.bundle.signature
 PARAMETERS = PROTOCOL.bundle.parameters

@@ -179,3 +179,10 @@ def wide_image(path: Path) -> Path:
     ]
     outputs = [floats("map", 1, 16, 7, "columns"), floats("mean", 1, 16, 1, 1)]
     return save(path, nodes, [floats("image", 1, 3, 28, "width")], outputs, weights)
+
+
+def doubled(path: Path, operator: str = "Mul", name: str = "x") -> Path:
+    """A model of one node, with one input that has a value in the file."""
+    nodes = [helper.make_node(operator, [name, "two"], ["y"])]
+    weights = {"two": np.array([2.0], dtype="float32")}
+    return save(path, nodes, [floats(name, 1, 8)], [floats("y", 1, 8)], weights)
