@@ -8,11 +8,14 @@ import random
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from host.compile.device_profile import target_profile
 from host.files import write_whole
+from host.learned_estimate.estimate import LearnedEstimate
+from host.learned_estimate.observation import EstimatedProgram, Observation
 from host.tlm.language.description import describe_board, describe_task
 from host.tlm.language.sentence import encode_prompt
 from host.tlm.language.vocabulary import Vocabulary, spell_decisions
@@ -26,9 +29,27 @@ _NAMES = {"lraspp": "lraspp-mobilenetv3", "segformer": "segformer-b0"}
 _TARGET = "x86_64-v3"
 # Fewer programs of a task leave too little to choose from.
 _LEAST = 6
+# Standard deviation of what a value of a decision adds to the logarithm of a program's time on a board that
+# prefers some values.
+_PREFERENCE = 0.15
 
 
-def recorded_tasks(data: Path, keep: Path) -> list[Example]:
+@dataclass(frozen=True)
+class RecordedTask:
+    """A task with its measured programs.
+
+    Attributes:
+        example: as the language model learns it.
+        rule: of its programs.
+        programs: with their estimates, in the order of those of the example.
+    """
+
+    example: Example
+    rule: str
+    programs: tuple[EstimatedProgram, ...]
+
+
+def recorded_tasks(data: Path, keep: Path) -> list[RecordedTask]:
     """The tasks of a file of measured programs that networks still have, each once.
 
     Args:
@@ -44,35 +65,82 @@ def recorded_tasks(data: Path, keep: Path) -> list[Example]:
         for one in programs:
             by_task[one.task].append(one)
         spaces = _lowered(sorted({one.model for one in programs}))
-        examples = [
-            _example(number, spaces[task], known)
+        made = [
+            _recorded(number, spaces[task], known)
             for number, (task, known) in enumerate(sorted(by_task.items()))
             if task in spaces and len(known) >= _LEAST
         ]
-        write_whole(keep, "".join(json.dumps(content_of(one)) + "\n" for one in examples).encode())
+        write_whole(keep, "".join(json.dumps(_content_of(one)) + "\n" for one in made).encode())
     lines = keep.read_text().splitlines()
-    return [example_from(keep, number, json.loads(line)) for number, line in enumerate(lines, start=1)]
+    return [_from(keep, number, json.loads(line)) for number, line in enumerate(lines, start=1)]
 
 
-def shuffled(example: Example, generator: random.Random) -> Example:
+def shuffled(task: RecordedTask, generator: random.Random) -> RecordedTask:
     """The same programs with times that belong to others of the task."""
-    times = [slower for _, slower in example.programs]
+    times = [slower for _, slower in task.example.programs]
     generator.shuffle(times)
-    return _with_times(example, times)
+    return _with_times(task, times)
 
 
-def reversed_times(example: Example) -> Example:
+def reversed_times(task: RecordedTask) -> RecordedTask:
     """The same programs, where the slowest has the time of the fastest and so on."""
-    return _with_times(example, [slower for _, slower in reversed(example.programs)])
+    return _with_times(task, [slower for _, slower in reversed(task.example.programs)])
 
 
-def _with_times(example: Example, times: Sequence[float]) -> Example:
+def preferred(task: RecordedTask) -> RecordedTask:
+    """The same programs on a board that prefers some values of each decision, the same ones in all tasks."""
+    times = [
+        slower * math.exp(math.fsum(_preference(*decision) for decision in program.values.items()))
+        for (_, slower), program in zip(task.example.programs, task.programs, strict=True)
+    ]
+    fastest = min(times)
+    return _with_times(task, [time / fastest for time in times])
+
+
+def _preference(name: str, value: int) -> float:
+    return random.Random(f"gate/{name}/{value}").gauss(0.0, _PREFERENCE)
+
+
+def learned_logs(taught: Sequence[RecordedTask], tasks: Sequence[RecordedTask]) -> list[tuple[float, ...]]:
+    """The logarithms of T_hat of the programs of tasks, taught by the times of others."""
+    # What the times of a task are relative to teaches nothing about other tasks.
+    observations = [
+        Observation(one.rule, program, slower * one.programs[0].estimate_s)
+        for one in taught
+        for (_, slower), program in zip(one.example.programs, one.programs, strict=True)
+    ]
+    processes = LearnedEstimate(observations).processes
+    found = []
+    for task in tasks:
+        process, logs = processes.get(task.rule), [math.log(one.estimate_s) for one in task.programs]
+        if process is not None:
+            logs = process.predict(task.programs).mean.tolist()
+        found.append(tuple(logs))
+    return found
+
+
+def _with_times(task: RecordedTask, times: Sequence[float]) -> RecordedTask:
     order = sorted(range(len(times)), key=lambda one: times[one])
-    return replace(
-        example,
-        programs=tuple((example.programs[one][0], times[one]) for one in order),
-        estimates=tuple(example.estimates[one] for one in order),
+    example = replace(
+        task.example,
+        programs=tuple((task.example.programs[one][0], times[one]) for one in order),
+        estimates=tuple(task.example.estimates[one] for one in order),
     )
+    return replace(task, example=example, programs=tuple(task.programs[one] for one in order))
+
+
+def _content_of(task: RecordedTask) -> dict[str, Any]:
+    programs = [{"values": one.values, "estimated_s": one.estimated_s} for one in task.programs]
+    about = {"rule": task.rule, "task": task.programs[0].task, "known": programs}
+    return {**about, "example": content_of(task.example)}
+
+
+def _from(path: Path, number: int, content: Any) -> RecordedTask:
+    example = example_from(path, number, content["example"])
+    programs = [
+        EstimatedProgram(content["task"], one["values"], one["estimated_s"]) for one in content["known"]
+    ]
+    return RecordedTask(example, content["rule"], tuple(programs))
 
 
 def _lowered(networks: Sequence[str]) -> dict[str, CollectedTask]:
@@ -84,20 +152,23 @@ def _lowered(networks: Sequence[str]) -> dict[str, CollectedTask]:
     return found
 
 
-def _example(number: int, task: CollectedTask, programs: Sequence[MeasuredProgram]) -> Example:
+def _recorded(number: int, task: CollectedTask, programs: Sequence[MeasuredProgram]) -> RecordedTask:
     vocabulary = Vocabulary()
     words = encode_prompt(describe_board(task.space.hardware, 1), describe_task(task.space))
-    times: dict[tuple[int, ...], tuple[float, float]] = {}
+    times: dict[tuple[int, ...], tuple[float, EstimatedProgram]] = {}
     for one in programs:
         decided = tuple(vocabulary.encode(spell_decisions(one.decisions.items())))
-        seconds = min(one.seconds, times.get(decided, (math.inf, 0.0))[0])
+        known = times.get(decided)
+        seconds = one.seconds if known is None else min(one.seconds, known[0])
         # Estimated anew: not every file has the estimates of its programs.
-        times[decided] = seconds, task.space.estimate_s(one.decisions)
+        times[decided] = seconds, EstimatedProgram.of(task.space, one.decisions)
     ranked = sorted(times, key=lambda decided: (times[decided][0], decided))
     best = times[ranked[0]][0]
-    return Example(
+    estimated = tuple(times[decided][1] for decided in ranked)
+    example = Example(
         number,
         tuple(vocabulary.encode(words)),
         tuple((decided, round(times[decided][0] / best, 4)) for decided in ranked),
-        estimates=tuple(times[decided][1] for decided in ranked),
+        estimates=tuple(one.estimate_s for one in estimated),
     )
+    return RecordedTask(example, task.space.rule.name, estimated)
