@@ -7,7 +7,7 @@ import math
 import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from host.compile.device_profile import target_profile
 from host.files import write_whole
 from host.learned_estimate.estimate import LearnedEstimate
 from host.learned_estimate.observation import EstimatedProgram, Observation
+from host.model import DeviceProfile
+from host.schedules import DesignSpace, space_for
 from host.tlm.language.description import describe_board, describe_task
 from host.tlm.language.sentence import encode_prompt
 from host.tlm.language.vocabulary import Vocabulary, spell_decisions
@@ -42,11 +44,13 @@ class RecordedTask:
         example: as the language model learns it.
         rule: of its programs.
         programs: with their estimates, in the order of those of the example.
+        model: of the task.
     """
 
     example: Example
     rule: str
     programs: tuple[EstimatedProgram, ...]
+    model: str = ""
 
 
 def recorded_tasks(data: Path, keep: Path) -> list[RecordedTask]:
@@ -61,18 +65,66 @@ def recorded_tasks(data: Path, keep: Path) -> list[RecordedTask]:
     """
     if not keep.is_file():
         programs = current_programs(data)
-        by_task: dict[str, list[MeasuredProgram]] = defaultdict(list)
-        for one in programs:
+        networks = sorted({one.model for one in programs})
+        write_tasks(keep, recorded(programs, lowered(networks, target_profile(_TARGET, threads=1))))
+    return read_tasks(keep)
+
+
+def recorded(
+    programs: Sequence[MeasuredProgram],
+    spaces: Mapping[str, CollectedTask],
+    board: DeviceProfile | None = None,
+) -> list[RecordedTask]:
+    """Measured programs by task, where enough of a task were measured and its design space is known.
+
+    Args:
+        programs: of one board.
+        spaces: by workload hash.
+        board: where the programs were measured, if the spaces are of another one.
+    """
+    by_task: dict[str, list[MeasuredProgram]] = defaultdict(list)
+    for one in programs:
+        by_task[one.task].append(one)
+    found = []
+    for number, (task, known) in enumerate(sorted(by_task.items())):
+        if task in spaces and len(known) >= _LEAST:
+            space = spaces[task].space
+            if board is not None:
+                space = space_for(space.task, board.hardware, board.threads)
+            found.append(_recorded(number, space, known))
+    return found
+
+
+def undescribed(programs: Sequence[MeasuredProgram]) -> list[RecordedTask]:
+    """The same without lowering the networks: estimates are those of the data, and prompts are empty.
+
+    Programs without estimates are left out.
+    """
+    by_task: dict[str, list[MeasuredProgram]] = defaultdict(list)
+    for one in programs:
+        if one.estimated_s is not None:
             by_task[one.task].append(one)
-        spaces = _lowered(sorted({one.model for one in programs}))
-        made = [
-            _recorded(number, spaces[task], known)
-            for number, (task, known) in enumerate(sorted(by_task.items()))
-            if task in spaces and len(known) >= _LEAST
-        ]
-        write_whole(keep, "".join(json.dumps(_content_of(one)) + "\n" for one in made).encode())
-    lines = keep.read_text().splitlines()
-    return [_from(keep, number, json.loads(line)) for number, line in enumerate(lines, start=1)]
+    found = []
+    for number, (task, known) in enumerate(sorted(by_task.items())):
+        if len(known) >= _LEAST:
+            estimated = [EstimatedProgram(task, one.decisions, one.estimated_s or {}) for one in known]
+            found.append(_gathered(number, (), known, estimated))
+    return found
+
+
+def write_tasks(path: Path, tasks: Sequence[RecordedTask]) -> None:
+    """Keep tasks in a file."""
+    write_whole(path, "".join(json.dumps(_content_of(one)) + "\n" for one in tasks).encode())
+
+
+def read_tasks(path: Path) -> list[RecordedTask]:
+    """The tasks of a file.
+
+    Raises:
+        TlmError: it is damaged.
+    """
+    lines = path.read_text().splitlines()
+    return [_from(path, number, json.loads(line)) for number, line in enumerate(lines, start=1)]
 
 
 def shuffled(task: RecordedTask, generator: random.Random) -> RecordedTask:
@@ -101,15 +153,21 @@ def _preference(name: str, value: int) -> float:
     return random.Random(f"gate/{name}/{value}").gauss(0.0, _PREFERENCE)
 
 
-def learned_logs(taught: Sequence[RecordedTask], tasks: Sequence[RecordedTask]) -> list[tuple[float, ...]]:
-    """The logarithms of T_hat of the programs of tasks, taught by the times of others."""
-    # What the times of a task are relative to teaches nothing about other tasks.
-    observations = [
-        Observation(one.rule, program, slower * one.programs[0].estimate_s)
-        for one in taught
+def observations(tasks: Sequence[RecordedTask]) -> list[Observation]:
+    """The programs of tasks with times that are right beside others of the task.
+
+    What the times of a task are relative to teaches nothing about other tasks.
+    """
+    return [
+        Observation(one.rule, program, slower * one.programs[0].estimate_s, one.model)
+        for one in tasks
         for (_, slower), program in zip(one.example.programs, one.programs, strict=True)
     ]
-    processes = LearnedEstimate(observations).processes
+
+
+def learned_logs(taught: Sequence[RecordedTask], tasks: Sequence[RecordedTask]) -> list[tuple[float, ...]]:
+    """The logarithms of T_hat of the programs of tasks, taught by the times of others."""
+    processes = LearnedEstimate(observations(taught)).processes
     found = []
     for task in tasks:
         process, logs = processes.get(task.rule), [math.log(one.estimate_s) for one in task.programs]
@@ -131,7 +189,7 @@ def _with_times(task: RecordedTask, times: Sequence[float]) -> RecordedTask:
 
 def _content_of(task: RecordedTask) -> dict[str, Any]:
     programs = [{"values": one.values, "estimated_s": one.estimated_s} for one in task.programs]
-    about = {"rule": task.rule, "task": task.programs[0].task, "known": programs}
+    about = {"model": task.model, "rule": task.rule, "task": task.programs[0].task, "known": programs}
     return {**about, "example": content_of(task.example)}
 
 
@@ -140,11 +198,11 @@ def _from(path: Path, number: int, content: Any) -> RecordedTask:
     programs = [
         EstimatedProgram(content["task"], one["values"], one["estimated_s"]) for one in content["known"]
     ]
-    return RecordedTask(example, content["rule"], tuple(programs))
+    return RecordedTask(example, content["rule"], tuple(programs), content["model"])
 
 
-def _lowered(networks: Sequence[str]) -> dict[str, CollectedTask]:
-    profile = target_profile(_TARGET, threads=1)
+def lowered(networks: Sequence[str], profile: DeviceProfile) -> dict[str, CollectedTask]:
+    """The tasks of networks of the zoo by workload hash, with their design spaces for a board."""
     found: dict[str, CollectedTask] = {}
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         for network in networks:
@@ -152,23 +210,32 @@ def _lowered(networks: Sequence[str]) -> dict[str, CollectedTask]:
     return found
 
 
-def _recorded(number: int, task: CollectedTask, programs: Sequence[MeasuredProgram]) -> RecordedTask:
+def _recorded(number: int, space: DesignSpace, programs: Sequence[MeasuredProgram]) -> RecordedTask:
+    words = encode_prompt(describe_board(space.hardware, 1), describe_task(space))
+    # Estimated anew: not every file has the estimates of its programs.
+    estimated = [EstimatedProgram.of(space, one.decisions) for one in programs]
+    return _gathered(number, tuple(Vocabulary().encode(words)), programs, estimated)
+
+
+def _gathered(
+    number: int,
+    prompt: tuple[int, ...],
+    programs: Sequence[MeasuredProgram],
+    estimates: Sequence[EstimatedProgram],
+) -> RecordedTask:
     vocabulary = Vocabulary()
-    words = encode_prompt(describe_board(task.space.hardware, 1), describe_task(task.space))
     times: dict[tuple[int, ...], tuple[float, EstimatedProgram]] = {}
-    for one in programs:
+    for one, estimate in zip(programs, estimates, strict=True):
         decided = tuple(vocabulary.encode(spell_decisions(one.decisions.items())))
         known = times.get(decided)
-        seconds = one.seconds if known is None else min(one.seconds, known[0])
-        # Estimated anew: not every file has the estimates of its programs.
-        times[decided] = seconds, EstimatedProgram.of(task.space, one.decisions)
+        times[decided] = one.seconds if known is None else min(one.seconds, known[0]), estimate
     ranked = sorted(times, key=lambda decided: (times[decided][0], decided))
     best = times[ranked[0]][0]
     estimated = tuple(times[decided][1] for decided in ranked)
     example = Example(
         number,
-        tuple(vocabulary.encode(words)),
+        prompt,
         tuple((decided, round(times[decided][0] / best, 4)) for decided in ranked),
         estimates=tuple(one.estimate_s for one in estimated),
     )
-    return RecordedTask(example, task.space.rule.name, estimated)
+    return RecordedTask(example, programs[0].rule, estimated, programs[0].model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import replace
 
@@ -24,7 +23,9 @@ def _task(number: int) -> RecordedTask:
     }
     example = example_of(9, number, 1)
     programs = tuple(
-        EstimatedProgram(f"task{number}", known[decided], {"total": 1e-6 + 1e-12 * place})
+        EstimatedProgram(
+            f"task{number}", known[decided], {"total": 1e-6 * (1.0 + 0.02 * ((7 * place + 5) % 12))}
+        )
         for place, (decided, _) in enumerate(example.programs)
     )
     return RecordedTask(
@@ -82,6 +83,6 @@ def test_what_a_board_prefers_is_the_same_in_all_tasks_and_the_learned_estimate_
     judged = [preferred(_task(number)) for number in range(20, 30)]
     by_that = ranked_by(judged, learned_logs(taught, judged))
     before, after = by_chance(judged), by_chance(by_that)
-    assert math.prod(one.first for one in after) < 0.5 * math.prod(one.first for one in before)
+    assert all(one.first < 1.3 for one in after) and max(one.first for one in before) > 1.5
     found = beside(before, {"chance": before, "chance_that": after})
-    assert found["chance"] == {"first": 1.0, "best": 1.0} and found["chance_that"]["first"] > 1.05
+    assert found["chance"] == {"first": 1.0, "best": 1.0} and found["chance_that"]["first"] > 1.2
