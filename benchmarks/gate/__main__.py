@@ -61,13 +61,15 @@ _ARMS = ("chance", "chance_that", "new_that")
 _DATA = ("epyc_avx2", "in_model_epyc_avx2")
 # As the loop of tuning trains between two batches.
 _STEPS, _KEEP = 24, 4
+# What a board prefers takes longer to learn than what it measured takes to repeat.
+_LONGER = {"preferred": 60}
 
 
 def tuned(
-    start: Path, present: Path, tasks: Sequence[RecordedTask], seed: int, out: Path
+    start: Path, present: Path, tasks: Sequence[RecordedTask], seed: int, out: Path, steps: int = _STEPS
 ) -> tuple[Path, FinetuneResult]:
     """Fine-tune a network: the new checkpoint, and what the gate says of it."""
-    options = FinetuneOptions(start, out, present=present, steps=_STEPS, keep=_KEEP, seed=seed, always=True)
+    options = FinetuneOptions(start, out, present=present, steps=steps, keep=_KEEP, seed=seed, always=True)
     result = finetune(options, [one.example for one in tasks], lambda _: None)
     return (result.checkpoint if result.accepted else out / CANDIDATE), result
 
@@ -97,7 +99,7 @@ def trained(
                 wrong = [reversed_times(one) for one in teach]
                 present, _ = tuned(base, base, wrong, seed, folder / "wrong")
             learned = told.get(kind, teach)
-            new, result = tuned(base, present, learned, seed, folder / kind)
+            new, result = tuned(base, present, learned, seed, folder / kind, _LONGER.get(kind, _STEPS))
             line = {"seed": seed, "kind": kind, "accepted": result.accepted, "why": result.why}
             judged = list(map(preferred, truth)) if kind == "preferred" else truth
             before, by_that = choices(present, judged), ranked_by(judged, learned_logs(learned, judged))

@@ -33,7 +33,7 @@ _TARGET = "x86_64-v3"
 _LEAST = 6
 # Standard deviation of what a value of a decision adds to the logarithm of a program's time on a board that
 # prefers some values.
-_PREFERENCE = 0.15
+_PREFERENCE = 0.25
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ def test_damaged_weights_are_told_of_and_measuring_goes_on(base: Path, tmp_path:
             proposers=(Gensor(), Tlm(base)),
             trainer=trainer,
             listener=listening,
+            tasks=different_tasks(),
         )
     assert result.trials == 26
     with RecordStore(tmp_path / "r.sqlite") as store:
