@@ -150,8 +150,13 @@ def true_of(before: Sequence[gate.Chosen], after: Sequence[gate.Chosen]) -> dict
     return {
         "first": verdict.first.value,
         "best": verdict.best.value,
-        "truth": "better" if verdict.accepted else "worse" if turned.accepted else "neither",
+        "truth": "better" if _above(verdict) else "worse" if _above(turned) else "neither",
     }
+
+
+def _above(verdict: gate.Verdict) -> bool:
+    """Whether the bound shows any gain: less than what the gate asks for is true too."""
+    return verdict.bound is not None and verdict.bound > 1.0
 
 
 def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -202,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gate", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="keeps what is made; created")
     parser.add_argument("--trainings", type=int, default=20, help="of each kind")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of the draws of tasks; 0 to N-1 if left out")
     parser.add_argument("--start", type=Path, help="a checkpoint; a small network of its own if left out")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of training")
     parser.add_argument("--data", nargs="+", default=list(_DATA), help="files of research/collection")
@@ -220,7 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = options.folder / "trainings.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     done = {(one["seed"], one["kind"]) for one in lines}
-    for seed in range(options.trainings):
+    seeds = options.seeds or list(range(options.trainings))
+    for seed in seeds:
         missing = [kind for kind in options.kinds if (seed, kind) not in done]
         if missing:
             # Both ways of measuring in turn.
@@ -230,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with path.open("a") as stream:
                 stream.writelines(json.dumps(one) + "\n" for one in new)
             print(*map(json.dumps, new), sep="\n", flush=True)
-    used = [one for one in lines if one["seed"] < options.trainings and one["kind"] in options.kinds]
+    used = [one for one in lines if one["seed"] in seeds and one["kind"] in options.kinds]
     sizes = {name: len(of) for name, of in tasks.items()}
     write_result(options.json, about | {"tasks": sizes, "kinds": figures_of(used)})
 

@@ -63,6 +63,16 @@ def test_what_is_judged_is_the_program_that_a_deployment_takes() -> None:
     assert gate.chosen_of(known, never, VOCABULARY).first > 1.0
 
 
+def test_a_gain_below_one_per_cent_is_too_little() -> None:
+    old = [gate.Chosen(2.0, 1.5)] * 9
+    for gain, accepted in ((1.005, False), (1.05, True)):
+        found = gate.compare(
+            old, [gate.Chosen(2.0 / gain, 1.5 / gain + 1e-4 * number) for number in range(9)]
+        )
+        assert found.bound is not None and found.bound > 1.0 and found.accepted == accepted
+    assert found.why.endswith("1.01 is needed")
+
+
 def test_only_a_bound_above_one_is_better() -> None:
     old = [gate.Chosen(2.0, 1.5)] * 4
     better = gate.compare(old, [gate.Chosen(1.6 + 0.1 * number, 1.4) for number in range(4)])
