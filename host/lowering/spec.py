@@ -118,8 +118,8 @@ class GraphPass:
             models for a range of lengths.
         half: the type of half precision in which tensors have to lie in memory for it; "" for any.
         decides: whether `run` takes `choices`.
-        single: whether what it makes reads and writes numbers of single precision in memory. Such passes are left
-            out where tensors lie in half precision.
+        single: whether what it makes has tensors of single precision in memory. Such passes are left out of
+            models whose tensors lie in half precision.
     """
 
     phase: Phase

@@ -279,4 +279,6 @@ class Workload:
     @property
     def flops(self) -> float:
         """Floating-point operations of one call."""
-        return max(1, self.steps, self.bands) * sum(stage.points * stage.flops_per_point for stage in self.stages)
+        return max(1, self.steps, self.bands) * sum(
+            stage.points * stage.flops_per_point for stage in self.stages
+        )

@@ -1,4 +1,4 @@
-"""How the function of a chain in bands says what it is made of, for those who write it and who schedule it."""
+"""How the function of a chain in bands says what it is made of: for its writer and for its rule."""
 
 from __future__ import annotations
 

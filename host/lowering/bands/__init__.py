@@ -1,1 +1,1 @@
-"""Chains of convolutions that are computed in bands of rows, so that what lies between them stays in cache."""
+"""Chains of convolutions that are computed in bands of rows, to keep what lies between in cache."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tvm.tirx import min as least
+
 from host.lowering.graph import Shape
 from host.lowering.spec import OpSpec
 
@@ -89,13 +91,14 @@ class Part:
 class Bands:
     """Where the bands of a depthwise convolution lie in its input and its output.
 
-    A band reads `read` rows of what the first part makes, from `band * rows * stride - padding` on. Of these
-    only those in the image are computed; the others hold zeros.
+    A band reads `read` rows of what the first part makes, from `padding` before its own first row on. Of
+    these only those in the image are computed; the others hold zeros. The last band ends with the output:
+    where the rows do not divide it, some are computed twice.
 
     Attributes:
         height: rows of the input.
         made: rows of the output.
-        rows: of the output in one band; divides `made`.
+        rows: of the output in one band.
         kernel: rows that an element of the output reads, holes of a dilation included.
         stride: of the convolution along the rows.
         padding: rows of zeros before the first.
@@ -111,7 +114,7 @@ class Bands:
     @property
     def count(self) -> int:
         """How many bands there are."""
-        return self.made // self.rows
+        return -(-self.made // self.rows)
 
     @property
     def read(self) -> int:
@@ -126,18 +129,23 @@ class Bands:
     @property
     def possible(self) -> bool:
         """Whether only the first band reads before the image, and only the last one behind it."""
-        step = self.rows * self.stride
+        second, last_but_one = self.rows * self.stride, (self.count - 2) * self.rows * self.stride
         return (
             self.count > 1
-            and self.made % self.rows == 0
-            and 0 <= self.padding <= step
-            and self.over <= step
+            and 0 <= self.padding <= second
+            and last_but_one - self.padding + self.read <= self.height
             and self.read <= self.height
+        )
+
+    def first(self, band: Any) -> Any:
+        """The first row of the output in a band, as an expression of the band's number."""
+        return (
+            band * self.rows if self.made % self.rows == 0 else least(band * self.rows, self.made - self.rows)
         )
 
     @property
     def stored(self) -> int:
-        """Rows of the buffer between the first two parts: at an edge, what is computed lies elsewhere in it."""
+        """Rows of the buffer between the first two parts; where the image ends, only some are computed."""
         return self.over + self.read + self.padding
 
 

@@ -38,9 +38,7 @@ class Sizes:
     depth: int
 
 
-def options_of(
-    bands: Callable[[int], Bands], sizes: Sizes, hardware: HardwareModel
-) -> tuple[int, ...]:
+def options_of(bands: Callable[[int], Bands], sizes: Sizes, hardware: HardwareModel) -> tuple[int, ...]:
     """The numbers of rows that can be taken, the largest bands that fit the cache of a core.
 
     Args:
@@ -52,12 +50,14 @@ def options_of(
     if near is None:
         return ()
     made = bands(1).made
+    # As even as they can be: so many rows that no smaller bands would do with their number.
+    even = sorted({-(-made // count) for count in range(2, made + 1)}, reverse=True)
     fitting = [
         rows
-        for rows in range(1, made // 2 + 1)
+        for rows in even
         if bands(rows).possible and _band_bytes(bands(rows), sizes) <= _SHARE * near.size_bytes
     ]
-    return tuple(fitting[-_OFFERED:])
+    return tuple(sorted(fitting[:_OFFERED]))
 
 
 def own_rows(options: Sequence[Bands], sizes: Sizes, hardware: HardwareModel) -> int:

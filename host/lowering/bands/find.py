@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -51,7 +51,9 @@ def chain_in_bands(graph: Graph, hardware: HardwareModel, choices: Choices | Non
             replaced.update(zip(node.outputs, outputs, strict=True))
             return outputs
         chain, arguments = found[node]
-        first = [_as_image(builder, replaced.get(one, one), chain, number) for number, one in enumerate(arguments)]
+        first = [
+            _as_image(builder, replaced.get(one, one), chain, number) for number, one in enumerate(arguments)
+        ]
         result = builder.one(CHAIN, first, chain.result, node.output.dtype, chain=chain)
         made = builder.reshape(result, node.output.shape)
         replaced[node.output] = made
@@ -126,7 +128,12 @@ class _Finder:
         anchor = second.anchor
         assert anchor is not None
         shape, made = anchor.inputs[0].shape, anchor.output.shape
-        if len(shape) != 4 or shape[0] != 1 or made[-1] != shape[-1] or {"taps", "fill"} & anchor.attrs.keys():
+        if (
+            len(shape) != 4
+            or shape[0] != 1
+            or made[-1] != shape[-1]
+            or {"taps", "fill"} & anchor.attrs.keys()
+        ):
             return None
         third, other = self._next(second, _FIRST)
         links = _Links((first, second), (joint,), shape[1], shape[2], (made[1], made[2]))
@@ -148,7 +155,11 @@ class _Finder:
             found = self._groups.get(reader)
             if found is None or found.anchor is not reader or not _is(found, op):
                 break
-            return (found, value) if reader.inputs.count(value) == 1 and reader.inputs[0] is value else (None, None)
+            return (
+                (found, value)
+                if reader.inputs.count(value) == 1 and reader.inputs[0] is value
+                else (None, None)
+            )
         return None, None
 
 
@@ -255,10 +266,12 @@ class _Parts:
                 return None
             attrs = dict(node.attrs)
             if node is group.anchor and "padding" in attrs:
-                top, left, bottom, right = attrs["padding"]
+                _, left, _, right = attrs["padding"]
                 attrs["padding"] = (0, left, 0, right)
             places[node.output] = len(steps)
-            steps.append(Step(node.spec, tuple(reads), tuple(sorted(attrs.items())), shape, node.output.dtype))
+            steps.append(
+                Step(node.spec, tuple(reads), tuple(sorted(attrs.items())), shape, node.output.dtype)
+            )
         return Part(tuple(steps), before)
 
     def _outside(self, value: Value, image: tuple[int, int], rows: int, weight: bool) -> Read | None:
@@ -277,8 +290,3 @@ class _Parts:
 def _of_band(shape: Shape, image: tuple[int, int], rows: int) -> Shape | None:
     """The shape of a band of an image; None for what is no image of that size."""
     return (1, rows, image[1], shape[-1]) if shape and prod(shape[:-1]) == prod(image) else None
-
-
-def sequence_of(parts: Sequence[Part]) -> str:
-    """The operations of a chain, for names."""
-    return "_".join(step.spec.name for part in parts for step in part.steps)

@@ -48,7 +48,7 @@ def chain_function(node: Node) -> tirx.PrimFunc:
         written = _written(part)
         regions = [_region(chain, number, one, outside, between, band) for one in written.arguments]
         last = number == len(chain.parts) - 1
-        target = _rows(result, band * chain.bands.rows, chain.bands.rows) if last else None
+        target = _rows(result, chain.bands.first(band), chain.bands.rows) if last else None
         regions.append(target or _made(chain, number, between, band))
         statements.append(_part_block(number, written.function, regions))
         if number == 0:
@@ -58,15 +58,13 @@ def chain_function(node: Node) -> tirx.PrimFunc:
     block = s_tir.SBlock(
         [tirx.IterVar(extent, band, tirx.IterVar.DataPar)],
         [_whole(buffer) for buffer in outside],
-        [_rows(result, band * chain.bands.rows, chain.bands.rows)],
+        [_rows(result, chain.bands.first(band), chain.bands.rows)],
         "band",
         tirx.SeqStmt(statements),
         alloc_buffers=between,
         annotations={BANDS: chain.bands.count},
     )
-    body = tirx.For(
-        loop, 0, chain.bands.count, tirx.ForKind.SERIAL, s_tir.SBlockRealize([loop], True, block)
-    )
+    body = tirx.For(loop, 0, chain.bands.count, tirx.ForKind.SERIAL, s_tir.SBlockRealize([loop], True, block))
     root = s_tir.SBlock([], [], [], "root", body)
     function = tirx.PrimFunc([*outside, result], s_tir.SBlockRealize([], True, root))
     return function.with_attr("tirx.noalias", True)
@@ -82,7 +80,7 @@ def _between(chain: Chain, number: int) -> Any:
 def _first_row(chain: Chain, band: Any) -> Any:
     """The first row of the image that a band computes in the first part."""
     bands = chain.bands
-    start = band * (bands.rows * bands.stride) - bands.padding
+    start = bands.first(band) * bands.stride - bands.padding
     return tirx.max(0, tirx.min(start, bands.height - bands.read))
 
 
@@ -91,7 +89,7 @@ def _made(chain: Chain, number: int, between: Sequence[Any], band: Any) -> Any:
     bands = chain.bands
     if number:
         return _whole(between[number])
-    place = _first_row(chain, band) - (band * (bands.rows * bands.stride) - bands.padding) + bands.over
+    place = _first_row(chain, band) - bands.first(band) * bands.stride + (bands.padding + bands.over)
     return _rows(between[0], place, bands.read)
 
 
@@ -105,7 +103,7 @@ def _region(
     buffer = outside[argument.number]
     if not argument.rows:
         return _whole(buffer)
-    first = _first_row(chain, band) if number == 0 else band * bands.rows
+    first = _first_row(chain, band) if number == 0 else bands.first(band)
     return _rows(buffer, first, argument.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""A 1x1 convolution, a depthwise one and perhaps another 1x1 convolution as one operation in bands of rows."""
+"""A 1x1 convolution, a depthwise one and perhaps another 1x1 convolution as one operation in bands."""
 
 from __future__ import annotations
 
