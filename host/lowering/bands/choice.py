@@ -52,10 +52,13 @@ def options_of(bands: Callable[[int], Bands], sizes: Sizes, hardware: HardwareMo
     made = bands(1).made
     # As even as they can be: so many rows that no smaller bands would do with their number.
     even = sorted({-(-made // count) for count in range(2, made + 1)}, reverse=True)
+    # Threads share bands out, two or more of them: an odd number would leave one of them idle in the end.
     fitting = [
         rows
         for rows in even
-        if bands(rows).possible and _band_bytes(bands(rows), sizes) <= _SHARE * near.size_bytes
+        if bands(rows).possible
+        and bands(rows).count % 2 == 0
+        and _band_bytes(bands(rows), sizes) <= _SHARE * near.size_bytes
     ]
     return tuple(sorted(fitting[:_OFFERED]))
 
