@@ -210,7 +210,7 @@ def _chain(links: _Links, rows: int) -> tuple[Chain, tuple[Value, ...]] | None:
     for number, group in enumerate(links.groups):
         image = (links.height, links.width) if number == 0 else links.made
         high = bands.read if number == 0 else bands.rows
-        before = ()
+        before: Shape = ()
         if number:
             width = links.width if number == 1 else links.made[1]
             before = (1, bands.read if number == 1 else bands.rows, width, links.joints[number - 1].shape[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tvm import relax
 
 from host.errors import LoweringError
 from host.lowering import lower
-from host.model import LoweredModel
+from host.model import LoweredModel, Site
 from targets import Board, MemoryLevel
 from tests.unit.lowering.harness import board, imported, normal, relax_module, run, run_lowered, weight
 
@@ -83,7 +84,7 @@ def _lowered(shape: Shape, near_bytes: int = 16 << 10, rows: int | None = None) 
     return lower(model, _board(near_bytes), decisions={site.name: rows})
 
 
-def _sites(model: LoweredModel) -> list:
+def _sites(model: LoweredModel) -> list[Site]:
     return [site for site in model.sites if site.kind == "bands"]
 
 
@@ -146,7 +147,7 @@ def test_the_layers_of_a_chain_are_those_of_its_convolutions() -> None:
         {"height": 3, "padding": (1, 1, 1, 1)},  # No band is smaller than the image.
     ],
 )
-def test_what_bands_cannot_be_made_of_has_no_decision_or_small_bands_only(change: dict) -> None:
+def test_what_bands_cannot_be_made_of_has_no_decision_or_small_bands_only(change: dict[str, Any]) -> None:
     shape = Shape(**change)
     for site in _sites(_lowered(shape)):
         for rows in site.options[1:]:

@@ -59,7 +59,7 @@ def test_plans_of_a_model_are_compared(tmp_path: Path) -> None:
     assert not rows[0]["departures"] and all(row["departures"] for row in rows[1:])
     assert rows[0]["speed"]["value"] == 1.0 and all(row["median_ms"] > 0 for row in rows)
     assert content["summary"].keys() >= {"first_by_estimate", "best_measured_by_chance"}
-    words[2:4] = ["--count", "0", "--without", "lanes"]
+    words[1:3] = ["--count", "0", "--without", "lanes"]
     assert main(words) == 0
     rows = json.loads(result.read_text())["models"]["net"]["plans"]
     assert [row["arm"] for row in rows] == ["passes", WITHOUT]
