@@ -71,7 +71,7 @@ class Steps:
 
 
 def sources(root: Path) -> list[str]:
-    """What the build of a wheel reads of a checkout: what pyproject.toml names, as far as Git does not ignore it.
+    """What the build of a wheel reads of a checkout: what pyproject.toml names, without what Git ignores.
 
     Raises:
         UserError: this is no checkout.

@@ -1,4 +1,4 @@
-"""Steps to the first model: timed in a process of their own, none that failed, from a wheel of the checkout."""
+"""Steps to the first model: timed in a process of their own, none that failed, from the checkout's wheel."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def test_a_build_that_fails_shows_what_it_wrote(tmp_path: Path, monkeypatch: pyt
     subprocess.run(["git", "init", "--quiet", "."], cwd=root, check=True)
     monkeypatch.setattr(first_model, "ROOT", root)
     (tmp_path / "out").mkdir()
-    with pytest.raises(UserError, match="(?s)cannot be built:.*'absent' does not exist"):
+    with pytest.raises(UserError, match=r"(?s)cannot be built:.*'absent' does not exist"):
         built_wheel(tmp_path / "out")
