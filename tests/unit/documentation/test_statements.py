@@ -1,4 +1,4 @@
-"""What `python -m tests.documents` runs of the documents: everything that is not declared, with its reason."""
+"""`python -m tests.documents` runs everything of the documents that is not declared, with a reason."""
 
 from __future__ import annotations
 

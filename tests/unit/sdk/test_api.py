@@ -165,5 +165,5 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_models_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
-    with pytest.raises(EdgeError, match="^edgetlm-out/net/bundle cannot be written: you may not write in"):
+    with pytest.raises(EdgeError, match=r"^edgetlm-out/net/bundle cannot be written: you may not write in"):
         sdk.deploy(small_models.convnet(tmp_path / "net.onnx"))
