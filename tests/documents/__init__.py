@@ -75,11 +75,13 @@ class Declarations:
 
     Attributes:
         documents: whose commands and programs are run, in order.
+        shared: those whose hosts share their records.
         prepare: commands before those of a document, by its name.
         rules: applied to each statement, in order; the first `skip` ends them.
     """
 
     documents: tuple[str, ...]
+    shared: tuple[str, ...]
     prepare: dict[str, tuple[str, ...]]
     rules: tuple[Rule, ...]
 
@@ -96,7 +98,10 @@ def declarations() -> Declarations:
     ]
     prepare: dict[str, Any] = content["prepare"]
     return Declarations(
-        tuple(content["documents"]), {name: tuple(lines) for name, lines in prepare.items()}, tuple(rules)
+        tuple(content["documents"]),
+        tuple(content["shared"]),
+        {name: tuple(lines) for name, lines in prepare.items()},
+        tuple(rules),
     )
 
 

@@ -41,7 +41,8 @@ def main() -> int:
             for one in found:
                 print(f"{document}: {one.written}\n    {one.run or 'not run'} {one.reasons}")
             continue
-        with tempfile.TemporaryDirectory(prefix="edgetlm-doc-") as name, place(Path(name).resolve()) as where:
+        shared = document in declared.shared
+        with tempfile.TemporaryDirectory(prefix="edgetlm-doc-") as name, place(Path(name), shared) as where:
             first = [
                 Statement(document, SHELL, "", line, (), (0,)) for line in declared.prepare.get(document, ())
             ]

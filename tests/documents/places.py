@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from tests.integration.small_models import convnet, floats, save
 from tests.integration.ssh.conftest import stop_agent
 from tests.integration.ssh.sshd import Sshd, make_client
+from tests.servers.postgres import Server
 from tests.shared_cache import FOLDER, SHARED, ZIG
 from tests.tiny_tokenizer import WORDS, write_tokenizer
 from tests.unit.documentation import ROOT
@@ -45,11 +46,12 @@ class Place:
 
 
 @contextmanager
-def place(scratch: Path) -> Iterator[Place]:
+def place(scratch: Path, shared: bool) -> Iterator[Place]:
     """A checkout with models of the names that documents use, and boards that answer over SSH.
 
     Args:
         scratch: an empty folder.
+        shared: whether its hosts share their records, in a server of PostgreSQL.
     """
     folder, home = scratch / "checkout", make_client(scratch / "home")
     folder.mkdir()
@@ -70,7 +72,12 @@ def place(scratch: Path) -> Iterator[Place]:
             lines += [f"  IdentityFile {home}/.ssh/id_ed25519"]
         lines += ["Host *", f"  UserKnownHostsFile {home}/.ssh/known_hosts"]
         (home / ".ssh" / "config").write_text("\n".join(lines) + "\n")
-        yield Place(folder, _environment(scratch, home))
+        environment = _environment(scratch, home)
+        if shared:
+            server = Server()
+            running.callback(server.remove)
+            environment["EDGETLM_RECORDS"] = server.url(server.database())
+        yield Place(folder, environment)
 
 
 def _environment(scratch: Path, home: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ STATEMENTS = [one for name in DECLARED.documents for one in statements(DECLARED,
 def test_the_guides_and_the_first_page_are_run() -> None:
     guides = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/guide").glob("*.md")}
     assert {"README.md", *guides} <= set(DECLARED.documents)
-    assert set(DECLARED.prepare) <= set(DECLARED.documents)
+    assert {*DECLARED.prepare, *DECLARED.shared} <= set(DECLARED.documents)
     assert len(STATEMENTS) > 120
     assert sum(bool(one.run) for one in STATEMENTS) > 90
 
@@ -31,7 +32,7 @@ def test_what_is_not_run_or_run_otherwise_has_a_reason() -> None:
 def test_a_rule_is_about_something_and_does_one_thing(rule: object) -> None:
     """One whose document has changed would hide that nothing runs any more."""
     kept = tuple(one for one in DECLARED.rules if one is not rule)
-    fewer = type(DECLARED)(DECLARED.documents, DECLARED.prepare, kept)
+    fewer = replace(DECLARED, rules=kept)
     left = [one for name in DECLARED.documents for one in statements(fewer, name)]
     assert left != STATEMENTS
 
