@@ -166,6 +166,8 @@ def _write_parameters(path: Path, parameters: Iterable[np.ndarray]) -> tuple[Par
                 Parameter(offset=file.tell(), nbytes=whole.nbytes, shape=array.shape, dtype=str(array.dtype))
             )
             file.write(whole.reshape(-1).view(np.uint8).data)
+        if table and not file.tell():
+            file.write(b"\0")  # all are empty, and no executor can map an empty file
         file.flush()
         os.fsync(file.fileno())
     return tuple(table)
