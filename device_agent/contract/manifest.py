@@ -28,6 +28,8 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
                   float32[sequences, vocabulary]. With
                   "rounding", 8, "prefill" rounds activations to bytes and gives no logits: what the last
                   token of a prompt gives is computed by main
+    streamed      tvm: true where a call reads most of the parameters, and each about once: a runtime copies
+                  them to huge pages where there are such and room; they are mapped from their file otherwise
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
@@ -144,6 +146,7 @@ def check_manifest(data: bytes) -> CheckedManifest:
     _check_signature(fields.get("signature"))
     _check_parameters(fields.get("parameters", []), files, str(backend))
     _check_state(fields, str(backend))
+    _need(isinstance(fields.get("streamed", False), bool), "whether its parameters are streamed is not said")
     target = fields.get("target", {})
     _need(isinstance(target, dict), "its target is not an object")
     _need(isinstance(target.get("kind", ""), str), "the kind of its target is not text")
