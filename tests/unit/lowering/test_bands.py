@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from tvm import relax
 
 from host.errors import LoweringError
 from host.lowering import lower
+from host.lowering.bands.chain import Bands
 from host.model import LoweredModel, Site
 from targets import Board, MemoryLevel
 from tests.unit.lowering.harness import board, imported, normal, relax_module, run, run_lowered, weight
@@ -140,18 +141,62 @@ def test_the_layers_of_a_chain_are_those_of_its_convolutions() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"padding": (9, 1, 9, 1)},  # More rows of zeros than a band moves on.
-        {"height": 3, "padding": (1, 1, 1, 1)},  # No band is smaller than the image.
-    ],
-)
-def test_what_bands_cannot_be_made_of_has_no_decision_or_small_bands_only(change: dict[str, Any]) -> None:
-    shape = Shape(**change)
-    for site in _sites(_lowered(shape)):
-        for rows in site.options[1:]:
-            _is_equal(shape, _lowered(shape, rows=rows))
+IMPOSSIBLE = {
+    "more rows of zeros than a band moves on": Shape(padding=(9, 1, 9, 1)),
+    "no band smaller than the image": Shape(height=3),
+    # Of three rows the last band of two has to move on by one only, less than the rows of zeros.
+    "last band that starts before the image": Shape(height=7, kernel=5, stride=2, padding=(3, 2, 0, 2)),
+    "the same of all padding before it": Shape(height=9, kernel=5, stride=3, padding=(4, 2, 0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_bands_cannot_be_made_of_has_no_decision(name: str) -> None:
+    model = _lowered(IMPOSSIBLE[name])
+    assert not _sites(model)
+    assert "chain" not in " ".join(_kernels(model))
+
+
+def test_padding_leaves_large_bands_only() -> None:
+    [few] = _sites(_lowered(Shape(height=24, kernel=7, padding=(6, 3, 0, 3)), 64 << 10))
+    [more] = _sites(_lowered(Shape(height=24, kernel=7, padding=(3, 3, 3, 3)), 64 << 10))
+    assert few.options == (0, 6, 12)
+    assert len(more.options) > len(few.options)
+
+
+def _unmade_rows(bands: Bands) -> list[tuple[int, int]]:
+    """Band and row of all that the second part reads and that is neither of the image nor zero."""
+    found = []
+    for band in range(bands.count):
+        first, start, place = (int(one) for one in (bands.first(band), bands.start(band), bands.place(band)))
+        assert first >= 0 and first + bands.rows <= bands.made
+        assert start >= 0 and start + bands.read <= bands.height
+        assert place >= 0 and place + bands.read <= bands.stored
+        # Of the buffer: the row of the image that each holds; zeros are written behind it.
+        held: dict[int, int | None] = {place + row: start + row for row in range(bands.read)}
+        for zeros in bands.zeros:
+            if zeros.band == band:
+                held |= dict.fromkeys(range(zeros.first, zeros.first + zeros.count))
+        for row in range(bands.read):
+            wanted = first * bands.stride - bands.padding + row
+            inside = 0 <= wanted < bands.height
+            if held.get(bands.over + row, -1) != (wanted if inside else None):
+                found.append((band, row))
+    return found
+
+
+def test_every_row_that_a_band_reads_is_of_the_image_or_zero() -> None:
+    generator = random.Random(1)
+    possible = 0
+    while possible < 1000:
+        kernel, stride = generator.randint(1, 7), generator.randint(1, 4)
+        before, behind = generator.randint(0, kernel), generator.randint(0, kernel)
+        height = generator.randint(kernel, 24)
+        made = (height + before + behind - kernel) // stride + 1
+        bands = Bands(height, made, generator.randint(1, made), kernel, stride, before)
+        if bands.possible:
+            possible += 1
+            assert not _unmade_rows(bands), bands
 
 
 def test_a_result_that_others_read_is_made_whole() -> None:
