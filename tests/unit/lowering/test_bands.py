@@ -209,6 +209,24 @@ def test_a_result_that_others_read_is_made_whole() -> None:
     assert not _sites(model)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_flat_tensor_of_which_two_parts_make_images_of_other_widths(again: bool) -> None:
+    """9x8 pixels become 8x9, and the pixels of the input are added to those of the result, one by one."""
+
+    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Var:
+        emit = builder.emit
+        first = emit(relax.op.matmul(x, weight(8, 16)))
+        image = emit(relax.op.permute_dims(emit(relax.op.reshape(first, (1, 9, 8, 16))), [0, 3, 1, 2]))
+        window = weight(16, 1, 2, 2, seed=3)
+        second = emit(relax.op.nn.conv2d(image, window, padding=(0, 1, 0, 1), groups=16))
+        flat = emit(relax.op.reshape(emit(relax.op.permute_dims(second, [0, 2, 3, 1])), (1, 72, 16)))
+        third = emit(relax.op.matmul(flat, weight(16, 8, seed=5)))
+        return emit(relax.op.add(third, x)) if again else third
+
+    model = lower(imported(relax_module(build, [normal(1, 72, 8)])), _board(16 << 10))
+    assert len(_sites(model)) == (0 if again else 1)
+
+
 def test_a_number_of_rows_that_is_none_of_the_options_is_refused() -> None:
     with pytest.raises(LoweringError, match="none of 0, "):
         _lowered(Shape(), rows=11)
