@@ -36,12 +36,16 @@ def chain_in_bands(graph: Graph, hardware: HardwareModel, choices: Choices | Non
     groups = [group for group in fuse(graph, taken.fresh()) if not group.is_view]
     found: dict[Node, tuple[Chain, tuple[Value, ...]]] = {}
     finder = _Finder(graph, {node: group for group in groups for node in group.nodes})
+    chained: set[Group] = set()
     for group in groups:
         links = finder.links(group)
-        if links is not None:
-            made = _decided(links, hardware, taken)
-            if made is not None:
-                found[links.groups[-1].nodes[-1]] = made
+        # A product between two depthwise convolutions ends one chain or begins the next, and is not in both.
+        if links is None or not chained.isdisjoint(links.groups):
+            continue
+        made = _decided(links, hardware, taken)
+        if made is not None:
+            found[links.groups[-1].nodes[-1]] = made
+            chained.update(links.groups)
 
     replaced: dict[Value, Value] = {}
 

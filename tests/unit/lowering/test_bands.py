@@ -209,6 +209,27 @@ def test_a_result_that_others_read_is_made_whole() -> None:
     assert not _sites(model)
 
 
+def test_a_product_between_two_depthwise_convolutions_is_of_one_chain() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Var:
+        result = builder.emit(relax.op.nn.conv2d(x, weight(16, 8, 1, 1)))
+        for seed in (3, 5):
+            window = weight(16, 1, 3, 3, seed=seed)
+            result = builder.emit(relax.op.nn.conv2d(result, window, padding=1, groups=16))
+            result = builder.emit(relax.op.nn.conv2d(result, weight(16, 16, 1, 1, seed=seed + 1)))
+        return result
+
+    model = imported(relax_module(build, Shape().inputs))
+    apart = lower(model, _board(16 << 10))
+    one, two = _sites(apart)
+    assert one.own == two.own == 0
+    first = lower(model, _board(16 << 10), decisions={one.name: one.options[-1]})
+    assert [site.name for site in _sites(first)] == [one.name]
+    assert " ".join(_kernels(first)).count("chain") == 1
+    second = lower(model, _board(16 << 10), decisions={two.name: two.options[-1]})
+    assert [site.name for site in _sites(second)] == [one.name, two.name]
+    assert len(_kernels(first)) == len(_kernels(second)) == len(_kernels(apart)) - 2
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_flat_tensor_of_which_two_parts_make_images_of_other_widths(again: bool) -> None:
     """9x8 pixels become 8x9, and the pixels of the input are added to those of the result, one by one."""
