@@ -188,36 +188,28 @@ def doubled(path: Path, operator: str = "Mul", name: str = "x") -> Path:
     return save(path, nodes, [floats(name, 1, 8)], [floats("y", 1, 8)], weights)
 
 
-def inverted_residuals(path: Path, height: int = 1280, width: int = 20) -> Path:
-    """Two blocks of a 1x1, a depthwise and a 1x1 convolution, the first with a shortcut; the mean is added.
+def inverted_residuals(path: Path, height: int = 640, width: int = 20) -> Path:
+    """Two blocks of a 1x1, a depthwise and a 1x1 convolution with a shortcut; their mean is added.
 
     What lies between the convolutions of a block does not fit the cache of a core.
     """
     draw = np.random.default_rng(2)
-    shapes = {
-        "wide1": (64, 8, 1, 1),
-        "window1": (64, 1, 3, 3),
-        "narrow1": (8, 64, 1, 1),
-        "wide2": (64, 8, 1, 1),
-        "window2": (64, 1, 3, 3),
-        "narrow2": (16, 64, 1, 1),
-    }
-    weights = {name: draw.normal(size=shape, scale=0.3).astype(np.float32) for name, shape in shapes.items()}
-    nodes = []
-    for number, given, stride in ((1, "image", 1), (2, "sum", 2)):
-        window = {"group": 64, "pads": [1] * 4, "strides": [stride] * 2}
-        names = [f"{name}{number}" for name in ("a", "b", "c", "d", "block")]
+    shapes = {"wide": (64, 8, 1, 1), "window": (64, 1, 3, 3), "narrow": (8, 64, 1, 1)}
+    weights, nodes = {}, []
+    for number, given in ((1, "image"), (2, "block1")):
+        for name, shape in shapes.items():
+            weights[f"{name}{number}"] = draw.normal(size=shape, scale=0.3).astype(np.float32)
+        a, b, c, d, e = (f"{name}{number}" for name in "abcde")
         nodes += [
-            helper.make_node("Conv", [given, f"wide{number}"], [names[0]]),
-            helper.make_node("Relu", [names[0]], [names[1]]),
-            helper.make_node("Conv", [names[1], f"window{number}"], [names[2]], **window),
-            helper.make_node("Relu", [names[2]], [names[3]]),
-            helper.make_node("Conv", [names[3], f"narrow{number}"], [names[4]]),
+            helper.make_node("Conv", [given, f"wide{number}"], [a]),
+            helper.make_node("Relu", [a], [b]),
+            helper.make_node("Conv", [b, f"window{number}"], [c], group=64, pads=[1] * 4),
+            helper.make_node("Relu", [c], [d]),
+            helper.make_node("Conv", [d, f"narrow{number}"], [e]),
+            helper.make_node("Add", [e, given], [f"block{number}"]),
         ]
-        if number == 1:
-            nodes.append(helper.make_node("Add", [names[4], given], ["sum"]))
     # Something to read the result, which the model's own output would turn.
     nodes.append(helper.make_node("GlobalAveragePool", ["block2"], ["mean"]))
     nodes.append(helper.make_node("Add", ["block2", "mean"], ["y"]))
-    interface = [floats("image", 1, 8, height, width)], [floats("y", 1, 16, height // 2, width // 2)]
+    interface = [floats("image", 1, 8, height, width)], [floats("y", 1, 8, height, width)]
     return save(path, nodes, *interface, weights)

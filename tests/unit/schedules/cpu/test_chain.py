@@ -42,8 +42,15 @@ def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> np.ndarray:
     return made.numpy()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name, threads",
+    [
+        ("three parts", 2),
+        ("two parts with stride 2", 1),
+        pytest.param("three parts", 1, marks=pytest.mark.long),
+        pytest.param("two parts with stride 2", 2, marks=pytest.mark.long),
+    ],
+)
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     space, target = _space(name, threads)
     assert space.rule.name == "chain"
@@ -63,6 +70,7 @@ def test_the_estimate_is_that_of_the_parts_times_the_bands() -> None:
     assert space.estimate_s(values) > space.workload.flops / space.hardware.peak_flops
 
 
+@pytest.mark.long
 def test_gensor_decides_every_part() -> None:
     space, _ = _space("three parts")
     board = fn.board("avx2")
