@@ -49,6 +49,19 @@ def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bun
 
 
 @pytest.mark.usefixtures("trusted_here")
+def test_cpp_writes_what_python_does_with_keys_and_values_of_bytes(
+    generate: Path, text_bundle: Path, folder: Path
+) -> None:
+    bundle = folder / "bytes"
+    sdk.compile(folder / "qwen", output=bundle, backend="tvm", threads=1, context_tokens=80, cache="int8")
+    prompt = [place * 7 % 128 for place in range(41)]
+    found, _ = generated(generate, bundle, "--max-tokens", 30, *prompt)
+    with sdk.load_language_model(bundle) as model:
+        assert found == list(model.generate(prompt, max_tokens=30))
+    assert len(found) == 30 and len(set(found)) > 3
+
+
+@pytest.mark.usefixtures("trusted_here")
 @pytest.mark.parametrize("how", [[], ["--temperature", 0.5, "--seed", 4]], ids=str)
 def test_cpp_writes_the_same_text_by_speculation(
     generate: Path, text_bundle: Path, how: list[object]
