@@ -215,8 +215,10 @@ def _before_and_after(
         clock.progress.note("no time is left to time the tuned model beside the untuned one: sdk deploy does")
         return None
     try:
-        builder = BundleBuilder(compiler)
-        made = builder.write(model, compiler.build(planned))
+        # The budget is spent: a model whose plan on record does not build takes what is on record.
+        untuned = replace(options, trials=0, budget_s=0.0, method="auto")
+        builder = BundleBuilder(replace(compiler, options=untuned))
+        made = builder.compile_planned(model, planned)
         variants = variants_of(builder, made, options.needs_energy)
         settings = comparison_settings(boards.ready(), model, options, clock)
         return compare_variants(settings, variants)

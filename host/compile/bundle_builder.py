@@ -9,7 +9,7 @@ from pathlib import Path
 from host import bundle
 from host.compile.bundle_draft import draft_of
 from host.compile.memory_cap import require_fits, require_within
-from host.compile.model_compiler import ModelCompiler
+from host.compile.model_compiler import ModelCompiler, PlannedModel
 from host.compile.ranged_model import RangedModel
 from host.compile.static_model import Compiled
 from host.compile.stored_tasks.file import tasks_json
@@ -50,7 +50,15 @@ class BundleBuilder:
         compiler = self.compiler
         if isinstance(model, RangedModel):
             return self.write(model, self._fitting(compiler.compile(model)))
-        planned = compiler.plan(model)
+        return self.compile_planned(model, compiler.plan(model))
+
+    def compile_planned(self, model: ImportedModel, planned: PlannedModel) -> Compiled:
+        """As `compile`, with the programs that were chosen already.
+
+        Raises:
+            BuildError: also where it takes more memory than is allowed, or than the device has.
+        """
+        compiler = self.compiler
         try:
             compiled = self._fitting(compiler.build(planned))
         except BuildError as error:
@@ -91,7 +99,13 @@ class BundleBuilder:
             bundle.write_tvm(
                 self.directory("tvm"),
                 draft_of(
-                    model, compiler.options, compiler.profile, "tvm", memory=memory_part(compiled.memory)
+                    model,
+                    compiler.options,
+                    compiler.profile,
+                    "tvm",
+                    memory=memory_part(compiled.memory),
+                    streamed=model.decoder is None
+                    and compiled.lowered.streams(compiled.memory.weights_bytes),
                 ),
                 compiled.library,
                 compiled.parameters,

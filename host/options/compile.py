@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
@@ -14,8 +14,17 @@ from host.errors import UserError
 from host.options.engine import check_engine
 from host.options.setting import EVERYWHERE, Setting, declared, key_of, setting_of
 
-Backend = Literal["tvm", "onnxruntime", "litert"]
-BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
+Backend = Literal[
+    "tvm",
+    "onnxruntime",
+    "litert",
+    "tensorrt",
+    "tensorrt-fp16",
+    "tensorrt-int8",
+    "onnxruntime-cuda",
+    "onnxruntime-tensorrt",
+]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 # What tensors of single precision lie in memory as; "" for what they are.
 _HALVES = {"fp32": "", "fp16": "float16", "bf16": "bfloat16"}
 DTYPES = tuple(_HALVES)
@@ -71,7 +80,8 @@ class CompileOptions:
     )
     backend: str = declared(
         "auto",
-        "auto, tvm, onnxruntime or litert.",
+        "auto, tvm, onnxruntime, litert, or an engine of the board's system: tensorrt, tensorrt-fp16, "
+        "tensorrt-int8, onnxruntime-cuda, onnxruntime-tensorrt.",
         "program",
         commands=("compile", "deploy"),
         choices=("auto", *BACKENDS),

@@ -302,6 +302,10 @@ CheckedManifest check_manifest(std::string_view data) {
   manifest.range = check_range(signature->find("length"));
   manifest.parameters = check_parameters(fields.find("parameters"), manifest);
   check_state(fields, *text(schema), &manifest);
+  if (const JsonValue* streamed = fields.find("streamed")) {
+    need(streamed->truth() != nullptr, "whether its parameters are streamed is not said");
+    manifest.streamed = *streamed->truth();
+  }
   manifest.target_kind = check_target(fields.find("target"));
   return manifest;
 }

@@ -73,6 +73,8 @@ struct CheckedManifest {
   int64_t state_bytes = 0;
   DecoderInfo decoder;
   std::vector<Parameter> parameters;
+  // Whether a call reads most of the parameters, each about once.
+  bool streamed = false;
   std::string target_kind;
 };
 

@@ -99,6 +99,15 @@ def test_a_plan_on_record_that_takes_too_much_memory_is_left_out_and_said(tmp_pa
         BundleBuilder(replace(compiler, model_plan=plan)).compile(MODEL)
 
 
+def test_a_model_that_is_tuned_already_is_compiled_without_a_plan_that_does_not_fit(tmp_path: Path) -> None:
+    notes = _Notes()
+    compiler = _compiler(tmp_path, notes, memory_cap_bytes=100_000)
+    _algorithm(compiler, 2)
+    made = BundleBuilder(compiler).compile_planned(MODEL, compiler.plan(MODEL))
+    assert ModelPlan.of(made.lowered.sites).is_own and "memory" in notes.said[0]
+    assert (tmp_path / "tvm" / "lib.so").exists()
+
+
 @pytest.mark.parametrize("why", ["", "it gives wrong outputs: 'y' differs by 0.5"])
 def test_a_plan_on_record_whose_outputs_are_wrong_is_left_out_and_said(tmp_path: Path, why: str) -> None:
     notes, ran = _Notes(), []
