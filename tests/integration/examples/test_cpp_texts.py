@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import sdk
+from sdk.errors import UserError
 from tests import tiny_decoder as tiny
 from tests.decoders.spoiled_prompts import other_first_value, spoiled
+from tests.integration.native.process import Executor
+from tests.shared_cache import executor_for
 from tests.tiny_bundle import write_tiny
 from tests.unit.importers.decoders.models import save as save_model
 
@@ -49,16 +53,24 @@ def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bun
 
 
 @pytest.mark.usefixtures("trusted_here")
-def test_cpp_writes_what_python_does_with_keys_and_values_of_bytes(
-    generate: Path, text_bundle: Path, folder: Path
+def test_keys_and_values_of_bytes_give_one_text_in_every_executor(
+    generate: Path, text_bundle: Path, folder: Path, tmp_path: Path
 ) -> None:
     bundle = folder / "bytes"
     sdk.compile(folder / "qwen", output=bundle, backend="tvm", threads=1, context_tokens=80, cache="int8")
-    prompt = [place * 7 % 128 for place in range(41)]
-    found, _ = generated(generate, bundle, "--max-tokens", 30, *prompt)
+    prompt, kept = [place * 7 % 128 for place in range(41)], tmp_path / "kept"
+    found, _ = generated(generate, bundle, "--max-tokens", 30, "--save", kept, *prompt)
+    assert len(found) == 30 and len(set(found)) > 3
     with sdk.load_language_model(bundle) as model:
         assert found == list(model.generate(prompt, max_tokens=30))
-    assert len(found) == 30 and len(set(found)) > 3
+    # The state of the C++ program, scales and all, in the Python runtime.
+    with sdk.load_language_model(bundle) as model:
+        assert model.load_prompt(kept) == len(prompt)
+        assert found == list(model.generate(prompt, max_tokens=30))
+    with sdk.load_language_model(text_bundle) as other, pytest.raises(UserError, match="of another bundle"):
+        other.load_prompt(kept)
+    with Executor([str(executor_for(platform.machine()))], tmp_path / "session") as running:
+        assert running.greedy(bundle, prompt, 30) == found
 
 
 @pytest.mark.usefixtures("trusted_here")
