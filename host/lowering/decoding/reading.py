@@ -35,7 +35,7 @@ def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:
             return builder.copy(node, inputs)
         shape = replace(_shape_of(node, hardware.lanes), stated=hardware.gpu is not None)
         if shape.stated and shape.scaled:
-            raise LoweringError("Attention over a cache of bytes has no program for GPUs.")
+            raise LoweringError("attention over a cache of bytes has no program for GPUs: leave --cache out")
         return builder.one(OPERATION, inputs, node.output.shape, "float32", extents=shape)
 
     return rebuild(graph, rule) if any(node.op == READ for node in graph.nodes) else graph
