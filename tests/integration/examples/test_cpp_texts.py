@@ -65,7 +65,7 @@ def test_keys_and_values_of_bytes_give_one_text_in_every_executor(
         assert found == list(model.generate(prompt, max_tokens=30))
     # The state of the C++ program, scales and all, in the Python runtime.
     with sdk.load_language_model(bundle) as model:
-        assert model.load_prompt(kept) == len(prompt)
+        assert model.load_prompt(kept) == len(prompt) + 29
         assert found == list(model.generate(prompt, max_tokens=30))
     with sdk.load_language_model(text_bundle) as other, pytest.raises(UserError, match="of another bundle"):
         other.load_prompt(kept)
