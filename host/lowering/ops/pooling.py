@@ -96,7 +96,9 @@ def _share(node: Node, position: Indices) -> Expression:
     kernel, padding = attrs["kernel"], attrs["padding"]
     spatial = node.inputs[0].shape[1:-1]
     reached = _reached_padding(node)
-    if not any(reached) or (attrs["count_pad"] and reached <= padding):
+    if not any(reached) or (
+        attrs["count_pad"] and all(one <= given for one, given in zip(reached, padding, strict=True))
+    ):
         return tirx.const(1.0 / prod(kernel), dtype)
     count = tirx.const(1, "int32")
     for d, size in enumerate(spatial):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tvm import relax
@@ -170,6 +172,28 @@ def test_average_pooling(name: str, count: bool) -> None:
         np.testing.assert_allclose(found, 1.0, rtol=1e-6)
         return
     check(lambda bb, v: op.nn.avg_pool2d(v, count_include_pad=count, **POOLS[name]), [normal(1, 3, 8, 7)])
+
+
+@pytest.mark.parametrize("pool", ["max", "average", "average with padding"])
+@pytest.mark.parametrize("padding", [(0, 0), (1, 2)])
+def test_windows_beyond_the_image_are_as_large_as_what_they_read(pool: str, padding: tuple[int, int]) -> None:
+    """As nn.AvgPool2d(channels, ceil_mode=True) before a classifier: 64 by 64 for an image of 5 by 7."""
+    pads = (padding[0], padding[0], padding[1], padding[1])
+    same = dict(pool_size=(64, 64), strides=(64, 64), padding=pads, ceil_mode=True)
+
+    def build(bb: Any, v: Any) -> Any:
+        if pool == "max":
+            return op.nn.max_pool2d(v, **same)
+        return op.nn.avg_pool2d(v, count_include_pad=pool != "average", **same)
+
+    x = normal(1, 3, 5, 7) - 3
+    model = lowered(build, [x])
+    assert sum(task.flops for task in model.tasks) < 3 * 4 * 11 * 13
+    # TVM divides by the whole window where padding counts: the expected results are NumPy's.
+    counted = sum(padding) if pool == "average with padding" else 0
+    expected = x.max((2, 3)) if pool == "max" else x.sum((2, 3)) / ((5 + counted) * (7 + counted))
+    (found,) = run_lowered(model, [x])
+    np.testing.assert_allclose(found.reshape(1, 3), expected, rtol=1e-5)
 
 
 def test_pooling_of_one_and_three_dimensions() -> None:

@@ -1,7 +1,8 @@
 """Kernels without the outer taps that read nothing but padding at every output position.
 
 A convolution that is dilated by more than the size of its image has such taps; where only the centre is left,
-the convolution becomes a dense product.
+the convolution becomes a dense product. Pooling whose window is as large as the number of channels, and so larger
+than any image, has them too: such files pool the whole image.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from host.lowering.rebuild import rebuild
 
 
 def drop_taps(graph: Graph) -> Graph:
-    """An equal graph whose convolutions have no taps that read padding alone."""
+    """An equal graph whose convolutions and pooling have no outer taps that read padding alone."""
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        result = _smaller(builder, node, inputs) if node.op == "conv" else None
+        result = None
+        if node.op == "conv":
+            result = _smaller(builder, node, inputs)
+        elif node.op == "pool":
+            result = _smaller_window(builder, node, inputs)
         return builder.copy(node, inputs) if result is None else result
 
     return rebuild(graph, rule)
@@ -38,6 +43,23 @@ def _smaller(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value |
         return None
     attrs = {**node.attrs, "padding": (*before, *after)}
     return builder.one("conv", [inputs[0], constant(data)], node.output.shape, node.output.dtype, **attrs)
+
+
+def _smaller_window(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """Pooling whose windows end where the first one leaves the image, the last that has taps beyond.
+
+    An average that counts padding keeps the taps that read the padding of the file.
+    """
+    attrs, spatial = node.attrs, node.inputs[0].shape[1:-1]
+    kernel = []
+    for d, (taps, size) in enumerate(zip(attrs["kernel"], spatial, strict=True)):
+        counted = attrs["padding"][len(spatial) + d] if attrs["count_pad"] else 0
+        last = (size - 1 + attrs["padding"][d] + counted) // attrs["dilation"][d]
+        kernel.append(min(taps, last + 1))
+    if tuple(kernel) == tuple(attrs["kernel"]):
+        return None
+    smaller = {**attrs, "kernel": tuple(kernel)}
+    return builder.one("pool", list(inputs), node.output.shape, node.output.dtype, **smaller)
 
 
 def _reads(node: Node, d: int, tap: int) -> bool:
