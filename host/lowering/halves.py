@@ -21,6 +21,8 @@ from host.lowering.types import numeric_type
 _SMALLEST = 1024
 # Products whose weights a GPU multiplies as halves, however few they are.
 _PRODUCTS = frozenset({"packed_dense", "packed_conv", "grouped_conv", "depthwise_conv"})
+# Products of halves alone, on any processor.
+_OF_HALVES = frozenset({"half_dense", "half_conv", "half_depthwise_conv"})
 
 
 def halves(
@@ -37,7 +39,7 @@ def halves(
     multiplied = {
         node.inputs[1]
         for node in graph.nodes
-        if products and node.op in _PRODUCTS and node.inputs[1].is_constant
+        if (node.op in _OF_HALVES or (products and node.op in _PRODUCTS)) and node.inputs[1].is_constant
     }
     chosen = {value for value in _tensors(steps) if _fits(value, half, value in multiplied)}
     chosen -= {*graph.inputs, *graph.output_values()}

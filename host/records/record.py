@@ -124,7 +124,7 @@ def invalidated(record: Record) -> Record:
 
 
 # Of the hardware, what a board's measurements teach, and what older versions did not name.
-_LATER = ("learned", "bfloat16", "byte_tables")
+_LATER = ("learned", "bfloat16", "byte_tables", "half_arithmetic")
 
 
 # Of profiles of several threads: raised when the same decisions become other programs for several threads and

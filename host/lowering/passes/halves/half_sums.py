@@ -1,0 +1,84 @@
+"""Products with constant weights as products of halves, whose sums are halves over short blocks.
+
+A sum of n products in halves, each step rounded to 11 bits, is off by 0.41 u sqrt(n / 2) of its own spread as root
+mean square, with u = 2^-11: the sums before the end are a random walk, and a rounded number is 0.41 u off its
+value (uniform within half a unit of the last place). Rounding both factors alone moves it by 0.58 u, which
+storing tensors as halves does anyway. Blocks of 16 products add 1.16 u, and together stay within the tolerance,
+which is four times what rounding the weights moves: 1.64 u. Sums of blocks are in single precision, and so their
+number does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.passes.pack_weights import block_count, blocks
+from host.lowering.rebuild import rebuild
+from targets import HardwareModel
+
+# Products of a block, the usual number and the largest; the activations of one row come in vectors of _STEP.
+_BLOCK, _LARGEST_BLOCK, _STEP = 16, 24, 8
+_LARGEST = float(np.finfo(np.float16).max)
+
+
+def use_half_sums(graph: Graph, hardware: HardwareModel) -> Graph:
+    """A graph whose products with constant weights are "half_dense", "half_conv" and "half_depthwise_conv".
+
+    Weights are packed for vectors of halves. Left as they are: products without whole vectors of activations
+    along their sums, in groups of several channels, with long windows of each channel by itself, with weights
+    that no half holds, and all for processors without arithmetic in halves.
+
+    Args:
+        graph: with "conv" and "dense" nodes.
+        hardware: the processor.
+    """
+    if not hardware.half_arithmetic or hardware.gpu is not None:
+        return graph
+    packed: dict[tuple[Value, str], Value] = {}
+    lanes = 2 * hardware.lanes
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        form = _form(node, lanes)
+        if form is None or inputs[1].data is None:
+            return builder.copy(node, inputs)
+        op, block, arrange = form
+        key = (inputs[1], op)
+        if key not in packed:
+            packed[key] = constant(arrange(inputs[1].data))
+        specs = [(node.output.shape, node.output.dtype)]
+        return builder.emit(op, [inputs[0], packed[key]], {**node.attrs, "block": block}, specs)
+
+    return rebuild(graph, rule)
+
+
+def block_of(depth: int) -> int:
+    """Products of one block of a sum over `depth`, a divisor of it; 0 where no suitable number is one."""
+    sizes = [size for size in range(_STEP, _LARGEST_BLOCK + 1, _STEP) if depth % size == 0]
+    return min(sizes, key=lambda size: abs(math.log(size / _BLOCK)), default=0)
+
+
+def _form(node: Node, lanes: int) -> tuple[str, int, Callable[[np.ndarray], np.ndarray]] | None:
+    """The operation, the products of a block, and how weights are packed; None for a node that stays."""
+    if node.op not in ("conv", "dense") or node.output.dtype != "float32" or node.inputs[1].data is None:
+        return None
+    weight = node.inputs[1].data
+    if float(np.abs(weight).max(initial=0.0)) > _LARGEST:
+        return None
+    channels, made = node.inputs[0].shape[-1], weight.shape[-1]
+    if node.op == "dense":
+        count = block_count(made, lanes)
+        return ("half_dense", block_of(channels), lambda data: blocks(data, lanes, count)) if block_of(channels) else None
+    groups = node.attrs["groups"]
+    if groups == channels == made and made % lanes == 0 and "taps" not in node.attrs:
+        window = math.prod(weight.shape[:-2])
+        if window > _LARGEST_BLOCK:
+            return None
+        return "half_depthwise_conv", window, lambda data: np.ascontiguousarray(data[..., 0, :])
+    if groups == 1 and block_of(channels):
+        return "half_conv", block_of(channels), lambda data: blocks(data, lanes)
+    return None
