@@ -14,15 +14,14 @@ import numpy as np
 
 from host.lowering.functions import FusedCall
 from host.lowering.fusion import Group
-from host.lowering.graph import Graph, Value
+from host.lowering.graph import Graph, Node, Value
+from host.lowering.passes.halves.half_sums import OF_HALVES
 from host.lowering.types import numeric_type
 
 # Smaller constants (biases, scales, epsilons) gain nothing, and may be too small or too large for a half.
 _SMALLEST = 1024
 # Products whose weights a GPU multiplies as halves, however few they are.
 _PRODUCTS = frozenset({"packed_dense", "packed_conv", "grouped_conv", "depthwise_conv"})
-# Products of halves alone, on any processor.
-_OF_HALVES = frozenset({"half_dense", "half_conv", "half_depthwise_conv"})
 
 
 def halves(
@@ -36,12 +35,8 @@ def halves(
         half: the type of halves.
         products: whether products are computed of halves alone, so that few weights are halves too.
     """
-    multiplied = {
-        node.inputs[1]
-        for node in graph.nodes
-        if (node.op in _OF_HALVES or (products and node.op in _PRODUCTS)) and node.inputs[1].is_constant
-    }
-    chosen = {value for value in _tensors(steps) if _fits(value, half, value in multiplied)}
+    wanted = {value for node in graph.nodes for value in _small(node, products) if value.is_constant}
+    chosen = {value for value in _tensors(steps) if _fits(value, half, value in wanted)}
     chosen -= {*graph.inputs, *graph.output_values()}
     views = []
     for step in steps:
@@ -68,10 +63,18 @@ def _tensors(steps: Sequence[FusedCall | Group]) -> Iterable[Value]:
             yield from (step.nodes[0].inputs[0], step.nodes[0].output)
 
 
-def _fits(value: Value, half: str, multiplied: bool) -> bool:
+def _small(node: Node, products: bool) -> tuple[Value, ...]:
+    """What a node reads as halves however few they are: factors of products of halves, what is added to these."""
+    if node.op in OF_HALVES or (products and node.op in _PRODUCTS):
+        return (node.inputs[1],)
+    made = any(value.producer is not None and value.producer.op in OF_HALVES for value in node.inputs)
+    return node.inputs if node.op == "add" and made else ()
+
+
+def _fits(value: Value, half: str, wanted: bool) -> bool:
     if half not in numeric_type(value.dtype).halves:
         return False
     if value.data is None:
         return True
     largest = float(np.abs(value.data).max(initial=0.0))
-    return (multiplied or value.size >= _SMALLEST) and largest <= float(ml_dtypes.finfo(half).max)
+    return (wanted or value.size >= _SMALLEST) and largest <= float(ml_dtypes.finfo(half).max)

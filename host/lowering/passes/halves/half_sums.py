@@ -21,6 +21,9 @@ from host.lowering.passes.pack_weights import block_count, blocks
 from host.lowering.rebuild import rebuild
 from targets import HardwareModel
 
+# The operations that this pass makes.
+OF_HALVES = frozenset({"half_dense", "half_conv", "half_depthwise_conv"})
+
 # Products of a block, the usual number and the largest; the activations of one row come in vectors of _STEP.
 _BLOCK, _LARGEST_BLOCK, _STEP = 16, 24, 8
 _LARGEST = float(np.finfo(np.float16).max)

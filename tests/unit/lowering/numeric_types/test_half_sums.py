@@ -1,0 +1,122 @@
+"""Products of halves on processors that add and multiply these: what is chosen, and how far sums are off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tvm import relax, te, tirx
+
+from host.lowering import lower
+from host.lowering.expressions.narrowing import as_half
+from host.lowering.passes.halves.half_sums import block_of
+from host.model import LoweredModel
+from targets import Board, board_for, declared
+from tests.unit.lowering import harness
+from tests.unit.lowering.harness import imported, normal, relax_module, run_lowered, weight
+
+IMAGE = [normal(1, 16, 12, 12)]
+# Of a block of 16 products, the sum of the model's own rounding and of the block's: see the pass.
+_BLOCK_ERROR = 1.3 * 2.0**-11
+
+
+def board(name: str = "raspberry_pi_5") -> Board:
+    """A declared board, whose functions are compiled for this machine."""
+    found = board_for(declared()[name])
+    assert found is not None
+    return replace(found, tvm_target=harness.board().tvm_target)
+
+
+def network(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+    """A block of MobileNetV2 with a residual sum, a convolution with a window, and one in groups."""
+    wide = relax.op.nn.conv2d(data, weight(32, 16, 1, 1))
+    wide = relax.op.clip(relax.op.add(wide, weight(1, 32, 1, 1)), 0.0, 6.0)
+    each = relax.op.nn.conv2d(wide, weight(32, 1, 3, 3), padding=(1, 1), groups=32)
+    each = relax.op.clip(relax.op.add(each, weight(1, 32, 1, 1)), 0.0, 6.0)
+    back = relax.op.add(relax.op.nn.conv2d(each, weight(16, 32, 1, 1)), data)
+    seen = relax.op.nn.relu(relax.op.nn.conv2d(back, weight(24, 16, 3, 3), padding=(1, 1), strides=(2, 2)))
+    return relax.op.nn.conv2d(seen, weight(24, 12, 3, 3), padding=(1, 1), groups=2)
+
+
+def lowered(name: str = "raspberry_pi_5", half: str = "float16") -> LoweredModel:
+    return lower(imported(relax_module(network, IMAGE)), board(name), half=half)
+
+
+def names(model: LoweredModel) -> set[str]:
+    return {task.name for task in model.tasks}
+
+
+def test_products_of_halves_where_the_processor_has_them() -> None:
+    found = names(lowered())
+    for op in ("half_dense", "half_conv", "half_depthwise_conv", "grouped_conv"):
+        assert any(op in name for name in found), op
+    assert not any("half" in name for name in names(lowered("raspberry_pi_4")))
+    assert not any("half" in name for name in names(lowered(half="")))
+
+
+def test_a_model_stays_within_the_rounding_of_its_tensors() -> None:
+    (wanted,) = harness.run(relax_module(network, IMAGE), IMAGE)
+    (found,) = run_lowered(lowered(), IMAGE)
+    assert found.dtype == np.float32, "the model's outputs keep their type"
+    error = np.abs(found - wanted).max() / np.abs(wanted).max()
+    assert 0.0 < error < 5e-3
+
+
+def test_weights_that_no_half_holds_are_multiplied_in_single_precision() -> None:
+    large = normal(16, 32)
+    large[3, 5] = 7e4
+
+    def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        return relax.op.matmul(data, relax.const(large))
+
+    inputs = [normal(8, 16)]
+    model = lower(imported(relax_module(build, inputs)), board(), half="float16")
+    assert not any("half" in name for name in names(model))
+    (found,) = run_lowered(model, inputs)
+    np.testing.assert_allclose(found, inputs[0] @ large, rtol=1e-4, atol=1.0)
+
+
+@pytest.mark.parametrize("depth", [16, 24, 96, 512])
+def test_sums_are_off_by_what_the_estimate_says(depth: int) -> None:
+    """Against double precision: the error does not grow with the number of blocks, beside the sum's own size."""
+    factor = normal(depth, 64)
+
+    def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        return relax.op.matmul(data, relax.const(factor))
+
+    inputs = [normal(32, depth)]
+    model = lower(imported(relax_module(build, inputs)), board(), half="float16")
+    assert any("half_dense" in name for name in names(model))
+    (found,) = run_lowered(model, inputs)
+    exact = inputs[0].astype("float64") @ factor.astype("float64")
+    error = float(np.sqrt(np.mean((found - exact) ** 2)) / exact.std())
+    assert 0.2 * _BLOCK_ERROR < error < 1.4 * _BLOCK_ERROR
+
+
+@pytest.mark.parametrize(("depth", "block"), [(16, 16), (24, 24), (40, 8), (64, 16), (72, 24), (960, 16), (3, 0)])
+def test_blocks_divide_the_depth(depth: int, block: int) -> None:
+    assert block_of(depth) == block
+
+
+def test_one_sum_of_halves_and_its_bounds_are_the_same_in_halves() -> None:
+    left, right = (te.placeholder((4096,), "float16") for _ in range(2))
+
+    def element(i: tirx.Var) -> tirx.PrimExpr:
+        total = left[i].astype("float32") + right[i].astype("float32")
+        return as_half(tirx.max(tirx.min(total, tirx.const(6.0, "float32")), tirx.const(0.0, "float32")), "float16")
+
+    function = te.create_prim_func([left, right, te.compute((4096,), element)])
+    assert "float32" not in function.script()
+    values = normal(2, 4096).astype("float16") * np.float16(4)
+    single = np.clip(values[0].astype("float32") + values[1].astype("float32"), 0.0, 6.0).astype("float16")
+    np.testing.assert_array_equal(np.clip(values[0] + values[1], np.float16(0), np.float16(6)), single)
+
+
+@pytest.mark.parametrize("bound", [1e6, float("inf")])
+def test_bounds_that_no_half_holds_stay_single(bound: float) -> None:
+    given = te.placeholder((8,), "float16")
+    made = te.compute(
+        (8,), lambda i: as_half(tirx.min(given[i].astype("float32"), tirx.const(bound, "float32")), "float16")
+    )
+    assert "float32" in te.create_prim_func([given, made]).script()
