@@ -64,7 +64,7 @@ def _tensors(steps: Sequence[FusedCall | Group]) -> Iterable[Value]:
 
 
 def _small(node: Node, products: bool) -> tuple[Value, ...]:
-    """What a node reads as halves however few they are: factors of products of halves, what is added to these."""
+    """What a node reads as halves however few: weights of products of halves, what is added to these."""
     if node.op in OF_HALVES or (products and node.op in _PRODUCTS):
         return (node.inputs[1],)
     made = any(value.producer is not None and value.producer.op in OF_HALVES for value in node.inputs)

@@ -18,7 +18,6 @@ from tests.unit.lowering.harness import imported, relax_module
 from tests.unit.lowering.numeric_types import test_half_sums as sums
 from tests.unit.lowering.numeric_types.test_halves import INPUTS, network
 
-
 # A model for each board, and how far a sum in another order may be off: rounded to the half beside, or, where
 # blocks of 16 products are summed in halves, four times the usual error of one of those.
 CASES = {

@@ -15,9 +15,9 @@ _LARGEST = 65504.0
 def as_half(value: Expression, half: str) -> Expression:
     """A value in single precision, converted to a half.
 
-    Sums and bounds of halves are computed in halves, twice as many at once: one sum of halves and what bounds it
-    are the same number as if they were rounded at the end. What else is computed, and what is added to sums in
-    single precision, stays in that.
+    Sums and bounds of halves are computed in halves, twice as many at once: one sum of halves and what bounds
+    it are the same number as if they were rounded at the end. What else is computed, and what is added to
+    sums in single precision, stays in that.
     """
     narrow = _narrow(value, half)
     return value.astype(half) if narrow is None else narrow

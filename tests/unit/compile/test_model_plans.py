@@ -127,6 +127,21 @@ def test_a_plan_on_record_whose_outputs_are_wrong_is_left_out_and_said(tmp_path:
     assert ((tmp_path / "tvm" / "lib.so").read_bytes() == ran[0]) == (not why)
 
 
+@pytest.mark.parametrize("why", ["", "it gives wrong outputs: 'y' differs by 0.5"])
+def test_sums_in_halves_whose_outputs_are_wrong_are_left_out_and_said(tmp_path: Path, why: str) -> None:
+    notes = _Notes()
+    compiler = _compiler(tmp_path, notes, dtype="fp16")
+    hardware = replace(compiler.profile.hardware, half_arithmetic=True)
+    board = replace(compiler.profile.board, hardware=hardware)
+    compiler = replace(compiler, profile=replace(compiler.profile, hardware=hardware, board=board))
+    options = compiler.options
+    assert isinstance(options, DeployOptions)
+    found = compile_for_processors(BundleBuilder(compiler), options, MODEL, BOARD, lambda directory: why)
+    assert found.made is not None
+    assert any("half_" in task.name for task in found.made.lowered.tasks) == (not why)
+    assert notes.said == ([f"sums in halves are left out: {why}"] if why else [])
+
+
 def test_a_bundle_of_the_gpu_has_no_plan_of_the_cpu(tmp_path: Path) -> None:
     builder = BundleBuilder(_compiler(tmp_path))
     made = builder.compile(MODEL)

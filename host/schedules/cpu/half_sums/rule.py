@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from host.schedules.api import CPU, Decisions, Rule, Sampler
-from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names, schedule_copy
+from host.schedules.cpu.common import inline_chain, prologue_names, schedule_copy
 from host.schedules.cpu.half_sums.cost import CONSTANTS, half_sums_seconds
 from host.schedules.cpu.half_sums.stage import as_one_sum, sums_blocks
 from host.schedules.cpu.tiled.nest import Nest
@@ -91,13 +91,13 @@ class HalfSums(Rule):
         return half_sums_seconds(workload, hardware, threads, {**_FIXED, **values})
 
 
-def _schedule_block(
-    schedule: Any, inner: Any, activations: Any, place: Any, axes: int, lanes: int
-) -> None:
+def _schedule_block(schedule: Any, inner: Any, activations: Any, place: Any, axes: int, lanes: int) -> None:
     """Computes the sums of one block for a tile in the loop `place`: all written out, vectors of results."""
     schedule.compute_at(inner, place, preserve_unit_loops=True)
     *others, columns, depth = schedule.get_loops(inner)[-axes:]
-    outer, step = schedule.split(depth, [None, lanes])
+    # Activations come in whole vectors, or in halves of these.
+    together = lanes if int(schedule.get(depth).extent) % lanes == 0 else lanes // 2
+    outer, step = schedule.split(depth, [None, together])
     vectors, lane = schedule.split(columns, [None, lanes])
     schedule.reorder(outer, step, *others, vectors, lane)
     schedule.compute_at(activations, outer)

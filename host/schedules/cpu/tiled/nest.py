@@ -31,8 +31,8 @@ class Nest:
         roles: of its axes.
         block: its block; loops behind the stage's axes stay innermost.
         vectorised: whether one vector is one operation; otherwise `lane` is left to the caller.
-        staged: whether the last reduction axis of the stage is that of a block before it, which is computed in
-            the innermost loop of the nest; nothing is unrolled around it.
+        staged: whether the last reduction axis of the stage is that of a block before it, which is computed
+            in the innermost loop of the nest; nothing is unrolled around it.
     """
 
     def __init__(
@@ -78,9 +78,7 @@ class Nest:
         reduction = [loops[i] for i in roles.reduction[:-1]]
         inner_steps: list[Any] = []
         if not staged:
-            outer_steps, steps = schedule.split(
-                loops[roles.reduction[-1]], [None, sampler.sample("unroll")]
-            )
+            outer_steps, steps = schedule.split(loops[roles.reduction[-1]], [None, sampler.sample("unroll")])
             reduction, inner_steps = [*reduction, outer_steps], [steps]
         self._arrange(second, r_outer, v_outer)
         schedule.reorder(
@@ -135,9 +133,7 @@ class Nest:
         self._free_extents = [*extents, *(extent for _, extent in free)]
         self._kept = [named[name][0] for name in ordered if name in peeled]
 
-    def _unroll(
-        self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any
-    ) -> None:
+    def _unroll(self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any) -> None:
         if sampler.value("unroll") > 1:
             self._schedule.unroll(depth_inner)
         if sampler.value("window"):

@@ -79,7 +79,7 @@ def test_weights_that_no_half_holds_are_multiplied_in_single_precision() -> None
 
 @pytest.mark.parametrize("depth", [16, 24, 96, 512])
 def test_sums_are_off_by_what_the_estimate_says(depth: int) -> None:
-    """Against double precision: the error does not grow with the number of blocks, beside the sum's own size."""
+    """Against double precision: the error does not grow with the number of blocks, beside the sum's size."""
     factor = normal(depth, 64)
 
     def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
@@ -94,7 +94,9 @@ def test_sums_are_off_by_what_the_estimate_says(depth: int) -> None:
     assert 0.2 * _BLOCK_ERROR < error < 1.4 * _BLOCK_ERROR
 
 
-@pytest.mark.parametrize(("depth", "block"), [(16, 16), (24, 24), (40, 8), (64, 16), (72, 24), (960, 16), (3, 0)])
+@pytest.mark.parametrize(
+    ("depth", "block"), [(16, 16), (24, 12), (40, 8), (64, 16), (72, 12), (960, 12), (3, 0)]
+)
 def test_blocks_divide_the_depth(depth: int, block: int) -> None:
     assert block_of(depth) == block
 
@@ -104,7 +106,9 @@ def test_one_sum_of_halves_and_its_bounds_are_the_same_in_halves() -> None:
 
     def element(i: tirx.Var) -> tirx.PrimExpr:
         total = left[i].astype("float32") + right[i].astype("float32")
-        return as_half(tirx.max(tirx.min(total, tirx.const(6.0, "float32")), tirx.const(0.0, "float32")), "float16")
+        return as_half(
+            tirx.max(tirx.min(total, tirx.const(6.0, "float32")), tirx.const(0.0, "float32")), "float16"
+        )
 
     function = te.create_prim_func([left, right, te.compute((4096,), element)])
     assert "float32" not in function.script()

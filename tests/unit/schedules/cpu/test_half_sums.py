@@ -39,7 +39,7 @@ def tasks() -> dict[str, Task]:
     for build, inputs in ((dense, [normal(196, 96)]), (each, [normal(1, 16, 14, 14)])):
         model = lower(imported(relax_module(build, inputs)), board(), half="float16")
         op = "half_dense" if build is dense else "half_depthwise"
-        found.update({build.__name__: task for task in model.tasks if op in task.name})
+        [found[build.__name__]] = [task for task in model.tasks if op in task.name]
     return found
 
 
@@ -72,8 +72,8 @@ def test_the_hot_loop_multiplies_eight_halves_at_once_and_spills_little() -> Non
     products = [rest for name, rest in found if name == "fmla"]
     assert len(products) >= 64
     assert all(".8h" in rest and ".h[" in rest for rest in products), "one element of a vector of activations"
-    # 1.61 with blocks of 16 and tiles of 4 x 2 vectors: loads and what adds up blocks.
-    assert len(found) <= 1.75 * len(products)
+    # Loads and what adds up blocks of 12, with tiles of 4 x 2 vectors.
+    assert len(found) <= 2.0 * len(products)
 
 
 def test_each_channel_by_itself_is_summed_in_halves() -> None:
