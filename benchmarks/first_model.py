@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,6 @@ from host.errors import UserError
 from research.models.export import export
 
 SCHEMA = "edgetlm.first_model/1"
-# What the build of a wheel reads.
-_PACKAGES = ("sdk", "research", "host", "targets", "device_agent")
-_SOURCES = (*_PACKAGES, "pyproject.toml", "README.md", "LICENSE", "NOTICE")
 _PINS = ROOT / "requirements" / "cpu.txt"
 
 
@@ -71,22 +70,39 @@ class Steps:
         print(f"{seconds:7.1f} s  {cpu_s:7.1f} s of the processor  {title}", flush=True)
 
 
+def sources(root: Path) -> list[str]:
+    """What the build of a wheel reads of a checkout: what pyproject.toml names, without what Git ignores.
+
+    Raises:
+        UserError: this is no checkout.
+    """
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    project, found = settings["project"], settings["tool"]["setuptools"]["packages"]["find"]
+    packages = {re.split(r"[.*]", pattern)[0] for pattern in found["include"]}
+    files = {"pyproject.toml", project["readme"], *project["license-files"]}
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        raise UserError(f"the wheel is built from a checkout: {listed.stderr.strip()}")
+    names = [name for name in listed.stdout.split("\0") if (root / name).is_file()]
+    return [name for name in names if name in files or name.split("/")[0] in packages]
+
+
 def built_wheel(folder: Path) -> Path:
     """The wheel of this checkout, built apart from it.
 
     Raises:
-        subprocess.CalledProcessError: it cannot be built.
+        UserError: it cannot be built, with what the build wrote.
     """
     source = folder / "source"
-    for name in _SOURCES:
-        path = ROOT / name
-        if path.is_dir():
-            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copyfile(path, source / name)
+    for name in sources(ROOT):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, source / name)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(source)]
-    subprocess.run(command, check=True, capture_output=True)
+    built = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     shutil.rmtree(source)
+    if built.returncode:
+        raise UserError(f"the wheel cannot be built:\n{built.stdout.strip()}")
     [wheel] = folder.glob("*.whl")
     return wheel
 

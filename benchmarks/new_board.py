@@ -64,7 +64,9 @@ def run(
         folder = Path(scratch)
         records, spaces = measured(device, profile, options, arguments.measurements, folder)
         begin = time.perf_counter()
-        how = FinetuneOptions(options.checkpoint, folder / "models", steps=arguments.steps, seed=options.seed)
+        how = FinetuneOptions(
+            options.checkpoint, folder / "models", steps=arguments.steps, seed=options.seed, always=True
+        )
         result = finetune(how, examples_of(records, spaces, Vocabulary()), lambda _: None)
         learned = {
             "programs": len(records),

@@ -23,7 +23,7 @@ import threading
 import warnings
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from device_agent.contract.manifest import content_digest
+from device_agent.contract.manifest import state_digest
 from device_agent.execute import ffi
 from device_agent.execute.decoder import Decoder
 from device_agent.execute.engines import create
@@ -72,7 +72,7 @@ class Model:
         manifest = bundle.manifest
         self.backend = manifest.backend
         self.path = bundle.directory
-        self._content = content_digest(manifest.fields)
+        self._content = state_digest(manifest)
         self._lock = threading.Lock()
         count = int(threads or manifest.threads)
         self._engine: Any = None

@@ -27,11 +27,11 @@ HOME = Path(os.environ.get("EDGETLM_HOME", "~/.local/share/edgetlm")).expanduser
 
 
 def find_agent() -> None:
-    """Make the installed agent and its runtime importable."""
+    """Make the installed agent importable, and what it runs models with: each engine has a folder."""
     installed = HOME / "payloads.json"
     if installed.is_file():
-        payload = json.loads(installed.read_text())["tvm"]["path"]
-        sys.path += [str(HOME / "agent" / "current"), str(HOME / payload)]
+        engines = json.loads(installed.read_text()).values()
+        sys.path += [str(HOME / "agent" / "current"), *(str(HOME / one["path"]) for one in engines)]
 
 
 def bundle_folder(name: str) -> str:

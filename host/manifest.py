@@ -163,6 +163,7 @@ class Manifest(_Part):
     entry: str = "main"
     state: tuple[StateTensor, ...] = ()
     decoder: DecoderPart | None = None
+    streamed: bool = False
     parameters: tuple[Parameter, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     threads: int = 1
@@ -178,9 +179,9 @@ class Manifest(_Part):
 
     @model_serializer(mode="wrap")
     def _without_absent_state(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """All fields, without those of state where there is none: such a bundle is as it was before state."""
+        """All fields, without those that are not there: such a bundle is as it was before there were any."""
         found: dict[str, Any] = fields(self)
-        absent = [name for name in ("state", "decoder") if name in found and not found[name]]
+        absent = [name for name in ("state", "decoder", "streamed") if name in found and not found[name]]
         return {name: value for name, value in found.items() if name not in absent}
 
     @property
@@ -207,6 +208,7 @@ class Draft(_Part):
     origin: Origin
     state: tuple[StateTensor, ...] = ()
     decoder: DecoderPart | None = None
+    streamed: bool = False
     kernels: tuple[Kernel, ...] = ()
     threads: int = 1
     dtype: str = "fp32"

@@ -91,6 +91,9 @@ def deploy(
     options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_deployment(model, options)
+    # The folders of a bundle and of a report are named after the model.
+    path = Path(model) if isinstance(model, str | Path) else Path(type(model).__name__.lower())
+    options = replace(options, model=path)
     check_output_bundle(options.bundle or _page(None, options, "bundle"), "--bundle")
     from host.importers import start_ahead
 

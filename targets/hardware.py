@@ -75,6 +75,7 @@ class GpuModel:
         warp_cycles: of one SM to start one warp of a block.
         matrix_fp16_per_cycle: fp16 multiply-adds with fp32 sums of one SM per cycle by mma.sync m16n8k16, 0
             where the GPU has no such instruction.
+        matrix_half_sums_per_cycle: the same with sums in halves; 0 where that is not known to be faster.
         matrix_int8_per_cycle: the same of bytes with int32 sums, by mma.sync m16n8k32.
         levels: "shared" (one SM), then "L2" and "DRAM" (whole GPU), innermost first.
         transaction_bytes: unit of a transfer between L2 and an SM.
@@ -107,12 +108,21 @@ class GpuModel:
     warp_cycles: float = 15.0
     matrix_fp16_per_cycle: int = 0
     matrix_int8_per_cycle: int = 0
+    matrix_half_sums_per_cycle: int = 0
     transaction_bytes: int = 32
 
     @property
     def peak_flops(self) -> float:
         """fp32 FLOP/s of the whole GPU, matrix units left out."""
         return 2.0 * self.fp32_per_cycle * self.multiprocessors * self.frequency_hz
+
+    @property
+    def next_launch_s(self) -> float:
+        """Cost of starting one more kernel in a CUDA graph: a quarter of one by itself, an estimate.
+
+        At least the 0.95 us that were measured on an H200 (docs/cuda.md).
+        """
+        return max(0.25 * self.launch_s, 0.95e-6)
 
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`.

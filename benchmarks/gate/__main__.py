@@ -9,12 +9,18 @@ does between two batches, and the gate judges it:
 
     true        on the recorded times
     shuffled    on times that are shuffled within each task, those that the gate sees too
+    preferred   on times of a board that prefers some values of each decision, the same ones in all tasks:
+                the recorded times, each multiplied by a factor for each value; what is true is of this board
     recovered   on the recorded times, where the model in use was fine-tuned on reversed ones: the slowest
                 programs of each task were taken for the fastest
 
 The truth about the new model and the one in use is what both choose for the tasks that taught nothing, as
 the gate computes it. It is `better` or `worse` where a one-sided 95% bound says so. Right is to accept what
-is better, and to refuse what is worse; where the truth is neither, no verdict is wrong by it.
+is better, and to refuse all else: `right`. `right_where_shown` leaves out what is neither.
+
+The arms that have no model draw as often, uniformly from the same programs, and rank by T (`chance`) or by
+T_hat, which the same tasks teach (`chance_that`); `new_that` is the new model's programs ranked by T_hat. All
+are speeds over the model in use, ranked by T as deployed.
 
 FOLDER keeps the tasks, the network and a line for each training; a later call goes on there.
 """
@@ -23,53 +29,67 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.gate.network import small_network
-from benchmarks.gate.recorded import recorded_tasks, reversed_times, shuffled
+from benchmarks.gate.recorded import (
+    RecordedTask,
+    learned_logs,
+    preferred,
+    recorded_tasks,
+    reversed_times,
+    shuffled,
+)
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.statistics import Estimate, mean_of, one_sided_bound
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.network import load_model
 from host.tlm.training import gate
-from host.tlm.training.example import Example
 from host.tlm.training.finetune import CANDIDATE, FinetuneOptions, FinetuneResult, finetune
 
 SCHEMA = "edgetlm.gate/1"
-KINDS = ("true", "shuffled", "recovered")
+KINDS = ("true", "shuffled", "preferred", "recovered")
+_ARMS = ("chance", "chance_that", "new_that")
 _DATA = ("epyc_avx2", "in_model_epyc_avx2")
 # As the loop of tuning trains between two batches.
 _STEPS, _KEEP = 24, 4
+# What a board prefers takes longer to learn than what it measured takes to repeat.
+_LONGER = {"preferred": 60}
 
 
 def tuned(
-    start: Path, present: Path, examples: Sequence[Example], seed: int, out: Path
+    start: Path, present: Path, tasks: Sequence[RecordedTask], seed: int, out: Path, steps: int = _STEPS
 ) -> tuple[Path, FinetuneResult]:
     """Fine-tune a network: the new checkpoint, and what the gate says of it."""
-    options = FinetuneOptions(start, out, present=present, steps=_STEPS, keep=_KEEP, seed=seed)
-    result = finetune(options, examples, lambda _: None)
+    options = FinetuneOptions(start, out, present=present, steps=steps, keep=_KEEP, seed=seed, always=True)
+    result = finetune(options, [one.example for one in tasks], lambda _: None)
     return (result.checkpoint if result.accepted else out / CANDIDATE), result
 
 
-def choices(checkpoint: Path, tasks: Sequence[Example]) -> list[gate.Chosen]:
+def choices(checkpoint: Path, tasks: Sequence[RecordedTask]) -> list[gate.Chosen]:
     """What a deployment with a checkpoint would choose of the recorded programs."""
     vocabulary = Vocabulary()
-    return gate.choices_of(load_model(checkpoint, vocabulary)[0], vocabulary, tasks)
+    model, _ = load_model(checkpoint, vocabulary)
+    return gate.choices_of(model, vocabulary, [one.example for one in tasks])
 
 
-def trained(tasks: Sequence[Example], seed: int, base: Path, kinds: Sequence[str]) -> list[dict[str, Any]]:
+def trained(
+    tasks: Sequence[RecordedTask], seed: int, base: Path, kinds: Sequence[str]
+) -> list[dict[str, Any]]:
     """What the gate says of one training of each kind, and what is true."""
     generator = random.Random(f"gate/{seed}")
     order = list(tasks)
     generator.shuffle(order)
     teach, truth = order[: len(order) // 2], order[len(order) // 2 :]
-    told = [shuffled(one, generator) for one in teach]
+    told = {"shuffled": [shuffled(one, generator) for one in teach], "preferred": list(map(preferred, teach))}
     lines = []
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         folder = Path(name)
@@ -78,11 +98,50 @@ def trained(tasks: Sequence[Example], seed: int, base: Path, kinds: Sequence[str
             if kind == "recovered":
                 wrong = [reversed_times(one) for one in teach]
                 present, _ = tuned(base, base, wrong, seed, folder / "wrong")
-            learned = told if kind == "shuffled" else teach
-            new, result = tuned(base, present, learned, seed, folder / kind)
+            learned = told.get(kind, teach)
+            new, result = tuned(base, present, learned, seed, folder / kind, _LONGER.get(kind, _STEPS))
             line = {"seed": seed, "kind": kind, "accepted": result.accepted, "why": result.why}
-            lines.append(line | true_of(choices(present, truth), choices(new, truth)))
+            judged = list(map(preferred, truth)) if kind == "preferred" else truth
+            before, by_that = choices(present, judged), ranked_by(judged, learned_logs(learned, judged))
+            found = {
+                "chance": by_chance(judged),
+                "chance_that": by_chance(by_that),
+                "new_that": choices(new, by_that),
+            }
+            lines.append(line | true_of(before, choices(new, judged)) | {"arms": beside(before, found)})
     return lines
+
+
+def ranked_by(tasks: Sequence[RecordedTask], logs: Sequence[Sequence[float]]) -> list[RecordedTask]:
+    """Tasks whose programs are ranked by other estimates, of which there are the logarithms."""
+    return [
+        replace(one, example=replace(one.example, estimates=tuple(map(math.exp, own))))
+        for one, own in zip(tasks, logs, strict=True)
+    ]
+
+
+def by_chance(tasks: Sequence[RecordedTask]) -> list[gate.Chosen]:
+    """What is chosen if all programs are equally likely to be drawn."""
+    vocabulary = Vocabulary()
+    return [
+        gate.chosen_of(one.example, [0.0] * len(one.example.programs), vocabulary)
+        for one in map(_thinned, tasks)
+    ]
+
+
+def _thinned(task: RecordedTask) -> RecordedTask:
+    return replace(task, example=gate.thinned(task.example))
+
+
+def beside(
+    before: Sequence[gate.Chosen], arms: Mapping[str, Sequence[gate.Chosen]]
+) -> dict[str, dict[str, float]]:
+    """Speed of the choices of each arm over those of the model in use: first programs, and best of ten."""
+    found = {}
+    for arm, chosen in arms.items():
+        verdict = gate.compare(before, chosen)
+        found[arm] = {"first": verdict.first.value, "best": verdict.best.value}
+    return found
 
 
 def true_of(before: Sequence[gate.Chosen], after: Sequence[gate.Chosen]) -> dict[str, Any]:
@@ -91,8 +150,13 @@ def true_of(before: Sequence[gate.Chosen], after: Sequence[gate.Chosen]) -> dict
     return {
         "first": verdict.first.value,
         "best": verdict.best.value,
-        "truth": "better" if verdict.accepted else "worse" if turned.accepted else "neither",
+        "truth": "better" if _above(verdict) else "worse" if _above(turned) else "neither",
     }
+
+
+def _above(verdict: gate.Verdict) -> bool:
+    """Whether the bound shows any gain: less than what the gate asks for is true too."""
+    return verdict.bound is not None and verdict.bound > 1.0
 
 
 def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -115,8 +179,22 @@ def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "truth": by_truth,
             "first": _mean([one["first"] for one in own]),
             "best": _mean([one["best"] for one in own]),
+            **_shares(own),
+            "arms": {
+                arm: {part: _mean([one["arms"][arm][part] for one in own]) for part in ("first", "best")}
+                for arm in _ARMS
+            },
         }
     return found
+
+
+def _shares(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """How often the gate is right, of all trainings, and of those whose new model is better or worse."""
+    shown = [one for one in lines if one["truth"] != "neither"]
+    return {
+        name: sum(one["accepted"] == (one["truth"] == "better") for one in some) / len(some) if some else None
+        for name, some in (("right", lines), ("right_where_shown", shown))
+    }
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:
@@ -129,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gate", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="keeps what is made; created")
     parser.add_argument("--trainings", type=int, default=20, help="of each kind")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of the draws of tasks; 0 to N-1 if left out")
     parser.add_argument("--start", type=Path, help="a checkpoint; a small network of its own if left out")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of training")
     parser.add_argument("--data", nargs="+", default=list(_DATA), help="files of research/collection")
@@ -147,7 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = options.folder / "trainings.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     done = {(one["seed"], one["kind"]) for one in lines}
-    for seed in range(options.trainings):
+    seeds = options.seeds or list(range(options.trainings))
+    for seed in seeds:
         missing = [kind for kind in options.kinds if (seed, kind) not in done]
         if missing:
             # Both ways of measuring in turn.
@@ -157,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with path.open("a") as stream:
                 stream.writelines(json.dumps(one) + "\n" for one in new)
             print(*map(json.dumps, new), sep="\n", flush=True)
-    used = [one for one in lines if one["seed"] < options.trainings and one["kind"] in options.kinds]
+    used = [one for one in lines if one["seed"] in seeds and one["kind"] in options.kinds]
     sizes = {name: len(of) for name, of in tasks.items()}
     write_result(options.json, about | {"tasks": sizes, "kinds": figures_of(used)})
 

@@ -6,7 +6,7 @@ FOLDER holds llama.cpp's sources, such as `vendor/llama.cpp` of llama-cpp-python
 kernels for Q4_0 are compiled by zig for the target's core, and run by Unicorn as ours are, so that counts
 are exact: `repacked` is what it takes where it lays weights out anew while loading (the default with SDOT),
 `rows` what it takes otherwise. Rounding the activations is part of both. Ours are the products of a step of
-one layer of the 0.1b model in int4, whose activations have 16 bits where llama.cpp's have 8.
+one layer of the 0.1b model in int4, whose activations have 12 bits where llama.cpp's have 8.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ For each model: the plan of the passes, the best plans by the estimate, and as m
 the best of eight random ones by the same estimate. All run in one process in interleaved rounds; a round is
 processor time, so that other work on the machine counts little. The best measured plan of an arm is chosen by
 the even rounds and timed by the odd ones: the fastest of several noisy times would be faster than it would be
-again.
+again. With `--without KIND` a further plan takes the first option at all sites of that kind, which leaves it
+out: it says what a kind of decisions gains.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from host.statistics import Estimate, geometric_mean, paired_ratio
 
 SCHEMA = "edgetlm.plans/1"
 _ROUND_S = 0.1
+# The arm of the plan that leaves a kind of decisions out.
+WITHOUT = "without"
+_ARMS = ("estimate", "chance", WITHOUT)
 
 
-def plans_of(path: Path, folder: Path, count: int, seed: int) -> list[dict[str, Any]]:
+def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "") -> list[dict[str, Any]]:
     """The bundles of a model's plans, each once: the passes' first.
 
     Args:
@@ -36,6 +40,7 @@ def plans_of(path: Path, folder: Path, count: int, seed: int) -> list[dict[str, 
         folder: for the bundles.
         count: of plans of each arm.
         seed: of chance.
+        without: a kind of decisions that a further plan leaves out; "" for no such plan.
     """
     from host.compile import static_model
     from host.compile.bundle_builder import BundleBuilder
@@ -58,7 +63,13 @@ def plans_of(path: Path, folder: Path, count: int, seed: int) -> list[dict[str, 
 
     started = time.process_time()
     space = Space(lower, lower({}), PlanEstimator(profile))
-    proposed = [space.passes(), *by_estimate(space, count), *at_random(space, count, seed)]
+    proposed = [space.passes()]
+    if count:
+        proposed += [*by_estimate(space, count), *at_random(space, count, seed)]
+    left_out = [one.options[0] if one.alike.startswith(f"{without} ") else one.own for one in space.classes]
+    if without and left_out != [one.own for one in space.classes]:
+        found = space.proposed(left_out, WITHOUT)
+        proposed += [found] if found is not None else []
     entries = []
     for number, one in enumerate(proposed):
         place = folder / f"{number}"
@@ -127,7 +138,7 @@ def compared(entries: Sequence[dict[str, Any]], times: Sequence[Sequence[float]]
         speed = _bounded(paired_ratio(own, mine))
         rows.append({**fields, "median_ms": statistics.median(mine) * 1e3, "speed": speed})
     found: dict[str, Any] = {"plans": rows}
-    for arm in ("estimate", "chance"):
+    for arm in _ARMS:
         places = [place for place, entry in enumerate(entries) if entry["arm"] == arm]
         if places:
             # As a deployment: the present plan stays where no other was faster in the rounds that choose.
@@ -151,7 +162,7 @@ def _bounded(ratio: Estimate) -> dict[str, float | None]:
 
 def summary_of(models: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Geometric means over the models of the speeds of each arm."""
-    arms = [f"{kind}_by_{arm}" for kind in ("first", "best_measured") for arm in ("estimate", "chance")]
+    arms = [f"{kind}_by_{arm}" for kind in ("first", "best_measured") for arm in _ARMS]
     return {
         arm: geometric_mean([entry[arm]["speed"]["value"] for entry in models.values() if arm in entry])
         for arm in arms
@@ -166,6 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=3, help="plans of each arm")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without", default="", metavar="KIND", help="also a plan without these decisions")
     parser.add_argument("--folder", type=Path, help="for models and bundles; models are kept between runs")
     add_json_option(parser)
     options = parser.parse_args(arguments)
@@ -177,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             path = Path(name) if Path(name).is_file() else export_model(name, "onnx", base / "models")
             folder = base / "plans" / Path(name).stem
             folder.mkdir(parents=True, exist_ok=True)
-            entries = plans_of(path, folder, options.count, options.seed)
+            entries = plans_of(path, folder, options.count, options.seed, options.without)
             times = rounds_of(entries, options.rounds)
             figures = compared(entries, times)
             models[Path(name).stem] = figures

@@ -39,9 +39,38 @@ def gates(result: Result) -> list[str]:
         counts = (found["truth"][truth] for truth in ("better", "neither", "worse"))
         accepted = (f"{one['accepted']} of {one['trainings']}" for one in counts)
         speeds = (_interval(found[part]) for part in ("first", "best"))
-        rows.append((kind, f"{found['accepted']} of {found['trainings']}", *accepted, *speeds))
-    titles = ("accepted", "of what is better", "of what is neither", "of what is worse")
+        wrong = found["truth"]["better"]["trainings"] - 2 * found["truth"]["better"]["accepted"]
+        right = f"{1.0 - (wrong + found['accepted']) / found['trainings']:.1%}"
+        rows.append((kind, f"{found['accepted']} of {found['trainings']}", *accepted, right, *speeds))
+    titles = ("accepted", "of what is better", "of what is neither", "of what is worse", "right")
     return markdown(("trained on", *titles, "first programs, 95%", "best of ten, 95%"), rows)
+
+
+def gate_arms(result: Result) -> list[str]:
+    """What the new model's choices and those of chance are beside the model in use, by kind of training."""
+    rows = []
+    for kind, found in result.figures["kinds"].items():
+        arms = {"new model by T": found, **{_GATE_ARMS[arm]: one for arm, one in found["arms"].items()}}
+        for arm, one in arms.items():
+            rows.append((kind, arm, _interval(one["first"]), _interval(one["best"])))
+    return markdown(("trained on", "arm", "first programs, 95%", "best of ten, 95%"), rows)
+
+
+def headroom(result: Result) -> list[str]:
+    """Time of constructed programs over that of the fastest known ones, by kind and board."""
+    kinds = result.figures["headroom"]
+    boards = [board for board in kinds[_ALL] if board != _ALL]
+    rows = [
+        (kind, *(_left(found.get(board)) for board in boards), _left(found[_ALL]))
+        for kind, found in kinds.items()
+    ]
+    return markdown(("kind", *boards, _ALL), rows)
+
+
+def _left(figure: Mapping[str, Any] | None) -> str:
+    if figure is None:
+        return ""
+    return f"{figure['value']:.3f}; {figure['below']} of {figure['n']}"
 
 
 def _interval(found: Mapping[str, float | None]) -> str:
@@ -113,6 +142,11 @@ def _valued(figure: Mapping[str, Any]) -> str:
     return f"{figure['value']:.3f}{bounds}; {figure['median']:.3f}"
 
 
+_GATE_ARMS = {
+    "new_that": "new model by T_hat",
+    "chance": "chance by T",
+    "chance_that": "chance by T_hat",
+}
 _SETS = {"measured": "inside of 7 networks, AVX2", "modelled": "alone, networks on modelled boards"}
 _DIVISIONS = {
     "chance": "random programs, each the best of some by the estimate; the scheduler",

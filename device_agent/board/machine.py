@@ -17,6 +17,7 @@ _PACKAGES = {
     "apache_tvm": "tvm",
     "apache_tvm_ffi": "tvm_ffi",
     "onnxruntime": "onnxruntime",
+    "onnxruntime_gpu": "onnxruntime-gpu",
     "ai_edge_litert": "litert",
     "tflite_runtime": "tflite_runtime",
     "torch": "torch",

@@ -7,7 +7,7 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
     schema        "edgetlm.bundle/2"; "edgetlm.bundle/3" where there is state: a runtime that does not know
                   of it would call main with too few arguments
     name          of the bundle: letters, digits, dot, dash and underscore
-    backend       "tvm", "onnxruntime" or "litert"
+    backend       "tvm", "onnxruntime", "litert", or an engine of the board, "tensorrt-fp16"
     files         {name: {"size": bytes, "sha256": hexadecimal}}, all but the manifest and its signature
     model         which of the files is the library or the model
     threads       that it was measured with
@@ -28,6 +28,8 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
                   float32[sequences, vocabulary]. With
                   "rounding", 8, "prefill" rounds activations to bytes and gives no logits: what the last
                   token of a prompt gives is computed by main
+    streamed      tvm: true where a call reads most of the parameters, and each about once: a runtime copies
+                  them to huge pages where there are such and room; they are mapped from their file otherwise
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
@@ -47,7 +49,9 @@ from device_agent.contract.text import printable
 
 SCHEMA = PROTOCOL.bundle.schema
 STATE_SCHEMA = PROTOCOL.bundle.state_schema
-BACKENDS = ("tvm", "onnxruntime", "litert")
+# Engines that come with the board's system; behind a name, how it runs. Their bundles hold an ONNX file.
+OF_THE_BOARD = ("tensorrt", "tensorrt-fp16", "tensorrt-int8", "onnxruntime-cuda", "onnxruntime-tensorrt")
+BACKENDS = ("tvm", "onnxruntime", "litert", *OF_THE_BOARD)
 MANIFEST = PROTOCOL.bundle.manifest
 SIGNATURE = PROTOCOL.bundle.signature
 PARAMETERS = PROTOCOL.bundle.parameters
@@ -142,6 +146,7 @@ def check_manifest(data: bytes) -> CheckedManifest:
     _check_signature(fields.get("signature"))
     _check_parameters(fields.get("parameters", []), files, str(backend))
     _check_state(fields, str(backend))
+    _need(isinstance(fields.get("streamed", False), bool), "whether its parameters are streamed is not said")
     target = fields.get("target", {})
     _need(isinstance(target, dict), "its target is not an object")
     _need(isinstance(target.get("kind", ""), str), "the kind of its target is not text")
@@ -303,6 +308,19 @@ def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> int:
     if "sequences" not in decoder:
         return 1
     return _whole(decoder["sequences"], "the texts that have a state", 2, _BOUNDS.sequences)
+
+
+def state_digest(manifest: CheckedManifest) -> str:
+    """What the state of a text belongs to: a digest of what computes it.
+
+    It is the SHA-256 of lines: "NAME SIZE SHA256" of each file that decides what runs, in the order of the
+    names, then "DTYPE SIZExSIZE..." of each tensor of the state.
+    """
+    files = sorted((name, one) for name, one in manifest.files.items() if name not in BESIDE)
+    lines = ["%s %d %s" % (name, one.size, one.sha256) for name, one in files]
+    for tensor in manifest.fields.get("state") or ():
+        lines.append("%s %s" % (tensor["dtype"], "x".join(map(str, tensor["shape"]))))
+    return hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
 
 
 def content_digest(fields: Dict[str, Any]) -> str:

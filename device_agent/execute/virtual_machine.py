@@ -43,9 +43,9 @@ def state_of(fields: Mapping[str, Any]) -> Tuple[TensorInfo, ...]:
 class _Parameters:
     """The weights of a bundle.
 
-    They are mapped from the file: pages are shared, and read when first used. Those of a language model,
-    which reads all of them for every token, are copied to huge pages where the system has these and the
-    memory.
+    They are mapped from the file: pages are shared, and read when first used. Those of a language model, and
+    of another one that reads most of them once in a call, are copied to huge pages where the system has these
+    and the memory.
     """
 
     def __init__(self, path: str, entries: Sequence[Dict[str, Any]], streamed: bool = False) -> None:
@@ -325,7 +325,8 @@ def load_machine(
         require_free(fields)
     ffi.load_runtime()
     signature = signature_of(fields)
-    streamed = kind == "cpu" and bool(fields.get("decoder")) and not mapped
+    once = bool(fields.get("streamed") or fields.get("decoder"))
+    streamed = kind == "cpu" and once and not mapped
     parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []), streamed)
     library = os.path.join(folder, opened.bundle.manifest.model)
     texts = int((fields.get("decoder") or {}).get("sequences", 1))

@@ -11,8 +11,8 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
+from device_agent.contract.manifest import OF_THE_BOARD
 from device_agent.errors import AgentError
-from device_agent.execute.engines import OF_THE_BOARD
 from device_agent.store.agent_folder import AgentFolder
 
 NATIVE_NAME = "edgetlm-executor"

@@ -135,7 +135,10 @@ class BundleStore:
         with self._locked():
             path = self._version_path(name, version)
             if not os.path.isdir(path):
-                raise _refuse("version %s of %s is not installed" % (version[:12], name))
+                raise _refuse(
+                    "version %s of %s is not installed; another deployment of this name may have taken its "
+                    "place: deploy again" % (version[:12], name)
+                )
             content = content_digest(self._checked(path, self._memory).manifest.fields)
             # A version that computes the same with other figures is not a step to go back to.
             earlier = [v for v in self._reached(name) if v != version and self._content(name, v) != content]

@@ -116,6 +116,7 @@ class Bundle {
     inputs = manifest.inputs;
     outputs = manifest.outputs;
     decoder = manifest.decoder;
+    content = state_digest(manifest);
     try {
       refuse_what_is_not_ours(manifest);
       require_free(manifest);
@@ -163,8 +164,13 @@ class Bundle {
   }
 
   std::vector<TensorInfo> inputs, outputs;
+  // The tensors of the state of one text.
+  const std::vector<Value>& state(size_t text) const { return states_.at(text); }
+
   // Of a language model; another model has a context of 0.
   DecoderInfo decoder;
+  // What states belong to that are kept in files.
+  std::string content;
   std::string warning;
 
  private:

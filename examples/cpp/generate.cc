@@ -2,7 +2,8 @@
 // between their prompts, each token behind the number of its text.
 //
 //     generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]
-//              [--trust unsigned] [--speculate measured|always|never] [--memory] TOKEN... [/ TOKEN...]...
+//              [--trust unsigned] [--speculate measured|always|never] [--memory] [--save FILE] [--load FILE]
+//              TOKEN... [/ TOKEN...]...
 //
 // Its speed and why it ended come on stderr; with --memory also the memory behind every 100th token.
 #include <chrono>
@@ -18,12 +19,14 @@ namespace {
 
 constexpr const char* kUsage =
     "generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]"
-    " [--trust unsigned] [--speculate measured|always|never] [--memory]"
+    " [--trust unsigned] [--speculate measured|always|never] [--memory] [--save FILE] [--load FILE]"
     " TOKEN... [/ TOKEN...]...";
 constexpr int64_t kEvery = 100;
 
 struct Arguments {
   std::string bundle, trust = "signed";
+  // Where the state of the text is written to, and one was; empty for neither.
+  std::string save, load;
   std::vector<std::vector<int32_t>> prompts{{}};
   edgetlm::Sampling sampling;
   int64_t max_tokens = 256;
@@ -54,6 +57,10 @@ bool set_option(const std::string& name, const std::string& value, Arguments* fo
     found->threads = static_cast<int>(edgetlm::whole_of(value));
   } else if (name == "--trust") {
     found->trust = value;
+  } else if (name == "--save") {
+    found->save = value;
+  } else if (name == "--load") {
+    found->load = value;
   } else if (name == "--speculate") {
     found->speculate = speculate_of(value);
   } else {
@@ -81,6 +88,9 @@ Arguments parse(int count, char** words) {
     }
   });
   if (found.bundle.empty()) throw std::invalid_argument(kUsage);
+  if (!found.save.empty() && found.prompts.size() > 1) {
+    throw std::invalid_argument("--save is of one text: give one prompt");
+  }
   return found;
 }
 
@@ -122,6 +132,9 @@ int run(const Arguments& arguments) {
   edgetlm::Bundle model(arguments.bundle, arguments.threads, arguments.trust);
   if (!model.warning.empty()) std::fprintf(stderr, "warning: %s\n", model.warning.c_str());
   edgetlm::Generator generator(model);
+  if (!arguments.load.empty()) {
+    std::fprintf(stderr, "%zu tokens of a prompt were loaded\n", generator.load_prompt(arguments.load));
+  }
   if (arguments.prompts.size() > 1) return run_several(&generator, arguments);
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
@@ -141,6 +154,7 @@ int run(const Arguments& arguments) {
   std::fprintf(stderr, "%lld tokens, %lld by speculation, %.1f tokens/s, first token after %.3f s; %s\n",
                static_cast<long long>(made), static_cast<long long>(generator.speculated()), speed, prefill.count(),
                reason(stopped));
+  if (!arguments.save.empty()) generator.save_prompt(arguments.save);
   return 0;
 }
 

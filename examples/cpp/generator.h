@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "bundle.h"
+#include "kept_prompt.h"
 #include "place.h"
 #include "speculation.h"
 
@@ -109,7 +111,8 @@ enum class Stopped { end_of_text, max_tokens, context_full, left };
 class Generator {
  public:
   // The bundle has to outlive it, and is not to be run by others meanwhile.
-  explicit Generator(const Bundle& bundle) : decoder_(bundle.decoder), pace_(decoder_.verified) {
+  explicit Generator(const Bundle& bundle)
+      : bundle_(&bundle), decoder_(bundle.decoder), pace_(decoder_.verified) {
     if (decoder_.context == 0) throw std::runtime_error("the bundle is not a language model's: use run_bundle");
     const auto texts = static_cast<size_t>(decoder_.sequences);
     for (size_t text = 0; text < texts; ++text) places_.emplace_back(bundle, text);
@@ -205,6 +208,36 @@ class Generator {
     std::vector<Stopped> reasons;
     for (const Running& text : texts) reasons.push_back(text.stopped);
     return reasons;
+  }
+
+  // Writes the state of the last text of `generate` to a file, and gives the number of its tokens: no process need
+  // compute it again. The Python runtime reads such files, and its own are read here. std::runtime_error where there is
+  // no text, or the file cannot be written.
+  size_t save_prompt(const std::string& path) const {
+    if (places_[0].known().empty()) {
+      throw std::runtime_error("there is no prompt to save: generate a text with it first");
+    }
+    write_prompt(path, bundle_->content, places_[0].known(), bundle_->state(0));
+    return places_[0].known().size();
+  }
+
+  // Fills the state out of such a file, and gives the number of its tokens: a prompt that begins with them continues
+  // there. std::runtime_error with one line where it is none of this bundle's, or damaged.
+  size_t load_prompt(const std::string& path) {
+    const PromptReader reader(path, bundle_->content, decoder_.context);
+    std::vector<int32_t> tokens;
+    const std::vector<int64_t> found = reader.read(bundle_->state(0), [&] { places_[0].know({}); });
+    for (const int64_t token : found) {
+      // Beyond the range it is of no vocabulary either.
+      tokens.push_back(static_cast<int32_t>(std::clamp<int64_t>(token, -1, std::numeric_limits<int32_t>::max())));
+    }
+    try {
+      check(tokens, 1);
+    } catch (const std::invalid_argument& error) {
+      reader.fail(error.what());
+    }
+    places_[0].know(tokens);
+    return tokens.size();
   }
 
   // Tokens of the last text that were drafted and turned out right: no step computed them.
@@ -330,6 +363,7 @@ class Generator {
     return chosen;
   }
 
+  const Bundle* const bundle_;
   const DecoderInfo decoder_;
   Entry verify_, together_;
   Pace pace_;

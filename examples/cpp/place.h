@@ -54,6 +54,11 @@ class Place {
     known_.assign(source.known_.begin(), source.known_.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
+  // The tokens that the state is right for.
+  const std::vector<int32_t>& known() const { return known_; }
+  // Says that the state is right for these tokens and no others: somebody has changed it.
+  void know(const std::vector<int32_t>& tokens) { known_.assign(tokens.begin(), tokens.end()); }
+
   // Says that a call beside this place's own has taken the next token.
   void stepped(int32_t token) { known_.push_back(token); }
 

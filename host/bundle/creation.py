@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 ALIGNMENT = LIMITS.bundle.alignment
 _TEXT_CHARACTERS = 4000
-_MODEL_SUFFIX = {"onnxruntime": ".onnx", "litert": ".tflite"}
+# Of model files of other runtimes than these.
+_MODEL_SUFFIX, _USUAL_SUFFIX = {"litert": ".tflite"}, ".onnx"
 
 
 def write_tvm(
@@ -86,7 +87,7 @@ def write_engine(directory: Path, draft: Draft, model: Path, golden: Sequence[Go
     """
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        name = f"model{_MODEL_SUFFIX[draft.backend]}"
+        name = f"model{_MODEL_SUFFIX.get(draft.backend, _USUAL_SUFFIX)}"
         shutil.copyfile(model, directory / name)
         _write_golden(directory / GOLDEN, golden)
         return _seal(directory, draft, name, ())
@@ -165,6 +166,8 @@ def _write_parameters(path: Path, parameters: Iterable[np.ndarray]) -> tuple[Par
                 Parameter(offset=file.tell(), nbytes=whole.nbytes, shape=array.shape, dtype=str(array.dtype))
             )
             file.write(whole.reshape(-1).view(np.uint8).data)
+        if table and not file.tell():
+            file.write(b"\0")  # all are empty, and no executor can map an empty file
         file.flush()
         os.fsync(file.fileno())
     return tuple(table)

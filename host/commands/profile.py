@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from host import bundle
+from host.compare.backends import Choice, require_verified
 from host.compare.comparison import ComparisonSettings, compare_engines
 from host.compare.entrants import Entrant
-from host.compare.selection import Choice, require_verified
 from host.compile.device_profile import profile_of
 from host.compile.ranged_model import inputs_to_measure
 from host.compile.task_outcome import TaskOutcome, with_times

@@ -1,31 +1,28 @@
-"""Selection of the deployed variant and backend, by the 95% bounds of a comparison.
+"""Selection of the deployed variant, by the 95% bounds of a comparison.
 
 There is one rule: the default stays unless the bound of the paired ratio shows that another entrant is better
-by the objective. The default among the variants of the compiled model is the fastest one; the default among
-the engines is the user's own library.
+by the objective. The default among the variants of the compiled model is the fastest one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from host.compare.entrants import EntrantResult, ratio_between
 from host.compare.pareto import ParetoFront, pareto
-from host.errors import EngineError, MeasureError, VerifyError
-from host.options import BACKENDS, Backend
-from host.statistics import MIN_TRIALS, Estimate
+from host.errors import MeasureError
+from host.statistics import Estimate
 
 if TYPE_CHECKING:
-    from host.compare.comparison import EngineComparison
     from host.compare.power_modes import PowerMode
     from host.transport import Device
 
 
 @dataclass(frozen=True)
-class _Phrases:
+class Phrases:
     """The phrases for an objective in messages: about a variant, about an engine, and for what is saved."""
 
     variant: str
@@ -34,27 +31,11 @@ class _Phrases:
 
 
 _EDP = "has a smaller energy-delay product"
-_PHRASES = {
-    "latency": _Phrases("takes less time", "is faster", "the time"),
-    "energy": _Phrases("needs less energy", "needs less energy", "the energy"),
-    "edp": _Phrases(_EDP, _EDP, "the energy-delay product"),
+PHRASES = {
+    "latency": Phrases("takes less time", "is faster", "the time"),
+    "energy": Phrases("needs less energy", "needs less energy", "the energy"),
+    "edp": Phrases(_EDP, _EDP, "the energy-delay product"),
 }
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which backend was installed and why.
-
-    Attributes:
-        backend: "tvm", "onnxruntime" or "litert".
-        why: one sentence.
-        ratio: the peer's figure over that of the compiled model, with 95% bounds (low, high); None if not
-            compared.
-    """
-
-    backend: Backend
-    why: str
-    ratio: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +149,7 @@ def _better_elsewhere(selection: VariantSelection, taken: EntrantResult) -> str:
     if not present or value >= present:
         return ""
     saved = 1.0 - value / present
-    return f"power mode {best.mode} would save {saved:.0%} of {_PHRASES[objective].saved} ({best.title})"
+    return f"power mode {best.mode} would save {saved:.0%} of {PHRASES[objective].saved} ({best.title})"
 
 
 def select_variant(
@@ -216,14 +197,14 @@ def select_variant(
         best = min(better, key=lambda point: known[point])
         ratio = better[best]
         return best, (
-            f"{best.title} {_PHRASES[objective].variant} than the fastest variant: {ratio.value:.3f} times, "
+            f"{best.title} {PHRASES[objective].variant} than the fastest variant: {ratio.value:.3f} times, "
             f"95% bound {ratio.low:.3f} to {ratio.high:.3f}"
         )
     if len(known) == 1 and left_out:
-        return fastest, f"{fastest.title} stays: no plan {_PHRASES[objective].variant} beyond noise"
+        return fastest, f"{fastest.title} stays: no plan {PHRASES[objective].variant} beyond noise"
     if len(known) == 1:
         return fastest, f"{fastest.title} is the only variant" + (f" below {cap_w:g} W" if cap_w else "")
-    shown = "" if objective == "latency" else f"; no other {_PHRASES[objective].variant} beyond noise"
+    shown = "" if objective == "latency" else f"; no other {PHRASES[objective].variant} beyond noise"
     return fastest, f"{fastest.title} is the fastest{shown}"
 
 
@@ -262,138 +243,3 @@ def _within(points: Sequence[EntrantResult], cap_w: float) -> list[EntrantResult
             "threads, or set a lower power mode (--power-modes all measures them)"
         )
     return within
-
-
-def select_backend(
-    comparison: EngineComparison,
-    backend: str,
-    objective: str,
-    cap_w: float | None,
-    fallback: str,
-) -> Choice:
-    """Select the verified backend to install.
-
-    `auto` selects the compiled model only if the 95% bound of the comparison shows that it is better.
-    Otherwise the user's library stays.
-
-    Args:
-        comparison: of the engines.
-        backend: that the user requests, or "auto".
-        objective: "latency", "energy" or "edp".
-        cap_w: greatest mean gross watts of a peer; None for no limit.
-        fallback: why there is no compiled model; "" if there is.
-
-    Raises:
-        VerifyError: nothing that may be installed gives the right outputs.
-        EngineError: no engine of the device can run the model.
-        MeasureError: the objective needs energy and the device cannot measure it.
-    """
-    results = comparison.results
-    verified = [name for name in BACKENDS if _may_be_installed(results.get(name))]
-    if backend != "auto":
-        asked = next((name for name in verified if name == backend), None)
-        if asked is None:
-            raise _refusal(results, backend, fallback)
-        rivals = [name for name in verified if name != asked]
-        ratio = None
-        if asked == "tvm" and rivals:
-            ratio = _bounds(_ratio_to_ours(results, rivals[0], objective))
-        return Choice(asked, f"--backend {asked}", ratio)
-    if not verified:
-        raise _refusal(results, next(iter(results), "tvm"), fallback)
-    if "tvm" not in verified:
-        return Choice(verified[0], _why_not_ours(results, fallback))
-    rivals = [name for name in verified if name != "tvm"]
-    if not rivals:
-        return Choice("tvm", "the only verified backend for this format")
-    rivals = [name for name in rivals if below_cap(results[name], cap_w)]
-    if not rivals:
-        return Choice("tvm", f"no other verified backend stays below {cap_w:g} W")
-    ratios = {name: _ratio_to_ours(results, name, objective) for name in rivals}
-    # The rival that does best against ours decides.
-    rival = min(ratios, key=lambda name: ratios[name].value)
-    lengths = len(comparison.each) if objective == "latency" else 1
-    return _decided(rival, ratios[rival], objective, lengths)
-
-
-def _decided(rival: Backend, ratio: Estimate, objective: str, lengths: int) -> Choice:
-    shown = f"{rival} / tvm = {ratio.value:.2f}, 95% bound {ratio.low:.2f} to {ratio.high:.2f}"
-    if lengths > 1:
-        shown += f", geometric mean over {lengths} lengths"
-    word = _PHRASES[objective].engine
-    if ratio.shown_more:
-        return Choice("tvm", f"tvm {word}: {shown}", _bounds(ratio))
-    if ratio.shown_less:
-        return Choice(rival, f"{rival} {word}: {shown}", _bounds(ratio))
-    return Choice(rival, f"no difference shown, so the library stays: {shown}", _bounds(ratio))
-
-
-def _bounds(ratio: Estimate) -> tuple[float, float, float]:
-    assert ratio.low is not None and ratio.high is not None
-    return ratio.value, ratio.low, ratio.high
-
-
-def _ratio_to_ours(results: Mapping[str, EntrantResult], rival: str, objective: str) -> Estimate:
-    """The rival's figure over that of the compiled model, with bounds.
-
-    Raises:
-        MeasureError: the device has no such figure, or too few repetitions for a bound.
-    """
-    theirs, ours = results[rival], results["tvm"]
-    for one in (theirs, ours):
-        if objective != "latency" and one.energy is not None and one.energy.gross_j is None:
-            raise MeasureError(
-                f"--objective {objective}: the device has no energy figure ({one.energy.source}); use latency"
-            )
-    ratio = ratio_between(theirs, ours, objective)
-    if ratio is None or not ratio.bounded:
-        pairs = 0 if ratio is None else ratio.n
-        raise MeasureError(
-            f"--objective {objective}: {rival} and tvm have {pairs} figures that can be compared, and a 95% "
-            f"bound needs {MIN_TRIALS}; measure again, or use latency"
-        )
-    return ratio
-
-
-def _may_be_installed(one: EntrantResult | None) -> bool:
-    return (
-        one is not None
-        and one.deployable
-        and one.measurement is not None
-        and one.verification is not None
-        and one.verification.passed
-    )
-
-
-def require_verified(results: Mapping[str, EntrantResult], backend: str) -> None:
-    """Refuse to continue without figures of a verified backend.
-
-    Raises:
-        VerifyError: its outputs are wrong.
-        EngineError: it could not run.
-    """
-    if results[backend].measurement is None:
-        raise _refusal(results, backend, "")
-
-
-def _why_not_ours(results: Mapping[str, EntrantResult], fallback: str) -> str:
-    if fallback:
-        return f"tvm cannot compile it: {fallback}"
-    ours = results.get("tvm")
-    if ours is None:
-        return "tvm was not asked for"
-    if ours.verification is not None and not ours.verification.passed:
-        return f"tvm gives wrong outputs: {ours.verification.message}"
-    return f"tvm cannot run it: {ours.reason}"
-
-
-def _refusal(results: Mapping[str, EntrantResult], backend: str, fallback: str) -> EngineError | VerifyError:
-    one = results.get(backend)
-    if one is None:
-        reason = fallback if backend == "tvm" and fallback else "it does not read this model's format"
-        return EngineError(f"backend {backend} cannot run the model: {reason}; use --backend auto")
-    if one.verification is not None and not one.verification.passed:
-        return VerifyError(f"backend {backend}: {one.verification.message}; nothing was installed")
-    others = "; ".join(f"{name}: {c.reason}" for name, c in results.items() if c.reason)
-    also = f" (tvm: {fallback})" if fallback and backend != "tvm" else ""
-    return EngineError(f"no engine of the device can run the model: {others or one.reason}{also}")

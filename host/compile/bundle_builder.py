@@ -107,7 +107,13 @@ class BundleBuilder:
             bundle.write_tvm(
                 self.directory("tvm"),
                 draft_of(
-                    model, compiler.options, compiler.profile, "tvm", memory=memory_part(compiled.memory)
+                    model,
+                    compiler.options,
+                    compiler.profile,
+                    "tvm",
+                    memory=memory_part(compiled.memory),
+                    streamed=model.decoder is None
+                    and compiled.lowered.streams(compiled.memory.weights_bytes),
                 ),
                 compiled.library,
                 compiled.parameters,

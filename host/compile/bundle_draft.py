@@ -15,6 +15,7 @@ def draft_of(
     backend: Backend,
     reason: str = "",
     memory: MemoryPart | None = None,
+    streamed: bool = False,
 ) -> Draft:
     """The manifest of one model for one device, without its files.
 
@@ -25,6 +26,7 @@ def draft_of(
         backend: the engine that runs it.
         reason: why there is no compiled model in it; "" if there is no reason to give.
         memory: what it takes; None where that is not known.
+        streamed: whether a call reads most of the weights once, see `LoweredModel.streams`.
     """
     return Draft(
         name=model.name,
@@ -33,6 +35,7 @@ def draft_of(
         origin=Origin(name=options.model.name, format=model.format, content_hash=model.content_hash),
         state=state_part(model.state) if backend == "tvm" else (),
         decoder=decoder_part(model.decoder) if backend == "tvm" else None,
+        streamed=streamed,
         threads=profile.threads,
         dtype=options.dtype if backend == "tvm" else "fp32",
         target=dict(profile.board.tvm_target),

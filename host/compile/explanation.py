@@ -118,7 +118,8 @@ class Explanation(Tabular):
     def timing(self) -> TimingPolicy:
         """What the times of the kernel are worth, by what the bundle says of its device."""
         measured = self.manifest.measured
-        return kept_timing(measured.get("emulated") is True, measured.get("simulated") is True)
+        emulated, simulated = (measured.get(name) is True for name in ("emulated", "simulated"))
+        return kept_timing(emulated, simulated, str(measured.get("device", "")))
 
     @property
     def run_s(self) -> float:

@@ -124,6 +124,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
             options.sequences,
             half_of(options.dtype) == "float16",
             options.asymmetric,
+            options.calibration,
         )
     return replace(model, name=options.name or as_name(model.name))
 

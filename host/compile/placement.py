@@ -33,8 +33,6 @@ from targets import HardwareModel
 _COPY_S, _CALL_S = 15e-6, 1e-6
 # The share of its peak that a function of the CPU reaches on a default schedule, or one of the GPU on any.
 _CPU_SHARE, _GPU_SHARE = 0.1, 0.5
-# A kernel's start in a CUDA graph over that of one by itself, at most (docs/cuda.md: 0.95 us on an H200).
-_IN_GRAPH = 0.25
 # Capacities of the flow are whole nanoseconds in 32 bits.
 _NANOSECOND_S, _FORBIDDEN = 1e-9, 1 << 29
 
@@ -147,7 +145,7 @@ def _gpu_seconds(task: Task, buffers: Sequence[int], inputs: int, hardware: Hard
             return float("inf")
         results = max((_elements(one) for one in list(task.function.params)[inputs:]), default=1)
         seconds = max(seconds, _iterations(task.function.body) / max(1, results) * memory.latency_s)
-    return _IN_GRAPH * gpu.launch_s + seconds
+    return gpu.next_launch_s + seconds
 
 
 def _elements(parameter: tirx.Var) -> int:

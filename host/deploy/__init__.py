@@ -1,7 +1,7 @@
 """Deployment: from a model file to an installed bundle."""
 
+from host.compare.backends import Choice
 from host.compare.entrants import EntrantResult
-from host.compare.selection import Choice
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
 from host.deploy.deployment import compile_bundle, deploy

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from device_agent.contract.manifest import OF_THE_BOARD
 from host.compare.comparison import ComparisonSettings
 from host.compare.entrants import Entrant
 from host.compile.ranged_model import inputs_to_measure
@@ -65,9 +67,10 @@ def entrants_of(
     known = engines()
     original = engine_for_format(model.format).name
     usual = [original] if known[original].peer and (timing.decides or not compiled) else []
-    if "tensorrt" in device.describe().software and model.format == "onnx" and usual:
-        # JetPack's own engine is there to be beaten.
-        usual = [*usual, "tensorrt-fp16" if options.dtype == "fp16" else "tensorrt"]
+    software = device.describe().software
+    if model.format == "onnx" and usual:
+        # What the board's system has is there to be beaten.
+        usual += _of_the_board(software, options.dtype, model.quantisation is not None)
     given = options.peers
     asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
     check_peers(asked)
@@ -82,9 +85,17 @@ def entrants_of(
         # What the user would have used without quantising.
         floats = model.quantisation.original
         entrants.append(Entrant(f"{original}-fp32", original, floats, threads, deployable=False))
+    if software.get("tensorrt") == "trtexec" and any(one.startswith("tensorrt") for one in asked):
+        clock.progress.note(
+            "TensorRT is measured by trtexec, which applications cannot use: where it is faster, install its "
+            "Python package on the board (python3-libnvinfer) and deploy again"
+        )
     for engine in asked:
         if model.format in known[engine].formats:
-            deployable = engine in BACKENDS and engine == original and not options.memory_cap_bytes
+            deployable = engine in BACKENDS and (
+                engine == original or _runs_in_applications(engine, software, options)
+            )
+            deployable = deployable and not options.memory_cap_bytes
             entrants.append(Entrant(engine, engine, model.path, threads, deployable))
         elif engine in options.peer_files:
             entrants.append(Entrant(engine, engine, options.peer_files[engine], threads, deployable=False))
@@ -97,3 +108,26 @@ def entrants_of(
         else:
             clock.progress.note(f"{engine} does not read {model.format} files and is left out")
     return entrants
+
+
+def _of_the_board(software: Mapping[str, str], dtype: str, quantised: bool) -> list[str]:
+    """The engines of the board's system that are measured without being asked for.
+
+    Args:
+        software: of the board, by name.
+        dtype: of the deployment.
+        quantised: whether the model's file is.
+    """
+    way = "-int8" if quantised else "-fp16" if dtype == "fp16" else ""
+    found = [f"tensorrt{way}"] if "tensorrt" in software else []
+    return [*found, "onnxruntime-cuda"] if "onnxruntime-gpu" in software else found
+
+
+def _runs_in_applications(engine: str, software: Mapping[str, str], options: DeployOptions) -> bool:
+    """Whether an engine of the board's system may be installed.
+
+    An application cannot use `trtexec`: the program loads its engine anew for every start.
+    """
+    if engine not in OF_THE_BOARD or options.processor == "cpu":
+        return False
+    return not (engine.startswith("tensorrt") and software.get("tensorrt") == "trtexec")

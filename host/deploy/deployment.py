@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host import bundle
+from host.compare.backends import Choice, select_backend
 from host.compare.comparison import (
     ComparisonSettings,
     EngineComparison,
@@ -19,7 +20,7 @@ from host.compare.comparison import (
     why_excluded,
 )
 from host.compare.entrants import Entrant
-from host.compare.selection import Choice, require_sensor, select_backend
+from host.compare.selection import require_sensor
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
 from host.compile.explanation import explained_kernels

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from host.compare.backends import Choice
 from host.compare.entrants import EntrantResult
-from host.compare.selection import Choice, VariantSelection
+from host.compare.selection import VariantSelection
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
 from host.model import BOARD, CallGraph, Measurement, Signature, Start, TimingPolicy

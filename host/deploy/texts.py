@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host import bundle
-from host.compare.selection import Choice
+from host.compare.backends import Choice
 from host.compare.text_peers.comparison import PeerFiles, compare_texts
 from host.compare.text_quality import judge_text
 from host.compare.text_speed import measure_text_speed

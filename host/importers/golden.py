@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from host.engines import run_reference
-from host.errors import EngineError
+from host.errors import EngineError, ModelFileError
 from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import GoldenCase
 
@@ -22,6 +22,8 @@ _UNSTABLE = 5e-5
 # Another engine rounds everywhere, the rewritten graph in a few places only. With twice that, which the
 # verification allows, engines may part ten times as far: where it was looked at, they did up to eight times.
 _ENGINES = 5.0
+# Farther apart than roundings bring outputs, so the model is run once more in the same way.
+_RANDOM = 0.05
 # More inputs that are tried where some are unstable, times the number of cases.
 _MORE = 2
 
@@ -67,6 +69,7 @@ def make_golden(
 
     Raises:
         EngineError: the runtime cannot run the model with any of the inputs.
+        ModelFileError: the outputs change from run to run.
     """
     if options.samples is not None:
         return _cases(options.samples, options.reference(engine, path, options.samples))
@@ -130,10 +133,27 @@ def _stable(
         more = _cases(inputs, options.reference(engine, path, inputs))
         golden, spreads = golden + more, spreads + _spreads(more, engine, path, written)
     order = sorted(range(len(golden)), key=lambda index: spreads[index])[: options.cases]
+    if spreads[order[-1]] > _RANDOM:
+        _check_repeats(engine, path, [golden[index] for index in order], options.reference)
     return tuple(
         replace(golden[index], spread=_ENGINES * spreads[index] if spreads[index] > _UNSTABLE else 0.0)
         for index in sorted(order)
     )
+
+
+def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], reference: Reference) -> None:
+    """Refuse a model that draws random numbers, of which nothing can be verified.
+
+    Raises:
+        ModelFileError: the same inputs give other outputs in the same engine.
+    """
+    apart = max(_spreads(golden, engine, path, reference))
+    if apart > _RANDOM:
+        raise ModelFileError(
+            f"{path.name}: its outputs differ from run to run under the same inputs, by {apart:.0%} of "
+            "the largest value, so they cannot be verified: export it without random numbers, or with these "
+            "as inputs"
+        )
 
 
 def _spreads(golden: Sequence[GoldenCase], engine: str, path: Path, written: Reference) -> tuple[float, ...]:

@@ -19,6 +19,11 @@ _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9})')
 _LONGEST = 100_000
 # Folders of the library that exported the model, whose lines say nothing of it.
 _LIBRARY = re.compile(r"(?:site|dist)-packages[/\\]torch[/\\]")
+# How litert-torch names a result: operations between ";;", of each the modules around it between slashes, and
+# a number. A module is its class, with the class's own module, and its name in the module around it; the
+# first one has no name.
+_LITERT = re.compile(r"([\w.]+(?:/[\w.]+)*);\d{0,9}$", re.ASCII)
+_NAMED_CLASS = re.compile(r"(?:\w+\.)+_*[A-Za-z0-9]+_(\w+)", re.ASCII)
 
 
 class LayerNames:
@@ -41,6 +46,22 @@ class LayerNames:
         module = tvm.IRModule(module.functions, attrs=module.attrs)
         module["main"] = _Naming(self._layers).visit_expr(module["main"])
         return module
+
+
+def module_path(name: str) -> str:
+    """The path of a module in a name of litert-torch: `0.conv` of `m.Net/m.Block_0/torch.nn.Conv2d_conv;`.
+
+    A result of several operations, such as a convolution with its activation, is under the first of them,
+    which litert-torch writes last. Other names stay as they are.
+    """
+    found = _LITERT.fullmatch(name.rpartition(";;")[2])
+    if not found:
+        return name
+    root, *inner = found[1].split("/")
+    parts = [_NAMED_CLASS.fullmatch(one) for one in inner]
+    if not all(parts):
+        return name
+    return ".".join(part[1] for part in parts if part) or root.rpartition(".")[2]
 
 
 def source_line(trace: str) -> str:

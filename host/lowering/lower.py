@@ -182,6 +182,7 @@ def optimise(
     def at(phase: Phase, graph: Graph) -> Graph:
         for one in graph.operators.passes:
             left_out = (one.approximate and not approximate) or (one.one_length and any_length)
+            left_out = left_out or bool(one.single and half)
             if one.phase is phase and not left_out and one.half in ("", half):
                 graph = one.apply(graph, hardware, taken)
         return graph

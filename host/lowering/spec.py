@@ -118,6 +118,8 @@ class GraphPass:
             models for a range of lengths.
         half: the type of half precision in which tensors have to lie in memory for it; "" for any.
         decides: whether `run` takes `choices`.
+        single: whether what it makes has tensors of single precision in memory. Such passes are left out of
+            models whose tensors lie in half precision.
     """
 
     phase: Phase
@@ -126,6 +128,7 @@ class GraphPass:
     one_length: bool = False
     half: str = ""
     decides: bool = False
+    single: bool = False
 
     def apply(self, graph: Graph, hardware: HardwareModel, choices: Choices) -> Graph:
         """The rewritten graph."""

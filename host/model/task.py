@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     import tvm
 
 
+# Operations for a byte of weights where each weight is read about once: 0.5 of one in float32, 1 in half
+# precision, and half of that where half of them are an embedding.
+_STREAMED_OPERATIONS = (0.25, 2.0)
+# As many bytes of weights may stay in a cache between two runs.
+_CACHED_BYTES = 32 << 20
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A fused TensorIR function that a program has to be found for.
@@ -65,6 +72,20 @@ class LoweredModel:
     sequences: int = 1
     calls: CallGraph = field(default_factory=CallGraph)
     sites: tuple[Site, ...] = ()
+
+    def streams(self, weights_bytes: int) -> bool:
+        """Whether a run reads most of the weights, each about once, and no cache holds them.
+
+        So it is in a step of a decoder or a multi-layer perceptron with few rows. Where a run has many
+        operations for a byte, weights are read again from caches; where it has few, as with a large
+        embedding, most are not read.
+
+        Args:
+            weights_bytes: of `parameters`, which may be gone.
+        """
+        operations = sum(task.flops * task.weight for task in self.tasks)
+        low, high = (weights_bytes * bound for bound in _STREAMED_OPERATIONS)
+        return weights_bytes >= _CACHED_BYTES and low <= operations <= high
 
 
 @dataclass(frozen=True)

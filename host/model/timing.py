@@ -84,13 +84,14 @@ SIMULATION = TimingPolicy(
 )
 
 
-def kept_timing(emulated: bool, simulated: bool) -> TimingPolicy:
+def kept_timing(emulated: bool, simulated: bool, device: str) -> TimingPolicy:
     """What the times of a kept result are worth.
 
     Args:
         emulated: whether its device was emulated, as results and manifests say it.
         simulated: whether its device was simulated; true of an emulated one as well.
+        device: its name, by which a simulated one is known whose result was written before this was recorded.
     """
     if emulated:
         return EMULATOR
-    return SIMULATION if simulated else BOARD
+    return SIMULATION if simulated or device.startswith("replay:") else BOARD

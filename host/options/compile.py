@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
@@ -14,8 +14,17 @@ from host.errors import UserError
 from host.options.engine import check_engine
 from host.options.setting import EVERYWHERE, Setting, declared, key_of, setting_of
 
-Backend = Literal["tvm", "onnxruntime", "litert"]
-BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
+Backend = Literal[
+    "tvm",
+    "onnxruntime",
+    "litert",
+    "tensorrt",
+    "tensorrt-fp16",
+    "tensorrt-int8",
+    "onnxruntime-cuda",
+    "onnxruntime-tensorrt",
+]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 # What tensors of single precision lie in memory as; "" for what they are.
 _HALVES = {"fp32": "", "fp16": "float16", "bf16": "bfloat16"}
 DTYPES = tuple(_HALVES)
@@ -71,7 +80,8 @@ class CompileOptions:
     )
     backend: str = declared(
         "auto",
-        "auto, tvm, onnxruntime or litert.",
+        "auto, tvm, onnxruntime, litert, or an engine of the board's system: tensorrt, tensorrt-fp16, "
+        "tensorrt-int8, onnxruntime-cuda, onnxruntime-tensorrt.",
         "program",
         commands=("compile", "deploy"),
         choices=("auto", *BACKENDS),
@@ -118,9 +128,10 @@ class CompileOptions:
     calibration: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
         "Samples for --quantize int8: a .npz file with an array for each input, samples along its first "
-        "axis, or a folder with a file for each sample.",
+        "axis, or a folder with a file for each sample. For --quantize int4 of a language model: a text in "
+        "UTF-8, whose activations say which errors weigh most.",
         commands=_OF_FUNCTIONS,
-        metavar="DIR|FILE.npz",
+        metavar="DIR|FILE",
         path=True,
     )
     quantize_error: float = declared(
@@ -341,8 +352,8 @@ class CompileOptions:
             )
         if self.dtype == "bf16" and self.processor == "gpu":
             raise UserError("--dtype bf16 is for the CPU: use --dtype fp16 with --processor gpu")
-        if self.calibration is not None and self.quantize != "int8":
-            raise UserError("--calibration goes with --quantize int8: give both, or leave it out")
+        if self.calibration is not None and not self.quantize:
+            raise UserError("--calibration goes with --quantize int8 or int4: give both, or leave it out")
         if self.group not in GROUPS:
             raise UserError(f"--group {self.group}: give {', '.join(map(str, GROUPS))}")
         if self.group != GROUPS[0] and not self.quantize:

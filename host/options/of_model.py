@@ -30,10 +30,13 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
                 "--shape": bool(options.shapes),
                 "--value": bool(options.values),
                 f"--dtype {options.dtype}": options.dtype not in ("fp32", "fp16"),
-                "--calibration": options.calibration is not None,
             },
             "does not go",
         )
+        if options.calibration is not None and options.quantize != "int4":
+            raise UserError(
+                "--calibration of a language model goes with --quantize int4: give both, or leave it out"
+            )
         if options.dtype == "fp16" and options.quantize:
             raise UserError(
                 f"--dtype fp16 does not go with --quantize {options.quantize}: leave one of them out"

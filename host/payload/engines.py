@@ -10,8 +10,6 @@ from host.errors import PayloadError
 from host.payload.python import ARCHITECTURES
 from host.payload.wheels import Part, Platform
 
-# Those that come with a board's system: nothing is sent for them; the agent reports whether they are there.
-OF_THE_BOARD = ("tensorrt", "tensorrt-fp16", "tensorrt-int8", "onnxruntime-cuda", "onnxruntime-tensorrt")
 OLDEST_PYTHON = (3, 8)
 _PYTHONS = "3.8 to 3.14"
 

@@ -27,6 +27,7 @@ _WORDS = {
     ("slices", 1): "as images",
     ("taps", 0): "a lane for each product",
     ("taps", 1): "dot products",
+    ("bands", 0): "functions of their own",
 }
 
 
@@ -85,7 +86,7 @@ OWN = ModelPlan()
 
 def in_words(kind: str, value: int) -> str:
     """A decision for people."""
-    return _WORDS.get((kind, value), str(value))
+    return _WORDS.get((kind, value), f"bands of {value} rows" if kind == "bands" else str(value))
 
 
 def subject_of(lowered: LoweredModel) -> str:

@@ -125,6 +125,8 @@ def invalidated(record: Record) -> Record:
 
 # Of the hardware, what a board's measurements teach, and what older versions did not name.
 _LATER = ("learned", "bfloat16", "byte_tables", "half_arithmetic")
+# The same of its GPU. Where it is not zero, rules are others, and so are records.
+_LATER_OF_GPU = "matrix_half_sums_per_cycle"
 
 
 # Of profiles of several threads: raised when the same decisions become other programs for several threads and
@@ -148,7 +150,7 @@ def profile_data(profile: DeviceProfile) -> dict[str, Any]:
         "target": _target_data(board),
         # As the board declares it: neither a new calibration nor what its measurements teach changes a
         # program, and no record becomes foreign.
-        "hardware": {k: v for k, v in asdict(board.hardware).items() if k not in _LATER},
+        "hardware": _hardware_data(board),
         "threads": profile.threads,
     }
     if profile.threads > 1:
@@ -156,6 +158,14 @@ def profile_data(profile: DeviceProfile) -> dict[str, Any]:
     # As it comes back from the database: lists, no tuples.
     plain: dict[str, Any] = json.loads(json.dumps(content))
     return plain
+
+
+def _hardware_data(board: Board) -> dict[str, Any]:
+    """The hardware without what older versions did not name."""
+    found = {k: v for k, v in asdict(board.hardware).items() if k not in _LATER}
+    if found["gpu"] and not found["gpu"][_LATER_OF_GPU]:
+        del found["gpu"][_LATER_OF_GPU]
+    return found
 
 
 def _target_data(board: Board) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def main(arguments: list[str]) -> int:
     answers.flush()
     for module in settings["prepare"]:
         importlib.import_module(module)
+    answers.write(json.dumps({"ready": True}) + "\n")
+    answers.flush()
     for line in sys.stdin:
         asked = json.loads(line)
         answers.write(json.dumps(answer(asked["function"], asked["request"])) + "\n")

@@ -35,6 +35,8 @@ from host.sandbox.watch import end_group, usage
 
 _ANSWER_BYTES = 64 << 20
 _TICK_S = 0.1
+# Of computing time for the libraries of a worker.
+_PREPARING_S = 120.0
 # Of an environment that may hold secrets, what a library needs to be found and to speak.
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ", "SSL_CERT_FILE")
 
@@ -61,7 +63,7 @@ class Limits:
         """The same for the kernel, which keeps them for each process: wider, a second guard."""
         return {
             "memory_bytes": self.memory_bytes,
-            "cpu_s": int(self.calls * self.cpu_s) + 15,
+            "cpu_s": int(self.calls * self.cpu_s + _PREPARING_S) + 15,
             "file_bytes": self.file_bytes,
         }
 
@@ -151,13 +153,17 @@ class Worker(Closing):
             self._process.stdin.flush()
         meanwhile()
         if not self._started:
-            self.missing = tuple(printable(line) for line in self._line()["missing"])
+            self.missing = tuple(printable(line) for line in self._line(self._limits)["missing"])
+            # Libraries are no part of an answer: without compiled modules, as some installers leave a
+            # package, PyTorch takes longer than a model may.
+            preparing = replace(self._limits, cpu_s=_PREPARING_S, time_s=4 * _PREPARING_S)
+            self._line(preparing)
             self._started = True
-        return unpacked(self._line())
+        return unpacked(self._line(self._limits))
 
-    def _line(self) -> dict[str, Any]:
+    def _line(self, limits: Limits) -> dict[str, Any]:
         assert self._process.stdout is not None
-        found = _Watch(self._process.pid, self._process.stdout.fileno(), self._limits)
+        found = _Watch(self._process.pid, self._process.stdout.fileno(), limits)
         line, self._buffer = found.line(self._buffer)
         self.peak_bytes = max(self.peak_bytes, found.peak_bytes)
         if not line:

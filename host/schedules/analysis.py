@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from host.errors import LoweringError, ScheduleError
 from host.lowering.types import numeric_type
 from host.schedules.workload import Access, Axis, Move, Stage, Workload
+from host.tensor_ir.bands import BANDS, PART
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Intrinsics that lower to data movement or selection; every other call is arithmetic.
@@ -36,11 +37,27 @@ def analyse(function: tirx.PrimFunc) -> Workload:
         blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     except s_tir.ScheduleError as error:
         raise ScheduleError(f"{_only_block(function)} is not a loop nest") from error
+    if len(blocks) == 1 and BANDS in schedule.get(blocks[0]).annotations:
+        return _in_bands(schedule, blocks[0])
     inner, steps = _inside_of_steps(schedule, blocks)
     stages = [_stage(schedule, block, arguments) for block in inner]
     if not stages:
         raise ScheduleError("the function has no blocks; it is left as it is")
     return Workload(tuple(stages), _anchor(stages), steps)
+
+
+def _in_bands(schedule: s_tir.Schedule, band: Any) -> Workload:
+    """The parts of a chain: each is a workload whose arguments are its views of the chain's buffers."""
+    parts = []
+    for block in schedule.get_child_blocks(band):
+        part = schedule.get(block)
+        if PART in part.annotations:
+            views = {view.buffer.name for view in part.match_buffers}
+            stages = [_stage(schedule, one, views) for one in schedule.get_child_blocks(block)]
+            parts.append(Workload(tuple(stages), _anchor(stages)))
+    stages = [stage for part in parts for stage in part.stages]
+    count = int(schedule.get(band).annotations[BANDS])
+    return Workload(tuple(stages), _anchor(stages), parts=tuple(parts), bands=count)
 
 
 def _inside_of_steps(schedule: s_tir.Schedule, blocks: Sequence[Any]) -> tuple[list[Any], int]:

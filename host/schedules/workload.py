@@ -244,11 +244,16 @@ class Workload:
         stages: in order.
         anchor: number of the one that decides the structure.
         steps: iterations of a loop around the stages, each of which depends on the one before; 0 without one.
+        parts: of a chain in bands of rows, the functions of one band in their order, which have the stages;
+            empty for any other task.
+        bands: how many bands there are; 0 without parts.
     """
 
     stages: tuple[Stage, ...]
     anchor: int
     steps: int = 0
+    parts: tuple[Workload, ...] = ()
+    bands: int = 0
 
     def __hash__(self) -> int:
         """Of the numbers alone, computed once: what rules find out about a workload is kept by it."""
@@ -256,7 +261,7 @@ class Workload:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.anchor, self.steps, self.stages))
+        return hash((self.anchor, self.steps, self.bands, self.stages))
 
     @property
     def anchor_stage(self) -> Stage:
@@ -274,4 +279,6 @@ class Workload:
     @property
     def flops(self) -> float:
         """Floating-point operations of one call."""
-        return max(1, self.steps) * sum(stage.points * stage.flops_per_point for stage in self.stages)
+        return max(1, self.steps, self.bands) * sum(
+            stage.points * stage.flops_per_point for stage in self.stages
+        )

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from device_agent.contract.manifest import OF_THE_BOARD
 from host.devices import DeviceEntry
 from host.devices.answers import BoardFacts, BoardStatus, facts_of
 from host.devices.board_shell import order
 from host.devices.install import board_status
 from host.errors import EdgeError
 from host.payload import PayloadError, agent_archive, platform_of
-from host.payload.engines import OF_THE_BOARD, engine_parts
+from host.payload.engines import engine_parts
 from host.ssh import SshConnection
 from host.transport.device import Device
 from host.transport.ssh import connect_ssh, ssh_connection_to

@@ -6,13 +6,13 @@ import contextlib
 import weakref
 from collections.abc import Callable
 
+from device_agent.contract.manifest import OF_THE_BOARD
 from host.devices import DeviceEntry
 from host.devices.board_shell import shell
 from host.devices.install import Installer
 from host.devices.notes import note
 from host.errors import DeviceError, EdgeError, EngineError
 from host.payload import PayloadError, agent_archive, payload_for
-from host.payload.engines import OF_THE_BOARD
 from host.ssh import SshConnection
 from host.transport.device import Device
 from host.transport.ticket import Ticket, ticket_of

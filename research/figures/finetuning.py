@@ -234,6 +234,7 @@ class Comparison:
             seed=self._seed,
             batch=self._arguments.batch,
             replay_share=replayed,
+            always=True,
         )
         return finetune(options, examples, lambda progress: None)
 

@@ -219,11 +219,6 @@ class _Measured(_Part):
     simulated: bool = False
 
 
-def _simulated(part: DeployFigures | _Measured) -> bool:
-    """Whether times are those of a model; what was written before that was recorded has the name."""
-    return part.simulated or part.device.startswith("replay:")
-
-
 def side_of_figures(source: str, content: Mapping[str, Any]) -> Side:
     """The side of what `sdk deploy --json` writes.
 
@@ -250,7 +245,7 @@ def side_of_figures(source: str, content: Mapping[str, Any]) -> Side:
         bundle_bytes=part.bundle_bytes,
         default_share=part.default_share if part.tasks else None,
         versions=part.versions,
-        timing=kept_timing(part.emulated, _simulated(part)),
+        timing=kept_timing(part.emulated, part.simulated, part.device),
         instructions=part.instructions,
     )
 
@@ -287,7 +282,7 @@ def side_of_manifest(source: str, manifest: Manifest, bundle_bytes: int) -> Side
         bundle_bytes=bundle_bytes,
         default_share=_default_share(manifest),
         versions=manifest.versions,
-        timing=kept_timing(part.emulated, _simulated(part)),
+        timing=kept_timing(part.emulated, part.simulated, part.device),
         instructions=part.contenders[manifest.backend].instructions,
     )
 

@@ -24,8 +24,16 @@ _COPY = re.compile(r"cp\.async\.(?P<cache>ca|cg)\.shared(?:::cta)?\.global(?:\.L
 _STORE = re.compile(r"st\.shared(?:::cta)?(?:\.v(?P<count>[24]))?\.(?:[busf](?P<bits>16|32))$")
 _COMPARISON = re.compile(r"setp\.(?P<relation>eq|ne|lt|le|gt|ge)\.[busf]32$")
 _DOT = re.compile(r"dp4a\.(?P<left>[us])32\.(?P<right>[us])32$")
-# Functions of three registers of 32 bits.
-_OF_WORDS = {"fma.rn.f16x2": "multiply_pairs", "prmt.b32": "permuted_bytes"}
+# Functions of two or three registers of 32 bits.
+_OF_WORDS = {
+    "fma.rn.f16x2": "multiply_pairs",
+    "prmt.b32": "permuted_bytes",
+    "add.rn.f16x2": "add_pairs",
+    "sub.rn.f16x2": "subtract_pairs",
+    "mul.rn.f16x2": "product_of_pairs",
+    "max.f16x2": "greatest_of_pairs",
+    "min.f16x2": "least_of_pairs",
+}
 _RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # Sizes of operands in registers of 32 bits: of 16 x depth, depth x 8 and 16 x 8 elements over 32 lanes.
 _BITS = {"f32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8}

@@ -44,6 +44,25 @@ static uint32_t multiply_pairs(uint32_t left, uint32_t right, uint32_t before) {
   }
   return found;
 }
+// Instructions on pairs of halves: each result is rounded once; a greatest or least passes by what is no number.
+template <class Operation>
+static uint32_t of_pairs(uint32_t left, uint32_t right, Operation operation) {
+  uint32_t found = 0;
+  for (int part = 0; part < 32; part += 16) {
+    const half rounded = (half)operation((double)of_half(left >> part), (double)of_half(right >> part));
+    found |= (uint32_t)__half_as_ushort(rounded) << part;
+  }
+  return found;
+}
+static uint32_t add_pairs(uint32_t l, uint32_t r) { return of_pairs(l, r, [](double a, double b) { return a + b; }); }
+static uint32_t subtract_pairs(uint32_t l, uint32_t r) {
+  return of_pairs(l, r, [](double a, double b) { return a - b; });
+}
+static uint32_t product_of_pairs(uint32_t l, uint32_t r) {
+  return of_pairs(l, r, [](double a, double b) { return a * b; });
+}
+static uint32_t greatest_of_pairs(uint32_t l, uint32_t r) { return of_pairs(l, r, (double (*)(double, double))fmax); }
+static uint32_t least_of_pairs(uint32_t l, uint32_t r) { return of_pairs(l, r, (double (*)(double, double))fmin); }
 // prmt: each byte of the result is one of the eight of both operands, or the sign of one.
 static uint32_t permuted_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t bytes = (uint64_t)high << 32 | low;

@@ -22,7 +22,8 @@ _ENGINES = ("onnxruntime", "torch")
 def run_here(patch: pytest.MonkeyPatch) -> None:
     """Make references in this process, until the patch is undone."""
     from host.engines import reference as of_engines
-    from host.importers.decoders import reference as of_decoders
+    from host.importers.decoders.reference import child
+    from host.importers.decoders.reference import process as of_decoders
 
     engine_apart, decoder_apart = of_engines._run_apart, of_decoders._run_apart
 
@@ -32,7 +33,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
 
     def run_decoder(folder: Path, directory: Path, time_limit_s: float) -> None:
         with _quiet():
-            failed = of_decoders._run(directory)
+            failed = child.run(directory)
         if failed:
             decoder_apart(folder, directory, time_limit_s)
 

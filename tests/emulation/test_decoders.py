@@ -61,7 +61,7 @@ def test_quantised_products(name: str, tmp_path: Path) -> None:
             made = np.zeros(tuple(map(int, task.function.params[-1].shape)), "float32")
             calls.append(Call(task.workload_hash, (data, *model.parameters, made)))
             exact = data.astype("float64") @ weight.T.astype("float64")
-            wanted.append((exact, bound(data, weight, kind)))
+            wanted.append((exact, bound(data, weight, kind, board)))
     emulated = executable(board, functions, tmp_path)
     for processor in PROCESSORS[name]:
         found = run(emulated, list(functions), calls, board.architecture, processor)

@@ -34,8 +34,8 @@ def floats(name: str, *shape: int | str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def convnet(path: Path, seed: int = 0, batch: int | str = 1) -> Path:
-    """Convolution, BatchNorm, ReLU, pooling and a classifier on 1x3x16x16."""
+def convnet(path: Path, seed: int = 0, batch: int | str = 1, size: int = 16) -> Path:
+    """Convolution, BatchNorm, ReLU, pooling and a classifier on images of 3 channels and a size."""
     draw = np.random.default_rng(seed)
     weights = {
         "w": draw.normal(size=(16, 3, 3, 3)).astype(np.float32),
@@ -54,7 +54,7 @@ def convnet(path: Path, seed: int = 0, batch: int | str = 1) -> Path:
         helper.make_node("Flatten", ["p"], ["f"]),
         helper.make_node("Gemm", ["f", "dense", "bias"], ["scores"]),
     ]
-    return save(path, nodes, [floats("image", batch, 3, 16, 16)], [floats("scores", batch, 10)], weights)
+    return save(path, nodes, [floats("image", batch, 3, size, size)], [floats("scores", batch, 10)], weights)
 
 
 def embedding(path: Path) -> Path:
@@ -179,3 +179,10 @@ def wide_image(path: Path) -> Path:
     ]
     outputs = [floats("map", 1, 16, 7, "columns"), floats("mean", 1, 16, 1, 1)]
     return save(path, nodes, [floats("image", 1, 3, 28, "width")], outputs, weights)
+
+
+def doubled(path: Path, operator: str = "Mul", name: str = "x") -> Path:
+    """A model of one node, with one input that has a value in the file."""
+    nodes = [helper.make_node(operator, [name, "two"], ["y"])]
+    weights = {"two": np.array([2.0], dtype="float32")}
+    return save(path, nodes, [floats(name, 1, 8)], [floats("y", 1, 8)], weights)

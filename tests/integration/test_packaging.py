@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import sdk
+from benchmarks.first_model import built_wheel
 from host import bundle
 from host.keys import host_key
 from tests.integration import small_models
@@ -36,28 +37,7 @@ WEIGHTS = [
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built without anything from an index."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    ).stdout
-    for name in tracked.decode().split("\0"):
-        top = name.split("/")[0]
-        if name and (top in PACKAGES or name in ("pyproject.toml", "README.md", *LEGAL)):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
-    # The weights are made apart from the sources; that the wheel takes them is seen with any files.
-    for name in WEIGHTS:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        if not (source / name).exists():
-            (source / name).write_bytes(b"made for this test")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(source)]
-    subprocess.run(command, check=True, capture_output=True)
-    [built] = folder.glob("*.whl")
-    return built
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,11 @@ def _declared(name: str, dtype: np.dtype, shape: tuple[int, ...]) -> onnx.ValueI
 
 
 def outputs_in_a_child(
-    path: Path, inputs: Sequence[np.ndarray], samples: Sequence[np.ndarray], expected: Sequence[np.ndarray]
+    path: Path,
+    inputs: Sequence[np.ndarray],
+    samples: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    kernel: str = "",
 ) -> list[np.ndarray]:
     """The outputs of a model for one set of inputs, by Gensor's programs for a processor with AVX2.
 
@@ -61,6 +65,7 @@ def outputs_in_a_child(
         inputs: that the kernels are given.
         samples: inputs that the importer is given for its own run.
         expected: outputs that the importer is given for them.
+        kernel: part of the name of one that there has to be; "" for any.
 
     Raises:
         KernelFault: a kernel read or wrote what is not its own, or what nobody had written.
@@ -69,6 +74,7 @@ def outputs_in_a_child(
     assert model.module is not None, f"{model.operator}: {model.reason}"
     clock, profile = StageClock(Silence()), target_profile("x86_64-v3", 1)
     lowered = lower_model(model, profile, clock)
+    assert any(kernel in task.name for task in lowered.tasks), f"no kernel {kernel}: {lowered.sites}"
     library = path.with_suffix(".so")
     with workspaces_on_the_heap():
         made = build(lowered, profile, propose(lowered, profile, 0, clock), library, clock)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, List, Protocol, Sequence
 
+from device_agent.contract.manifest import OF_THE_BOARD
 from device_agent.errors import AgentError
 from device_agent.wire.frames import TensorData
 
-# Engines that come with the board's system. A host cannot install them. Behind an engine's name: how it runs.
-OF_THE_BOARD = ("tensorrt", "tensorrt-fp16", "tensorrt-int8", "onnxruntime-cuda", "onnxruntime-tensorrt")
+# Those of the board's system are not installed by a host.
 NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino", "ncnn", *OF_THE_BOARD)
 # The entry point group of packages that add engines.
 GROUP = "edgetlm.engines"

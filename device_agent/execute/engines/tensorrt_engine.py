@@ -8,6 +8,7 @@ the same for 8.5 (JetPack 5.1) and newer.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from typing import Any, Dict, List, Sequence, Union
@@ -23,6 +24,8 @@ from device_agent.wire.frames import TensorData, tensor_bytes
 # Scratch memory that the builder may use while it tries tactics.
 _WORKSPACE_BYTES = 256 << 20
 _MOST_TIMINGS_BYTES = 256 << 20
+# Engines that are kept: the size of one, and how many.
+_MOST_PLAN_BYTES, _MOST_PLANS = 2 << 30, 8
 
 
 class TensorrtEngine:
@@ -32,7 +35,8 @@ class TensorrtEngine:
         package: TensorRT's.
         memory: of the GPU.
         way: "fp16" or "int8", which TensorRT may use then; "" for single precision.
-        timings: file in which TensorRT keeps the times of its kernels, for later builds.
+        timings: file in which TensorRT keeps the times of its kernels, for later builds; engines are kept
+            beside it.
     """
 
     def __init__(self, package: Any, memory: CudaMemory, way: str, timings: str) -> None:
@@ -44,7 +48,40 @@ class TensorrtEngine:
         self._addresses: Dict[str, int] = {}
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
-        """See Engine. Builds the engine, which may take minutes. The number of CPU threads is ignored."""
+        """See Engine. Builds the engine, which may take minutes, where none is kept of this model.
+
+        The number of CPU threads is ignored.
+        """
+        trt = self._package
+        with open(path, "rb") as file:
+            model = file.read()
+        runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
+        kept = os.path.join(os.path.dirname(self._timings), "tensorrt", self._name_of(model))
+        plan = _read(kept, _MOST_PLAN_BYTES)
+        # TensorRT refuses one of another GPU.
+        self._engine = runtime.deserialize_cuda_engine(plan) if plan else None
+        if self._engine is None:
+            plan = self._built(path, model)
+            self._engine = runtime.deserialize_cuda_engine(plan)
+            _write(kept, plan)
+            _keep_newest(os.path.dirname(kept))
+        self._context = self._engine.create_execution_context()
+        self._memory.free()
+        self._addresses = {}
+        for info in self._tensors(inputs=True) + self._tensors(inputs=False):
+            address = self._memory.allocate(tensor_bytes(info["shape"], info["dtype"]))
+            self._addresses[info["name"]] = address
+            self._context.set_tensor_address(info["name"], address)
+        return {"inputs": self._tensors(inputs=True), "outputs": self._tensors(inputs=False)}
+
+    def _name_of(self, model: bytes) -> str:
+        """The file of an engine: what it depends on beside the GPU."""
+        digest = hashlib.sha256(model)
+        digest.update(("%s %s" % (self._way, getattr(self._package, "__version__", ""))).encode())
+        return digest.hexdigest() + ".plan"
+
+    def _built(self, path: str, model: bytes) -> bytes:
+        """The engine of a model, as TensorRT writes it."""
         trt = self._package
         logger = trt.Logger(trt.Logger.ERROR)
         builder = trt.Builder(logger)
@@ -52,14 +89,13 @@ class TensorrtEngine:
         explicit = getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", None)
         network = builder.create_network(0 if explicit is None else 1 << int(explicit))
         parser = trt.OnnxParser(network, logger)
-        with open(path, "rb") as file:
-            if not parser.parse(file.read()):
-                raise fails("tensorrt cannot read", path, ValueError(_first(parser)))
+        if not parser.parse(model):
+            raise fails("tensorrt cannot read", path, ValueError(_first(parser)))
         config = builder.create_builder_config()
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
         if self._way:
             config.set_flag(getattr(trt.BuilderFlag, self._way.upper()))
-        for timings in (_read(self._timings), b""):
+        for timings in (_read(self._timings, _MOST_TIMINGS_BYTES), b""):
             cache = config.create_timing_cache(timings)
             # `False` forbids times of another GPU or version: then it begins without any.
             if cache is not None and config.set_timing_cache(cache, False):
@@ -71,15 +107,7 @@ class TensorrtEngine:
         kept = None if cache is None else cache.serialize()
         if kept is not None:
             _write(self._timings, bytes(kept))
-        self._engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
-        self._context = self._engine.create_execution_context()
-        self._memory.free()
-        self._addresses = {}
-        for info in self._tensors(inputs=True) + self._tensors(inputs=False):
-            address = self._memory.allocate(tensor_bytes(info["shape"], info["dtype"]))
-            self._addresses[info["name"]] = address
-            self._context.set_tensor_address(info["name"], address)
-        return {"inputs": self._tensors(inputs=True), "outputs": self._tensors(inputs=False)}
+        return bytes(plan)
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
         """See Engine."""
@@ -130,17 +158,25 @@ def _first(parser: Any) -> str:
     return str(parser.get_error(0)) if parser.num_errors else "no reason given"
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, most: int) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(_MOST_TIMINGS_BYTES)
+            return file.read(most)
     except OSError:
         # The first build on this board.
         return b""
 
 
+def _keep_newest(folder: str) -> None:
+    """Removes the oldest engines that are kept, beyond a few."""
+    with contextlib.suppress(OSError):
+        found = [os.path.join(folder, name) for name in os.listdir(folder)]
+        for path in sorted(found, key=os.path.getmtime)[:-_MOST_PLANS]:
+            os.unlink(path)
+
+
 def _write(path: str, data: bytes) -> None:
-    """Keeps timings. Where there is no room, the next build takes as long as this one."""
+    """Keeps a file. Where there is no room, the next build takes as long as this one."""
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         handle, name = tempfile.mkstemp(dir=os.path.dirname(path))

@@ -15,6 +15,8 @@ namespace {
 namespace bounds = limits::bundle;
 
 constexpr const char* kBackends[] = {"tvm", "onnxruntime", "litert"};
+// What a bundle carries for people and checks; it decides nothing of what runs.
+constexpr const char* kBeside[] = {"golden.npz", "tasks.json"};
 constexpr size_t kSchemaCharacters = 80;
 
 void need(bool condition, const std::string& complaint) {
@@ -254,6 +256,22 @@ bool is_digits(const std::string* text, size_t count) {
   return text != nullptr && text->size() == count && text->find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
+std::string state_digest(const CheckedManifest& manifest) {
+  std::string lines;
+  for (const auto& [name, file] : manifest.files) {
+    if (std::find(std::begin(kBeside), std::end(kBeside), name) != std::end(kBeside)) continue;
+    lines += name + " " + std::to_string(file.size) + " " + file.sha256 + "\n";
+  }
+  for (const TensorInfo& tensor : manifest.state) {
+    lines += tensor.dtype + " ";
+    for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+      lines += (axis == 0 ? "" : "x") + std::to_string(tensor.shape[axis]);
+    }
+    lines += "\n";
+  }
+  return to_hexadecimal(sha256(lines));
+}
+
 CheckedManifest check_manifest(std::string_view data) {
   const JsonValue fields = parse_fields(data);
   const JsonValue* schema = fields.find("schema");
@@ -284,6 +302,10 @@ CheckedManifest check_manifest(std::string_view data) {
   manifest.range = check_range(signature->find("length"));
   manifest.parameters = check_parameters(fields.find("parameters"), manifest);
   check_state(fields, *text(schema), &manifest);
+  if (const JsonValue* streamed = fields.find("streamed")) {
+    need(streamed->truth() != nullptr, "whether its parameters are streamed is not said");
+    manifest.streamed = *streamed->truth();
+  }
   manifest.target_kind = check_target(fields.find("target"));
   return manifest;
 }

@@ -73,11 +73,17 @@ struct CheckedManifest {
   int64_t state_bytes = 0;
   DecoderInfo decoder;
   std::vector<Parameter> parameters;
+  // Whether a call reads most of the parameters, each about once.
+  bool streamed = false;
   std::string target_kind;
 };
 
 // The manifest of a bundle; ContractError where it is none, of another version, or names what cannot be.
 CheckedManifest check_manifest(std::string_view data);
+
+// What the state of a text belongs to: the digest of what computes it, in hexadecimal; as `state_digest` of
+// device_agent/contract/manifest.py.
+std::string state_digest(const CheckedManifest& manifest);
 
 // Whether a text is so many hexadecimal digits in lower case.
 bool is_digits(const std::string* text, size_t count);

@@ -20,6 +20,7 @@ import tvm_ffi
 from host.build.cache import KernelCache
 from host.build.cuda.barriers import with_barriers
 from host.build.cuda.nvrtc import Cubin, Nvrtc, Resources
+from host.build.cuda.pairs import with_pairs
 from host.build.cuda.runtime import load_cuda_runtime
 from host.build.kernel import KernelObject, first_line
 from host.build.linker import link_kernels
@@ -193,9 +194,8 @@ def _lower(
     """The host's and the device's functions, ready for code generation."""
     transform = tvm.tirx.transform
     lower, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("default")
-    module = transform.BindTarget(target)(
-        tvm.IRModule({name: with_barriers(function).with_attr("global_symbol", name)})
-    )
+    function = with_pairs(with_barriers(function), str(target.attrs["arch"]))
+    module = transform.BindTarget(target)(tvm.IRModule({name: function.with_attr("global_symbol", name)}))
     module = lower(module)
     host: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}
     device: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -70,6 +70,7 @@ class Constants:
         group: inputs that share a scale of weights that are quantised here.
         half: whether the program's tensors will be in half precision.
         asymmetry: of weights that are quantised here, see `Form`.
+        importance: by names of weights, what an error in the weights of each input weighs; see `quantise`.
 
     Attributes:
         half: the same.
@@ -86,9 +87,10 @@ class Constants:
         *,
         half: bool = False,
         asymmetry: str = "",
+        importance: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self._folder, self._bits, self._context, self._group = folder, bits, context, group
-        self._asymmetry = asymmetry
+        self._asymmetry, self._importance = asymmetry, importance or {}
         self.half = half
         self.kept = "float16" if bits or half else "float32"
         self._products: dict[Product, ProductConstants] = {}
@@ -187,10 +189,11 @@ class Constants:
         return WeightConstants(parts, None, (constant(weight),))
 
     def _quantised(self, part: Matrix, form: Form) -> Quantised:
+        importance = self._importance.get(part.name)
         try:
             if part.transposed and self._folder.weights[part.name].form is None:
-                return quantise(self._matrix(part), form.bits, form.block, form.asymmetry)
-            return self._folder.weights[part.name].quantised(part.name, form)
+                return quantise(self._matrix(part), form.bits, form.block, form.asymmetry, importance)
+            return self._folder.weights[part.name].quantised(part.name, form, importance)
         except ValueError as error:
             raise ModelFileError(
                 f"{self._folder.path}: weight {printable(part.name, 100)!r} cannot be quantised: {error}: "

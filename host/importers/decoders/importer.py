@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from device_agent.contract.limits import LIMITS
 from host.errors import ShapeError, UserError
 from host.importers.assemble import check_interface, content_hash
 from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants, check_bytes
-from host.importers.decoders.description import DecoderDescription
+from host.importers.decoders.description import DecoderDescription, DecoderWeights
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.golden import Functions, make_golden
@@ -26,7 +28,8 @@ from host.importers.decoders.module import (
     state_specs,
 )
 from host.importers.decoders.quantise import BITS, GROUP, ZERO
-from host.importers.decoders.text import tokens_of_text
+from host.importers.decoders.reference import input_energies
+from host.importers.decoders.text import CALIBRATION_TOKENS, MOST_TOKENS, tokens_of_text
 from host.language_file import language_format
 from host.model import Decoder, ImportedModel, Signature, TensorSpec
 from host.model_file import detect_format
@@ -45,6 +48,7 @@ def import_decoder(
     sequences: int = 1,
     half: bool = False,
     asymmetric: bool = False,
+    calibration: Path | None = None,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -61,6 +65,8 @@ def import_decoder(
         sequences: texts that the state has places for, and that one call continues by a token each.
         half: whether the model is to be compiled with tensors in half precision: keys and values are too.
         asymmetric: whether weights of 4 bits that are quantised here have zero points.
+        calibration: file with a text of the user's: an error in a weight of 4 bits weighs as much as the
+            square of its input there; None to have all errors weigh the same.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -89,7 +95,8 @@ def import_decoder(
     bits = read.bits or BITS[quantize]
     asymmetry = ZERO if asymmetric and not read.bits else ""
     check_bytes(read, weights, bits, group, asymmetry)
-    constants = Constants(read, bits, context, group, half=half, asymmetry=asymmetry)
+    sample, importance = _importance(calibration, read, description, weights)
+    constants = Constants(read, bits, context, group, half=half, asymmetry=asymmetry, importance=importance)
     constants.read(weights)
     step = build_step(description, weights, constants, context)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
@@ -115,6 +122,7 @@ def import_decoder(
     settings |= {"sequences": [sequences]} if sequences > 1 else {}
     settings |= {"half": [16]} if half else {}
     settings |= {"asymmetric": [1]} if asymmetry else {}
+    settings |= {"calibration": sample} if sample else {}
     digest = content_hash(read.files(), settings)
     return ImportedModel(
         read.name,
@@ -142,6 +150,21 @@ def import_decoder(
         text=golden.text,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),
     )
+
+
+def _importance(
+    calibration: Path | None, read: ModelFolder, description: DecoderDescription, weights: DecoderWeights
+) -> tuple[list[int], Mapping[str, np.ndarray]]:
+    """The tokens of the user's sample, and how much the inputs of each product weigh in it; none without."""
+    if calibration is None:
+        return [], {}
+    tokens = tokens_of_text(
+        calibration, read, CALIBRATION_TOKENS, description.vocabulary, "--calibration", CALIBRATION_TOKENS
+    )
+    size = min(MOST_TOKENS, description.positions)
+    pieces = [tokens[begin : begin + size] for begin in range(0, len(tokens), size)]
+    names = [part.name for product in weights.products() for part in product.parts]
+    return tokens.tolist(), input_energies(read.path, pieces, names)
 
 
 def positions_of(path: Path) -> int:

@@ -7,7 +7,7 @@ and `data_offsets` by name; then the bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ml_dtypes
@@ -48,19 +48,20 @@ class StoredTensor:
         """The form of the values where the file has whole numbers with scales; None of floating point."""
         return None
 
-    def quantised(self, name: str, form: Form) -> Quantised:
+    def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values (N, K) in the form of the file, or rounded to whole numbers with scales.
 
         Args:
             name: of the tensor, for messages.
             form: that values are rounded to; not looked at where the file has one.
+            importance: (K) what errors of the inputs weigh where values are rounded; see `quantise`.
 
         Raises:
             ModelFileError: see `read`.
             ValueError: a value is too large for a scale of half precision.
             OSError: it cannot be read.
         """
-        return quantise(self.read(name), form.bits, form.block, form.asymmetry)
+        return quantise(self.read(name), form.bits, form.block, form.asymmetry, importance)
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32.
@@ -93,6 +94,23 @@ class StoredTensor:
                 "the model cannot give useful outputs"
             )
         return values.reshape(self.shape)
+
+    def rows(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Some rows of the values as float32.
+
+        Args:
+            name: of the tensor, for messages.
+            begin: first row.
+            end: row behind the last one.
+
+        Raises:
+            ModelFileError, OSError: see `read`.
+        """
+        size = (self.end - self.begin) // self.shape[0]
+        shape = (end - begin, *self.shape[1:])
+        first = self.begin + begin * size
+        part = replace(self, shape=shape, begin=first, end=first + (end - begin) * size)
+        return part.read(name)
 
     def equals(self, other: StoredTensor) -> bool:
         """Whether another tensor has the same type, shape and bytes.

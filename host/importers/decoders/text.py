@@ -12,10 +12,19 @@ from host.importers.decoders.folder import ModelFolder
 
 # More of a text is not looked at: each token is a run on the device, and logits of the whole vocabulary here.
 MOST_TOKENS = 256
+# Of a text that weights are rounded by: in pieces of so many as above, which need no more memory.
+CALIBRATION_TOKENS = 4 * MOST_TOKENS
 _BYTES_OF_A_TOKEN = 64
 
 
-def tokens_of_text(path: Path, model: ModelFolder, context: int, vocabulary: int) -> np.ndarray:
+def tokens_of_text(
+    path: Path,
+    model: ModelFolder,
+    context: int,
+    vocabulary: int,
+    flag: str = "--text",
+    most: int = MOST_TOKENS,
+) -> np.ndarray:
     """The first tokens of a text file.
 
     Args:
@@ -23,21 +32,23 @@ def tokens_of_text(path: Path, model: ModelFolder, context: int, vocabulary: int
         model: with the tokenizer.
         context: most tokens of the model's state.
         vocabulary: tokens that the model knows.
+        flag: the option that the file is given by.
+        most: tokens that are looked at, beside those of the context.
 
     Returns:
-        (n) int32, n at most `context` and `MOST_TOKENS`.
+        (n) int32, n at most `context` and `most`.
 
     Raises:
         UserError: no such file, no text, no tokenizer, or a text of less than two tokens.
     """
-    asked = f"--text {printable(path)}"
+    asked = f"{flag} {printable(path)}"
     if model.tokenizer is None:
         raise UserError(
             f"{asked}: {printable(model.path)} has no tokenizer: put its tokenizer.json beside it, or leave "
-            "--text out"
+            f"{flag} out"
         )
-    text = _read(path, asked)
-    tokens = _encoded(model.tokenizer, text, asked)[: min(context, MOST_TOKENS)]
+    text = _read(path, asked, most)
+    tokens = _encoded(model.tokenizer, text, asked)[: min(context, most)]
     if len(tokens) < 2:
         raise UserError(f"{asked}: {len(tokens)} token(s): give a text of two or more")
     beyond = next((token for token in tokens if not 0 <= token < vocabulary), None)
@@ -49,11 +60,11 @@ def tokens_of_text(path: Path, model: ModelFolder, context: int, vocabulary: int
     return np.array(tokens, np.int32)
 
 
-def _read(path: Path, asked: str) -> str:
+def _read(path: Path, asked: str, most: int) -> str:
     """As much of a file as can be needed."""
     try:
         with path.open("rb") as stream:
-            content = stream.read(MOST_TOKENS * _BYTES_OF_A_TOKEN)
+            content = stream.read(most * _BYTES_OF_A_TOKEN)
             whole = not stream.read(1)
     except OSError as error:
         raise UserError(f"{asked}: {error.strerror or error}: give a file of text") from error

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from host.errors import ImportFailed
-from host.importers.layers import LayerNames
+from host.importers.layers import LayerNames, module_path
 from host.importers.native_output import converted, converting
 
 
@@ -76,7 +76,8 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
         return convert
 
     def _output_name(self, op: Any) -> str:
-        return next((str(one.tensor.Name().decode("utf-8")) for one in self.get_output_tensors(op)), "")
+        names = (str(one.tensor.Name().decode("utf-8")) for one in self.get_output_tensors(op))
+        return module_path(next(names, ""))
 
     def _fit(self, op: Any, value: relax.Var) -> relax.Expr:
         """The value in the declared shape, where the converter has only the axes of size 1 wrong."""

@@ -111,8 +111,10 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
     if kind == "pt2" and (reason := unavailable("torch")):
         raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
     files = files_of(path)
-    first = "torch" if kind == "pt2" else "host.execution.without_torch"
-    return Worker(files, replace(limits_for(files), calls=calls), (first, "host.importers.worker.child"))
+    # Each with what it imports: what is loaded later counts against the limits.
+    libraries = ("torch", "torch.export", "host.importers.torch.importer")
+    first = libraries if kind == "pt2" else ("host.execution.without_torch",)
+    return Worker(files, replace(limits_for(files), calls=calls), (*first, "host.importers.worker.child"))
 
 
 @contextlib.contextmanager

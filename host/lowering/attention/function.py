@@ -248,18 +248,24 @@ class _Text:
         if shape.filled_columns == shape.columns or mask.logical[-1] == 1:
             return self._operand("mask", self.row, "vj")
         axes = tuple(i if axis is not None else None for i, axis in enumerate(mask.axes))
-        copy = Operand(axes, (*mask.logical[:-1], shape.filled_columns))
+        rows = shape.filled_rows if mask.logical[-2] > 1 else 1
+        copy = Operand(axes, (*mask.logical[:-2], rows, shape.filled_columns))
         loops = [f"m{i}" for i in range(len(copy.shape))]
-        indices = [*(f"v{loop}" for loop in loops[:-1]), f"T.min(v{loops[-1]}, {shape.columns - 1})"]
+        indices = [f"v{loop}" for loop in loops]
+        if shape.rows < rows:
+            indices[-2] = f"T.min({indices[-2]}, {shape.rows - 1})"
+        # Not a clamped index: a vector of it would be gathered, and whole vectors are most of a row.
+        within = f"v{loops[-1]} < {shape.columns}"
+        copied = f"T.if_then_else({within}, {mask.element('mask', indices)}, T.float32(0))"
         self._allocate(BIAS, copy.shape)
         place = ", ".join(f"v{loop}" for loop in loops)
         self.lines += [
             f"    for {', '.join(loops)} in T.grid({', '.join(map(str, copy.shape))}):",
             f'        with T.sblock("{BIAS}"):',
             f'            {place} = T.axis.remap("{"S" * len(loops)}", [{", ".join(loops)}])',
-            f"            {BIAS}[{place}] = {mask.element('mask', indices)}",
+            f"            {BIAS}[{place}] = {copied}",
         ]
-        return copy.element(BIAS, (*self.heads, self.row, "vj"))
+        return copy.element(BIAS, (*self.heads, "vi", "vj"))
 
     def _within(self, value: str, otherwise: str) -> str:
         """A value of a column that is there, or another one in those that are added."""

@@ -1,13 +1,14 @@
 """How weights of groups lie in memory, for the instructions of a processor.
 
 The products of a group, mostly 32 elements of a row of a weight (N, K), are summed as integers. Rows are
-outputs, and L of them are one panel: each 32-bit lane of a vector belongs to an output. The elements of a
+outputs, and L of them are one panel: each 32-bit lane of its vectors belongs to an output. The elements of a
 group are taken `width` at a time, as many as the processor's instruction multiplies and adds up for each
 lane.
 
     8 bits   (panels, groups, group / width, L, width) int8
     4 bits   (panels, groups, group / width / 2, L, width) uint8: the low half of a byte is of an even step,
-             the high half of the step behind it, both 8 more than the number where weights are symmetric
+             the high half of the step behind it, both 8 more than the number where weights are symmetric;
+             with `signed_high`, the high half is the number itself, in two's complement
 
 One group or several in a row are a block, which has a scale. A weight has the values
 
@@ -34,6 +35,8 @@ GROUP = 32
 # The largest number that an activation is rounded to, by its bits. Two bytes with sign hold one of 16 bits as
 # high * 256 + low.
 LARGEST = {8: 127, 16: 127 * 256 + 127}
+# With `WeightLayout.joined`: 17 times this number has 16 bits.
+LARGEST_JOINED = LARGEST[16] // 17
 # What a stored half byte is more than its number; also of whole bytes where an instruction takes no sign.
 HALF_OFFSET, BYTE_OFFSET = 8, 128
 # What blocks of weights that are not symmetric have beside their scales.
@@ -46,7 +49,7 @@ class WeightLayout:
 
     Attributes:
         bits: of an element, 4 or 8.
-        lanes: outputs of a panel, L.
+        lanes: outputs of a panel, L: those of one vector, or of four where bytes with signs are multiplied.
         instruction: how products of a group are added up: "u8s8" (four unsigned bytes by signed ones), "s8s8"
             (four signed bytes), "u4s8" (four half bytes by signed bytes, summed in 16 bits), "s16s16" (two
             numbers of 16 bits), or "plain" (one by one).
@@ -79,7 +82,9 @@ class WeightLayout:
         if kind == "s16s16" and bits == 4:
             # Sums of two products of half bytes fit 16 bits, so that bytes are multiplied as they are.
             kind = "u4s8"
-        made = cls(bits, max(4, hardware.lanes), kind or "plain", group, asymmetry, multiplied)
+        # Four vectors side by side are loaded in pairs, and so are their scales.
+        lanes = 4 * hardware.lanes if kind == "s8s8" else max(4, hardware.lanes)
+        made = cls(bits, lanes, kind or "plain", group, asymmetry, multiplied)
         return replace(made, rounding=rounding) if made.activations == "int8" else made
 
     @property
@@ -120,9 +125,29 @@ class WeightLayout:
         return 2 if self.activations == "int8" and self.rounding == 16 else 1
 
     @property
+    def signed_high(self) -> bool:
+        """Whether a byte, taken with its sign, is its low half and 16 times the number of its high half."""
+        return self.bits == 4 and self.instruction == "s8s8" and not self.asymmetry
+
+    @property
+    def joined(self) -> bool:
+        """Whether whole bytes are multiplied in place of their high halves, which then need no shift.
+
+        Of low halves u with activations a, and numbers n of the high halves with activations b, 16 times the
+        products are u (16 a - b) + (u + 16 n) b. Activations have 12 bits, as 16 a - b has 16.
+        """
+        return self.signed_high and self.rounding == 16
+
+    @property
+    def largest(self) -> int:
+        """The largest number that an activation is rounded to."""
+        return LARGEST_JOINED if self.joined else LARGEST[self.rounding]
+
+    @property
     def sums_start(self) -> bool:
         """Whether the products of a group start from what the offset of stored elements adds to them."""
-        return self.rounding == 8 and bool(self.offset) and not self.asymmetry
+        added = self.rounding == 8 or self.instruction == "s8s8"
+        return added and bool(self.offset) and not self.asymmetry
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -151,7 +176,8 @@ class WeightLayout:
         ordered = split.transpose(0, 2, 3, 1, 4)
         if self.bits == 8:
             return np.ascontiguousarray(ordered)
-        return np.ascontiguousarray(ordered[:, :, 0::2] | (ordered[:, :, 1::2] << 4))
+        high = ordered[:, :, 1::2] ^ (HALF_OFFSET if self.signed_high else 0)
+        return np.ascontiguousarray(ordered[:, :, 0::2] | (high << 4))
 
     def packed_scales(self, scales: np.ndarray) -> np.ndarray:
         """Scales (N, blocks), or other numbers of blocks or groups, as they lie in memory."""

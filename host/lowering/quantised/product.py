@@ -1,13 +1,12 @@
 """The function of a product with a quantised weight: (T, K) by (N, K) to (T, N).
 
-Each group of a row of activations is rounded to 16 bits, by its largest absolute value. Processors that
-multiply bytes take them as two bytes. Most products of a prefill are rounded to 8 bits on these, which are
-half as many multiplications; in all products, logits of language models
-would move by 2% of the largest. A group
-of a product is summed in integers, exactly, and multiplied by both scales. The numbers of a group of
-activations are summed once for all outputs: times a zero point, the sum is taken off as an integer; times a
-minimum and the activations' scale, it is added. The function is unscheduled: the rule `quantised` of the
-schedule families makes a program of it.
+Each group of a row of activations is rounded to 16 bits, by its largest absolute value, or to 12 where whole
+bytes are multiplied (`WeightLayout.joined`). Processors that multiply bytes take them as two bytes. Most
+products of a prefill are rounded to 8 bits on these, which are half as many multiplications; in all products,
+logits of language models would move by 2% of the largest. A group of a product is summed in integers,
+exactly, and multiplied by both scales. The numbers of a group of activations are summed once for all outputs:
+times a zero point, the sum is taken off as an integer; times a minimum and the activations' scale, it is
+added. The function is unscheduled: the rule `quantised` of the schedule families makes a program of it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from tvm import tirx
 
 from host.lowering.graph import Node
 from host.lowering.quantised.groups import GroupTexts
-from host.lowering.quantised.layout import LARGEST as LARGEST_NUMBER
 from host.lowering.quantised.layout import WeightLayout
 from host.lowering.script import function_of_script
 
@@ -55,8 +53,9 @@ def product_function(node: Node) -> tirx.PrimFunc:
         return tirx.reinterpret("float32", value)
 
     def whole(value: Any, scale: Any) -> Any:
-        zero, one = tirx.const(0.0, "float32"), tirx.const(1.0, "float32")
-        inverse = tirx.Select(scale > zero, one / tirx.max(scale, tirx.const(1e-30, "float32")), zero)
+        scale = scale * tirx.const(16.0, "float32") if texts.layout.joined else scale
+        # Where the scale is zero, so are the values.
+        inverse = tirx.const(1.0, "float32") / tirx.max(scale, tirx.const(1e-30, "float32"))
         # Behind the point of so large a number there is no bit: the sum is rounded to a whole number.
         return tirx.reinterpret("int32", value * inverse + tirx.const(_ROUNDING, "float32")) - _ROUNDING_BITS
 
@@ -67,13 +66,20 @@ def product_function(node: Node) -> tirx.PrimFunc:
     return function_of_script(text, magnitude=magnitude, as_float=as_float, whole=whole, high=high)
 
 
-def element_text(layout: WeightLayout, step: str, index: str) -> str:
-    """Text of the stored element of a step: `index` is of panel and group, then of lane and place."""
+def element_text(layout: WeightLayout, step: str, index: str, *, joined: bool = False) -> str:
+    """Text of the stored element of a step: `index` is of panel and group, then of lane and place.
+
+    With `joined`, that of a high half is the whole byte, see `WeightLayout.joined`.
+    """
     first, last = index.split("|")
     if layout.bits == 8:
         return f"weight[{first}, {step}, {last}]"
     byte = f"weight[{first}, {step} // 2, {last}]"
-    return f"((T.shift_right({byte}, T.cast({step} % 2 * 4, 'uint8'))) & T.uint8(15))"
+    if not layout.signed_high:
+        return f"((T.shift_right({byte}, T.cast({step} % 2 * 4, 'uint8'))) & T.uint8(15))"
+    low, high = f"T.cast({byte} & T.uint8(15), 'int8')", f"T.cast({byte}, 'int8')"
+    high = high if joined else f"T.shift_right({high}, T.int8(4))"
+    return f"T.Select({step} % 2 == 0, {low}, {high})"
 
 
 def _total(texts: GroupTexts) -> str:
@@ -96,20 +102,29 @@ def _text(texts: GroupTexts, rows: int) -> str:
     """TVMScript of the function."""
     layout, groups, panels, group = texts.layout, texts.groups, texts.panels, texts.layout.group
     lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
-    element = element_text(layout, "vq", "vp, vg|vl, vj")
+    element = element_text(layout, "vq", "vp, vg|vl, vj", joined=layout.joined)
     packed = f"({panels}, {groups}, {layout.vectors}, {lanes}, {width})"
     product = f"T.cast({element}, 'int32') * T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
     minimum = texts.minimum("vp", "vg", "vl")
     added = f' + T.cast({SUMS}[vt, vg], "float32") * {SCALES}[vt, vg] * ({minimum})' if minimum else ""
     whole = f"whole(data[vt, (vg * {steps} + vq) * {width} + vj], {SCALES}[vt, vg])"
+    if layout.joined:
+        high = f"whole(data[vt, (vg * {steps} + vq // 2 * 2 + 1) * {width} + vj], {SCALES}[vt, vg])"
+        # A product by 16 would be taken apart, and leave 32 bits.
+        whole = f"T.Select(vq % 2 == 0, T.shift_left({whole}, 4) - {high}, {high})"
     plane = f"T.Select(ve == 0, high({whole}), {whole} - high({whole}) * 256)" if planes == 2 else whole
     weighed = f"T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
     weighed = f"T.Select(ve == 0, {256 if planes == 2 else 1}, 1) * {weighed}"
     # Of symmetric weights, the offset is the same for all groups; of others, sums are plain.
     offset = -layout.offset if layout.sums_start else layout.offset
     weighed = weighed if layout.asymmetry else f"{offset} * {weighed}"
-    unit = 1.0 / LARGEST_NUMBER[layout.rounding]
+    if layout.signed_high and not layout.joined:
+        weighed = f"T.Select(vq % 2 == 0, {weighed}, 0)"
+    # Products of joined bytes are 16 times too large.
+    unit = 1.0 / layout.largest / (16 if layout.joined else 1)
     start = f"{SUMS}[vt, vg]" if layout.sums_start else "T.int32(0)"
+    # The second plane counts as it is.
+    start = f"T.Select(ve == 1, {start}, T.int32(0))" if layout.sums_start and planes == 2 else start
     return f"""
 @T.prim_func(s_tir=True, private=True)
 def function(

@@ -24,7 +24,8 @@ def rows_function(node: Node) -> tirx.PrimFunc:
     element = element_text(layout, f"vk // {width}", f"{row} // {lanes}, vg|{row} % {lanes}, vk % {width}")
     place = (f"{row} // {lanes}", "vg", f"{row} % {lanes}")
     zero, minimum = texts.zero(*place), texts.minimum(*place)
-    less = f"{layout.offset}{f' - {zero}' if zero else ''}"
+    offset = f"T.Select(vk // {width} % 2 == 0, {layout.offset}, 0)" if layout.signed_high else layout.offset
+    less = f"{offset}{f' - {zero}' if zero else ''}"
     number = f"T.cast(T.cast({element}, 'int32') - {less}, 'float32')"
     value = f"{number} * ({texts.scale(*place)}){f' + {minimum}' if minimum else ''}"
     text = f"""

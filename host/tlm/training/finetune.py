@@ -1,7 +1,8 @@
 """Fine-tuning of a board's model on measured records.
 
-A new checkpoint is used only if it is better than the current one on withheld records (`gate`). Half of each
-batch repeats sentences of pre-training, so that the model does not forget other boards and tasks.
+A new checkpoint is used only if training makes models that are better than the current one on withheld tasks
+(`gate`); each task is withheld once. Half of each batch repeats sentences of pre-training, so that the model
+does not forget other boards and tasks.
 
     python -m host.tlm.training.finetune --job FILE.json       in a separate process; see `write_job`
 """
@@ -9,11 +10,11 @@ batch repeats sentences of pre-training, so that the model does not forget other
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import random
+import shutil
+import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,18 @@ from typing import Any
 import torch
 
 from host.errors import EdgeError, TlmError
-from host.execution import Engine, HostLost, LocalEngine
+from host.execution import Engine, LocalEngine
 from host.files import write_whole
-from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model import checkpoints
-from host.tlm.model.card import Card, Size
-from host.tlm.model.network import load_model, new_model, save_model
+from host.tlm.model.card import CARD
+from host.tlm.model.network import load_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example, content_of, example_from
-from host.tlm.training.on_host import Advance, Plan, train_to_the_end
-from host.tlm.training.packing import Sample, samples_of
+from host.tlm.training.fitting import FinetuneOptions, Fitting, repeated_samples, replay_of
+from host.tlm.training.on_host import Advance
 from host.tlm.training.record_examples import examples_of, examples_of_records
-from host.tlm.training.replay import REPLAY, read_replay
-from host.tlm.training.trainer import Schedule, Trainer, trained_rules
+from host.tlm.training.replay import read_replay
 
 __all__ = [
     "Example",
@@ -48,45 +47,9 @@ __all__ = [
     "write_job",
 ]
 
-STATE, CANDIDATE = "training.pt", ".candidate"
-_WARM_UP = 5
-
-
-@dataclass(frozen=True)
-class FinetuneOptions:
-    """Options of a fine-tuning.
-
-    Attributes:
-        start: checkpoint that training starts from.
-        out: folder of the device's checkpoints (`checkpoints.tuned_folder`) and of the state.
-        present: current checkpoint, with which the new one is compared; None for `start`.
-        replay: sentences of pre-training; None for those beside `start`, else the shipped ones.
-        steps: batches in all.
-        seconds: stop training after so long; 0 for no limit.
-        seed: of the batches.
-        resume: continue an interrupted training on the same records.
-        batch: tasks of one step.
-        learning_rate: the largest one.
-        replay_share: share of a batch that repeats pre-training.
-        keep: programs of a task to learn, the fastest.
-        save_every: steps between two states on disk.
-        threads: of a process of its own; a caller's threads are left as they are.
-    """
-
-    start: Path
-    out: Path
-    present: Path | None = None
-    replay: Path | None = None
-    steps: int = 100
-    seconds: float = 0.0
-    seed: int = 0
-    resume: bool = False
-    batch: int = 8
-    learning_rate: float = 1e-3
-    replay_share: float = 0.5
-    keep: int = 8
-    save_every: int = 20
-    threads: int = 1
+CANDIDATE = ".candidate"
+# The training on everything.
+_WHOLE = "whole"
 
 
 @dataclass(frozen=True)
@@ -94,7 +57,7 @@ class Progress:
     """How far it is.
 
     Attributes:
-        done, total: steps.
+        done, total: steps of all trainings; the last training is left out if the gate refuses.
         loss: running mean, natural logarithm.
     """
 
@@ -111,9 +74,10 @@ class FinetuneResult:
         accepted: whether the new checkpoint is in use from now on.
         before, after: error on withheld records of the model in use and of the new one; see `gate.Verdict`.
         checkpoint: the one to use: the new one, or the one in use before.
-        steps: done.
-        learned, withheld: tasks.
-        forgotten: how much the loss on sentences of pre-training rose.
+        steps: of the last training that was done.
+        learned: tasks that the new model learns from.
+        withheld: of them those that judge, each withheld from one of the models that are judged.
+        forgotten: how much the loss on sentences of pre-training rose, a mean over those models.
         why: what the gate found, one line.
     """
 
@@ -134,7 +98,11 @@ def finetune(
     report: Callable[[Progress], None],
     engine: Engine | None = None,
 ) -> FinetuneResult:
-    """Trains on measured programs, and puts the new checkpoint in use if it is better.
+    """Judges training on measured programs by tasks that it withholds, then trains on all of them.
+
+    For each fold a model learns without the tasks of that fold and is judged by them: every task judges once.
+    Only if the gate accepts, a last model learns everything and is used from then on. The models of the folds
+    lie beside it: its successor is judged beside models that have not seen the tasks either.
 
     Args:
         options: how.
@@ -147,172 +115,61 @@ def finetune(
             version, or the state is of another training; or no host goes on with it.
     """
     vocabulary = Vocabulary()
-    learned, withheld = gate.split(examples)
-    training, start = _training_for(options, examples, vocabulary)
-    replay = read_replay(_replay_of(options), vocabulary)
-    state = options.out / STATE
-    if options.resume and state.exists():
-        training.restore(state.read_bytes(), state)
-    given = (options, start.size, training.key, learned, replay)
+    folds = gate.folds(examples)
+    replay = read_replay(replay_of(options), vocabulary)
+    trainings = len(folds) + 1
+    fitting = Fitting(options, examples, replay, engine or LocalEngine(), trainings)
+    done = 0
 
-    def keep(content: bytes) -> None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        write_whole(state, content)
+    def told(advance: Advance) -> None:
+        report(Progress(done + advance.step, trainings * options.steps, advance.loss))
 
-    def told(done: Advance) -> None:
-        report(Progress(done.step, options.steps, done.loss))
-
-    plan = Plan(Finetuning, given, options.steps, keep, training.state(), options.seconds)
-    training.restore(train_to_the_end(engine or LocalEngine(), plan, told), state)
-    repeated = _Batches(options, learned, replay, vocabulary).repeated
-    result = _judged(options, training, start, vocabulary, (learned, withheld), repeated)
-    state.unlink(missing_ok=True)
-    return result
-
-
-class Finetuning:
-    """The object of the actor that trains: see `host.tlm.training.on_host.Training`.
-
-    It reads no file: the checkpoint that training starts from is in the first state.
-
-    Args:
-        options: how to train.
-        size: of the network.
-        key: of the states.
-        learned: measured tasks to train on.
-        replay: sentences of pre-training.
-    """
-
-    def __init__(
-        self,
-        options: FinetuneOptions,
-        size: Size,
-        key: Mapping[str, Any],
-        learned: Sequence[Example],
-        replay: Sequence[Example],
-    ) -> None:
-        self._options = options
-        self._size = size
-        self._key = key
-        self._examples = learned, replay
-        self._trainer: Trainer | None = None
-
-    def begin(self, state: bytes) -> Advance:
-        """See `Training.begin`."""
-        vocabulary = Vocabulary()
-        model = new_model(vocabulary, self._size, self._options.seed)
-        self._batches = _Batches(self._options, *self._examples, vocabulary)
-        self._trainer = trainer = Trainer(model, vocabulary, _schedule_of(self._options), self._key)
-        trainer.restore(state, self._options.out / STATE)
-        return Advance(trainer.step, trainer.recent_loss)
-
-    def advance(self, steps: int) -> Advance:
-        """See `Training.advance`."""
-        trainer, options = self._trainer, self._options
-        if trainer is None:
-            raise HostLost("the process that trains was started anew")
-        state = b"" if steps else trainer.state()
-        for _ in range(min(steps, options.steps - trainer.step)):
-            trainer.train(self._batches.of(trainer.step))
-            if trainer.step % options.save_every == 0 or trainer.step == options.steps:
-                state = trainer.state()
-                break
-        return Advance(trainer.step, trainer.recent_loss, state=state)
-
-
-def _schedule_of(options: FinetuneOptions) -> Schedule:
-    return Schedule(options.steps, options.learning_rate, _WARM_UP)
-
-
-def _replay_of(options: FinetuneOptions) -> Path:
-    if options.replay is not None:
-        return options.replay
-    beside = options.start / REPLAY
-    return beside if beside.exists() else checkpoints.shipped() / REPLAY
-
-
-def _training_for(
-    options: FinetuneOptions, examples: Sequence[Example], vocabulary: Vocabulary
-) -> tuple[Trainer, Card]:
-    model, card = load_model(options.start, vocabulary)
-    text = json.dumps([content_of(example) for example in examples])
-    key = {
-        "start": card.weights,
-        "tokens": card.tokens,
-        "records": hashlib.sha256(text.encode()).hexdigest()[:16],
-        "seed": options.seed,
-        "batch": options.batch,
-        "learning_rate": options.learning_rate,
-        "steps": options.steps,
-    }
-    return Trainer(model, vocabulary, _schedule_of(options), key), card
-
-
-class _Batches:
-    """Batches of measured programs and of sentences of pre-training; number n depends on the seed and n."""
-
-    def __init__(
-        self,
-        options: FinetuneOptions,
-        learned: Sequence[Example],
-        replay: Sequence[Example],
-        vocabulary: Vocabulary,
-    ) -> None:
-        self._options = options
-        self._measured = [samples_of(one, vocabulary, options.keep) for one in learned]
-        self._replay = [samples_of(one, vocabulary) for one in replay]
-        # The best program of each, to see what is forgotten.
-        self.repeated = [samples[0] for samples in self._replay[:64]]
-
-    def of(self, step: int) -> list[Sample]:
-        """The samples of a step."""
-        generator = random.Random(f"{self._options.seed}/finetune/{step}")
-        repeated = round(self._options.batch * self._options.replay_share) if self._replay else 0
-        chosen = generator.choices(self._measured, k=self._options.batch - repeated)
-        if repeated:
-            chosen += generator.choices(self._replay, k=repeated)
-        return [sample for samples in chosen for sample in samples]
-
-
-def _judged(
-    options: FinetuneOptions,
-    training: Trainer,
-    start: Card,
-    vocabulary: Vocabulary,
-    parts: tuple[list[Example], list[Example]],
-    repeated: Sequence[Sample],
-) -> FinetuneResult:
-    """Saves the new checkpoint, compares it as it was saved, and puts it in use if it is better."""
-    learned, withheld = parts
-    present = options.present or options.start
-    history = {
-        "steps": training.step,
-        "seed": options.seed,
-        "start": start.weights,
-        "tasks": len(learned),
-        "programs": sum(len(example.programs) for example in learned),
-        "loss": round(training.recent_loss, 4),
-    }
-    candidate = options.out / CANDIDATE
-    untrained = tuple(token for token in start.untrained if vocabulary.number(token) not in training.seen)
-    rules = {**start.rules, **trained_rules(training.seen, vocabulary, rule_versions())}
-    save_model(training.model, candidate, vocabulary, start.size, start.root, history, rules, untrained)
-    old, new = load_model(present, vocabulary)[0], load_model(candidate, vocabulary)[0]
-    verdict = gate.compare(
-        gate.choices_of(old, vocabulary, withheld), gate.choices_of(new, vocabulary, withheld)
-    )
+    present, candidate = options.present or options.start, options.out / CANDIDATE
+    shutil.rmtree(candidate, ignore_errors=True)
+    repeated = repeated_samples(replay, vocabulary)
+    before, after, forgotten, steps = list[gate.Chosen](), list[gate.Chosen](), list[float](), 0
+    for fold in folds:
+        name = fold_name(fold.number)
+        steps = fitting.trained(name, fold.learned, candidate / name, told)
+        done += options.steps
+        old = load_model(_judged_at(present, fold.number), vocabulary)[0]
+        new = load_model(candidate / name, vocabulary)[0]
+        before += gate.choices_of(old, vocabulary, fold.withheld)
+        after += gate.choices_of(new, vocabulary, fold.withheld)
+        # The loss on sentences of pre-training.
+        losses = [gate.mean_loss(model, vocabulary, repeated) for model in (new, old)]
+        forgotten.append(losses[0] - losses[1])
+    verdict = gate.compare(before, after)
+    if verdict.accepted or options.always:
+        steps = fitting.trained(_WHOLE, examples, candidate, told)
     used = checkpoints.accept(candidate, options.out) if verdict.accepted else present
+    fitting.finish()
     return FinetuneResult(
         accepted=verdict.accepted,
         before=verdict.before,
         after=verdict.after,
         checkpoint=used,
-        steps=training.step,
-        learned=len(learned),
-        withheld=len(withheld),
-        forgotten=gate.mean_loss(new, vocabulary, repeated) - gate.mean_loss(old, vocabulary, repeated),
+        steps=steps,
+        learned=len(examples),
+        withheld=len(before),
+        forgotten=statistics.fmean(forgotten),
         why=verdict.why,
     )
+
+
+def fold_name(number: int) -> str:
+    """The folder of a fold's model in a checkpoint, and the name of its training."""
+    return f"fold-{number}"
+
+
+def _judged_at(present: Path, number: int) -> Path:
+    """The model in use as it was before it saw the tasks of a fold; itself where that is not there.
+
+    The shipped model has seen none of them. One that came from another host or an earlier version has no
+    models of folds: it is judged with what it has seen, and so is replaced less easily.
+    """
+    own = present / fold_name(number)
+    return own if (own / CARD).is_file() else present
 
 
 def write_job(path: Path, options: FinetuneOptions, examples: Sequence[Example]) -> None:

@@ -54,8 +54,9 @@ class FinetuneTrainer(Closing):
         seed: of the batches.
         threads: of the training process.
         low_priority: whether measurements run on the same machine, so that training has a low priority.
-        steps: batches of one training between two batches of measurements.
-        last_steps: of the training at the end of a run.
+        steps: batches of one training between two batches of measurements, for each model that it trains
+            (`host.tlm.training.finetune.finetune`).
+        last_steps: the same, of the training at the end of a run.
         root: folder of fine-tuned checkpoints; None takes the user's.
         cluster: name of an engine (`host.execution.open_engine`) whose hosts take the steps; "" for the
             training process itself, which compares the two models in any case.
@@ -69,7 +70,7 @@ class FinetuneTrainer(Closing):
         threads: int = 1,
         low_priority: bool = False,
         steps: int = 24,
-        last_steps: int = 72,
+        last_steps: int = 48,
         root: Path | None = None,
         cluster: str = "",
     ) -> None:
@@ -85,7 +86,9 @@ class FinetuneTrainer(Closing):
         self._process: _TrainingProcess | None = None
 
     def start(self, records: Sequence[Record], last: bool, seconds: float) -> FinetuneJob | None:
-        """Begin to train; None while fewer than 24 programs are measured. See `trainer.Trainer`.
+        """Begin to train; None while fewer than 24 programs, or those of too few tasks, are measured.
+
+        See `trainer.Trainer`.
 
         Raises:
             TlmError: the package has no weights, or those in use are damaged.
@@ -94,10 +97,11 @@ class FinetuneTrainer(Closing):
         from host.tlm.model.card import read_card
         from host.tlm.model.checkpoints import model_for, prepare, shipped
         from host.tlm.training.finetune import FinetuneOptions, examples_of_records, write_job
+        from host.tlm.training.gate import judgeable
         from host.tlm.training.replay import REPLAY
 
         examples = examples_of_records(records, Vocabulary())
-        if sum(len(example.programs) for example in examples) < _MIN_PROGRAMS:
+        if sum(len(example.programs) for example in examples) < _MIN_PROGRAMS or not judgeable(examples):
             return None
         base, present = shipped(), model_for(self._profile, self._root)
         options = FinetuneOptions(

@@ -108,7 +108,7 @@ def finetune(
     request = Request(device, records, threads, steps, out, resume, seed, engine)
     result = finetune_device(request, _show_step, print_line)
     verdict = "used from now on" if result.accepted else "the old one stays"
-    print_line(f"tasks     {result.learned} learned, {result.withheld} withheld")
+    print_line(f"tasks     {result.learned}, of which {result.withheld} judged, each withheld once")
     print_line(
         f"error     {result.before:.3f} before, {result.after:.3f} after, of withheld records: {verdict}"
     )

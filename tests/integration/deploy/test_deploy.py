@@ -16,7 +16,7 @@ from onnx import helper
 import sdk
 from host import bundle
 from host.compare import verification
-from host.compare.selection import Choice
+from host.compare.backends import Choice
 from host.deploy import DeployOptions, DeployResult, deploy
 from host.errors import ModelFileError, VerifyError
 from host.manifest import Manifest

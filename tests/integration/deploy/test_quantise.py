@@ -92,7 +92,7 @@ def test_a_project_file_names_the_samples_and_a_compilation_takes_them(
     ("line", "said"),
     [
         ("--quantize int8", "an ONNX model needs samples of its inputs: give --calibration"),
-        ("--quantize int4 --calibration samples.npz", "--calibration goes with --quantize int8"),
+        ("--quantize int4 --calibration samples.npz", "goes only with a language model"),
         ("--calibration samples.npz", "--calibration goes with --quantize int8"),
         ("--quantize int8 --calibration no.npz", "there is no such file or folder"),
         ("--quantize int8 --calibration samples.npz --dtype fp16", "does not go with --dtype fp16"),

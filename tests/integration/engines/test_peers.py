@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from device_agent.execute.engines import tensorrt_engine
+from host import bundle
+from host.deploy import DeployOptions, deploy
 from host.engines.ncnn_files import ncnn_files
 from host.errors import EngineError
 from host.importers import load_here as load
@@ -17,7 +21,7 @@ from host.transport import connect
 from host.transport.device import Device
 from research.models.tflite_export import environment
 from tests.emulation.cuda.emulated import emulated_driver
-from tests.integration.small_models import convnet
+from tests.integration.small_models import convnet, doubled
 
 FAKE = Path(__file__).with_name("fake")
 
@@ -134,3 +138,38 @@ def test_tensorrt_names_what_it_cannot_read(with_tensorrt: Device, tmp_path: Pat
         pytest.raises(EngineError, match=r"tensorrt cannot read .*UNSUPPORTED_NODE"),
     ):
         session.load(model)
+
+
+def test_tensorrt_builds_an_engine_once(with_tensorrt: Device, tmp_path: Path) -> None:
+    """An application that loads the bundle again does not wait for TensorRT to build."""
+    model, cache = tmp_path / "model.onnx", tmp_path / "cache" / "edgetlm"
+    model.write_bytes(b"a model")
+    value = np.arange(8, dtype=np.float32).reshape(1, 8)
+
+    def loaded() -> bytes:
+        with with_tensorrt.open_session("tensorrt-fp16") as session:
+            session.load(model)
+            np.testing.assert_array_equal(session.run([value])[0], value * 2)
+        return (cache / "tensorrt.timings").read_bytes()
+
+    assert loaded() == b"+FP16"
+    assert loaded() == b"+FP16", "a second build would add its times"
+    (plan,) = (cache / "tensorrt").iterdir()
+    plan.write_bytes(b"of another GPU")
+    assert loaded() == b"+FP16+FP16"
+    assert plan.read_bytes().startswith(b"plan of ")
+
+
+def test_tensorrt_is_installed_as_a_backend(with_tensorrt: Device, tmp_path: Path) -> None:
+    """The bundle holds the ONNX file; an application runs it by the board's TensorRT."""
+    model = doubled(tmp_path / "model.onnx")
+    options = DeployOptions(model=model, threads=1, rounds=6, bundle=tmp_path / "out", backend="tensorrt")
+    result = deploy(options)
+    assert result.choice.backend == "tensorrt"
+    assert result.verification.passed
+    assert bundle.load(tmp_path / "out").backend == "tensorrt"
+    code = (
+        "import sys, numpy, sdk; value = numpy.arange(8, dtype='float32').reshape(1, 8)\n"
+        "with sdk.load(sys.argv[1]) as model: assert (model.run({'x': value})['y'] == value * 2).all()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")], check=True, timeout=120)

@@ -18,11 +18,12 @@ from device_agent.errors import AgentError
 from device_agent.execute.engines.onnx_file import FileTensor, tensors_of_file
 from device_agent.execute.engines.trtexec_engine import TrtexecEngine, times_of
 from device_agent.wire.frames import TensorData
+from host.deploy import DeployOptions, deploy
 from host.errors import EngineError
 from host.transport import connect
 from host.transport.device import Device
 from tests.integration.engines.test_peers import FAKE
-from tests.integration.small_models import floats, save
+from tests.integration.small_models import doubled, floats
 
 Start = Callable[..., TrtexecEngine]
 
@@ -36,13 +37,6 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with connect("local") as device:
         yield device
-
-
-def doubled(path: Path, operator: str = "Mul", name: str = "x") -> Path:
-    """A model of one node, with one input that has a value in the file."""
-    nodes = [helper.make_node(operator, [name, "two"], ["y"])]
-    weights = {"two": np.array([2.0], dtype="float32")}
-    return save(path, nodes, [floats(name, 1, 8)], [floats("y", 1, 8)], weights)
 
 
 @pytest.fixture
@@ -163,3 +157,16 @@ def test_names_and_types_of_a_file(tmp_path: Path) -> None:
 def test_onnxruntime_without_a_gpu_says_what_it_has(engine: str, board: Device) -> None:
     with pytest.raises(EngineError, match=r"has no .*ExecutionProvider here \(it has .*CPUExecutionProvider"):
         board.open_session(engine)
+
+
+def test_what_the_program_runs_is_not_installed(board: Device, tmp_path: Path) -> None:
+    """An application cannot use a program that loads its engine for every start."""
+    options = DeployOptions(
+        model=doubled(tmp_path / "model.onnx"),
+        threads=1,
+        rounds=6,
+        bundle=tmp_path / "out",
+        backend="tensorrt",
+    )
+    with pytest.raises(EngineError, match="can be measured here, but not installed"):
+        deploy(options)

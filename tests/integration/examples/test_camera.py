@@ -51,3 +51,17 @@ def test_the_camera_loop_takes_an_installed_model_by_its_name(image_bundle: Path
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-4].startswith("2 frames in ")
+
+
+def test_every_engine_of_the_agent_is_importable(tmp_path: Path) -> None:
+    """A board may have been sent ONNX Runtime alone."""
+    (tmp_path / "payloads.json").write_text('{"onnxruntime": {"kind": "python", "path": "payloads/abc"}}')
+    code = "import sys, camera; camera.find_agent(); print(*sys.path[-2:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**environment(), "EDGETLM_HOME": str(tmp_path), "PYTHONPATH": str(EXAMPLES)},
+    )
+    assert done.stdout.split() == [str(tmp_path / "agent" / "current"), str(tmp_path / "payloads" / "abc")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import sdk
 from tests import tiny_decoder as tiny
+from tests.decoders.spoiled_prompts import other_first_value, spoiled
 from tests.tiny_bundle import write_tiny
 from tests.unit.importers.decoders.models import save as save_model
 
@@ -71,6 +73,55 @@ def test_cpp_draws_the_same_tokens_with_the_same_seed(generate: Path, text_bundl
     greedy, _ = generated(generate, text_bundle, "--max-tokens", 12, 5, 6)
     assert drawn(1, "--top-k", 1) == drawn(2, "--top-p", 1e-9) == greedy
     assert drawn(3, "--top-k", 20, "--top-p", 0.9) != greedy
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_a_prompt_that_python_keeps_continues_in_cpp_and_the_other_way(
+    generate: Path, text_bundle: Path, tmp_path: Path
+) -> None:
+    prompt = [place * 7 % 128 for place in range(41)]
+    longer, count = [*prompt, 9, 4], 20
+    with sdk.load_language_model(text_bundle) as model:
+        assert len(list(model.generate(prompt, max_tokens=1))) == 1
+        assert model.save_prompt(tmp_path / "python") == len(prompt)
+        wanted = list(model.generate(longer, max_tokens=count))
+    words = ("--save", tmp_path / "cpp", "--max-tokens", 1, *prompt)
+    assert len(generated(generate, text_bundle, *words)[0]) == 1
+    assert not list(tmp_path.glob("*.part"))
+    for name in ("python", "cpp"):
+        words = ("--load", tmp_path / name, "--max-tokens", count, *longer)
+        found, said = generated(generate, text_bundle, *words)
+        assert found == wanted and said[0] == "41 tokens of a prompt were loaded"
+        with sdk.load_language_model(text_bundle) as model:
+            assert model.load_prompt(tmp_path / name) == len(prompt)
+            assert list(model.generate(longer, max_tokens=count)) == wanted
+            assert model.timing.reused_tokens == len(prompt)
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_cpp_reads_the_state_of_a_kept_prompt_and_refuses_others(generate: Path, tmp_path: Path) -> None:
+    bundle, path = write_tiny(tmp_path / "tiny"), tmp_path / "prompt"
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    generated(generate, bundle, "--save", path, "--max-tokens", 1, *prompt)
+    whole = path.read_bytes()
+    # Values that only the file has are read: the state is taken from it.
+    path.write_bytes(other_first_value(whole, 4.0))
+    found, _ = generated(generate, bundle, "--load", path, "--max-tokens", 1, *prompt, 7)
+    assert found == [tiny.next_token([4, *prompt[1:], 7])]
+    [content] = re.findall(rb"[0-9a-f]{64}", whole)
+    for data, words in spoiled(whole, content.decode()):
+        path.write_bytes(data)
+        command = [generate, bundle, "--load", path, "--max-tokens", "1", "3"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        [line] = done.stderr.splitlines()
+        assert line.startswith("error: ") and words in line and line.endswith(": save the prompt again")
+    path.unlink()
+    for words in ("--load", "--save"):
+        place = path if words == "--load" else tmp_path / "no" / "folder"
+        command = [generate, bundle, words, place, "--max-tokens", "1", "3"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and ("no such file" in done.stderr or "cannot be written" in done.stderr)
 
 
 @pytest.mark.usefixtures("trusted_here")

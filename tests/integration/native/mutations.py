@@ -154,9 +154,11 @@ def change_field(fields: dict[str, Any], rng: random.Random) -> None:
     if what < 0.2:
         del holder[last]
     elif what < 0.3 and isinstance(holder, dict):
-        holder[rng.choice(["../x", "extra", "open", "length", "state", "decoder", "a/b", ".hidden", "f"])] = (
-            value
-        )
+        holder[
+            rng.choice(
+                ["../x", "extra", "open", "length", "state", "decoder", "streamed", "a/b", ".hidden", "f"]
+            )
+        ] = value
     else:
         holder[last] = value
 

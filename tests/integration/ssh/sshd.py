@@ -82,7 +82,7 @@ class Sshd:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitRootLogin yes",
-            "Subsystem sftp internal-sftp",
+            f"Subsystem sftp internal-sftp -d {self.home}",
             f"SetEnv HOME={self.home} PATH={programs}:/usr/bin:/bin XDG_RUNTIME_DIR={folder}",
         ]
         (folder / "config").write_text("\n".join(lines) + "\n")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from host import bundle
@@ -33,6 +34,17 @@ def test_an_engine_bundle_holds_the_model_file(tmp_path: Path) -> None:
     assert bundle.load(tmp_path / "bundle") == manifest
     assert (tmp_path / "bundle" / manifest.model).read_bytes() == b"onnx bytes"
     assert manifest.parameters == ()
+
+
+def test_parameters_that_are_all_empty_make_a_file_that_can_be_mapped(tmp_path: Path) -> None:
+    library = tmp_path / "some.so"
+    library.write_bytes(b"x")
+    manifest = bundle.write_tvm(
+        tmp_path / "b", draft(), library, [np.zeros((0, 4), np.float32), np.zeros((0,), np.int64)], GOLDEN
+    )
+    assert [one.nbytes for one in manifest.parameters] == [0, 0]
+    assert (tmp_path / "b" / "params.bin").stat().st_size == 1
+    assert bundle.load(tmp_path / "b") == manifest
 
 
 def test_writing_does_not_hold_all_parameters_at_once(tmp_path: Path) -> None:

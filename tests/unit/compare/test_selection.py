@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from host.compare.backends import Choice, select_backend
 from host.compare.comparison import EngineComparison
 from host.compare.entrants import EntrantResult
-from host.compare.selection import Choice, select_backend
 from host.compare.verification import Verification
 from host.errors import EngineError, MeasureError, VerifyError
 from host.model import Energy, Measurement
@@ -162,3 +162,38 @@ def test_a_peer_above_the_power_cap_is_not_installed() -> None:
     assert choose(hungry, cap_w=10.0).backend == "onnxruntime"
     unknown = comparison(faster, energy=(joules(1.0, 4.0), joules(1.0)))
     assert choose(unknown, cap_w=10.0).backend == "tvm"
+
+
+def beside_tensorrt(own: Ratio, board: Ratio) -> EngineComparison:
+    """Ours beside the user's library and TensorRT."""
+    found = comparison(own)
+    peer = found.results["onnxruntime"]
+    theirs = replace(peer, name="tensorrt-fp16", rounds_s=board.times(2e-3, 12))
+    return EngineComparison({**found.results, "tensorrt-fp16": theirs})
+
+
+def test_an_engine_of_the_board_is_installed_where_it_is_faster() -> None:
+    choice = choose(beside_tensorrt(Ratio(5.0, 6.0), Ratio(0.8, 0.9)))
+    assert choice.backend == "tensorrt-fp16"
+    assert choice.why.startswith("tensorrt-fp16 is faster: tensorrt-fp16 / tvm = 0.80")
+
+
+@pytest.mark.parametrize("own", [Ratio(5.0, 6.0), Ratio(1.2, 1.3)])
+def test_ours_stays_beside_an_engine_of_the_board_that_is_not_faster(own: Ratio) -> None:
+    choice = choose(beside_tensorrt(own, Ratio(1.02, 1.12)))
+    assert choice.backend == "tvm"
+
+
+def test_without_the_users_library_a_tie_with_the_board_leaves_ours() -> None:
+    found = beside_tensorrt(Ratio(5.0, 6.0), Ratio(1.02, 1.12))
+    results = {name: one for name, one in found.results.items() if name != "onnxruntime"}
+    choice = choose(EngineComparison(results))
+    assert choice.backend == "tvm"
+    assert "no difference shown, so tvm stays: tensorrt-fp16 / tvm = 1.02" in choice.why
+
+
+def test_where_ours_is_wrong_the_fastest_engine_is_installed() -> None:
+    found = comparison(Ratio(9, 9), ours=FAILED)
+    other = found.results["onnxruntime"]
+    theirs = replace(other, name="tensorrt", measurement=measurement(1.0), rounds_s=(1e-3,) * 12)
+    assert choose(EngineComparison({**found.results, "tensorrt": theirs})).backend == "tensorrt"

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from host.compare.selection import Choice
+from host.compare.backends import Choice
 from host.compare.text_peers import comparison, rounds
 from host.compare.text_peers.comparison import PeerFiles, compare_texts
 from host.compare.text_peers.onnx_file import builder_of

@@ -127,6 +127,9 @@ WRONG: list[tuple[tuple[Any, ...], Any]] = [
     (("parameters", 0, "shape"), [-3, -3]),
     (("parameters", 0, "dtype"), "float"),
     (("backend",), "onnxruntime"),  # which has no parameters
+    (("streamed",), 1),
+    (("streamed",), "true"),
+    (("streamed",), None),
     (("target",), []),
     (("target", "kind"), 5),
 ]

@@ -10,6 +10,7 @@ from host.devices import DeviceEntry, Registry, resolve
 from host.devices.entry import parse_address
 from host.errors import UnknownDeviceError, UserError
 from host.model import BOARD, EMULATOR, SIMULATION
+from host.model.timing import TimingPolicy, kept_timing
 
 ORIN = DeviceEntry(
     "orin", "ssh", "10.0.0.7", "me", 2222, "jetson_orin_nano", ("kitchen", "fast"), {"identity": '/a "b"/é'}
@@ -145,3 +146,19 @@ def test_addresses(text, expected):
 def test_what_is_no_address(text):
     with pytest.raises(UserError, match="write it as user@address"):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("emulated", "simulated", "device", "kept"),
+    [
+        (False, False, "pi5", BOARD),
+        (False, True, "a name of ours", SIMULATION),
+        # Before a result said so, the name was all.
+        (False, False, "replay:board.toml", SIMULATION),
+        (True, True, "pi", EMULATOR),
+    ],
+)
+def test_a_kept_result_is_worth_what_its_device_was(
+    emulated: bool, simulated: bool, device: str, kept: TimingPolicy
+) -> None:
+    assert kept_timing(emulated, simulated, device) == kept

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from host.errors import EngineError
+from host.errors import EngineError, ModelFileError
 from host.importers.golden import GoldenOptions, make_golden
 from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import TensorSpec
@@ -143,3 +143,15 @@ def test_an_engine_that_only_runs_rewritten_graphs_says_nothing_of_stability() -
 
     options = GoldenOptions(reference=reference(lambda x: x), written=refuse)
     assert [case.spread for case in make_golden("onnxruntime", PATH, [REAL], options)] == [0.0] * 3
+
+
+def test_a_model_that_draws_random_numbers_is_refused() -> None:
+    draw_of = np.random.default_rng(0)
+    random = reference(lambda x: x + draw_of.normal(size=x.shape).astype(np.float32))
+    with pytest.raises(ModelFileError, match=r"^model\.onnx: its outputs differ from run to run"):
+        make_golden("onnxruntime", PATH, [REAL], GoldenOptions(reference=random, written=random))
+
+
+def test_a_model_whose_rewritten_graph_parts_far_is_not_taken_for_random() -> None:
+    options = GoldenOptions(reference=reference(lambda x: x), written=reference(lambda x: x + 1))
+    assert min(case.spread for case in make_golden("onnxruntime", PATH, [REAL], options)) > 0.1

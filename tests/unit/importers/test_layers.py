@@ -15,7 +15,7 @@ from torch import nn
 from tvm import relax
 
 from host.importers import from_module, load, load_here
-from host.importers.layers import source_line
+from host.importers.layers import module_path, source_line
 from host.lowering import lower
 from host.model import ImportedModel, Layer, layer_of
 from tests.unit.lowering.harness import board
@@ -204,3 +204,22 @@ def _by_call(module: tvm.IRModule) -> list[str]:
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
     values = [binding.value for binding in bindings if isinstance(binding.value, relax.Call)]
     return [one.args[0].name_hint for one in values if isinstance(one.args[0], tvm.ir.GlobalVar)]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("__main__.N/torch.nn.modules.container.Sequential_f/torch.nn.modules.conv.Conv2d_0;", "f.0"),
+        ("a.Net/a.Bert_model/a.Embeddings_word_embeddings;12", "model.word_embeddings"),
+        ("a.N/b.ReLU6_4;;a.N/b.BatchNorm2d_1;;a.N/b.Conv2d__conv_3;2", "_conv_3"),
+        ("__main__.N;", "N"),
+        # Of other programs, or nearly of this one.
+        ("model/block_1/depthwise/Relu;model/block_1/bn", "model/block_1/depthwise/Relu;model/block_1/bn"),
+        ("StatefulPartitionedCall:0", "StatefulPartitionedCall:0"),
+        ("a.N/conv;", "a.N/conv;"),
+        (";;", ";;"),
+        ("", ""),
+    ],
+)
+def test_a_name_of_litert_torch_is_the_path_of_its_module(name: str, path: str) -> None:
+    assert module_path(name) == path

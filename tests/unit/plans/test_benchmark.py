@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from benchmarks.plans.__main__ import SCHEMA, compared, main, summary_of
+from benchmarks.plans.__main__ import SCHEMA, WITHOUT, compared, main, summary_of
 from benchmarks.reproduce import RUNS
 from host.plans.proposers import CHANCE, ESTIMATE
 from tests.integration.small_models import floats, save
@@ -59,5 +59,10 @@ def test_plans_of_a_model_are_compared(tmp_path: Path) -> None:
     assert not rows[0]["departures"] and all(row["departures"] for row in rows[1:])
     assert rows[0]["speed"]["value"] == 1.0 and all(row["median_ms"] > 0 for row in rows)
     assert content["summary"].keys() >= {"first_by_estimate", "best_measured_by_chance"}
+    words[1:3] = ["--count", "0", "--without", "lanes"]
+    assert main(words) == 0
+    rows = json.loads(result.read_text())["models"]["net"]["plans"]
+    assert [row["arm"] for row in rows] == ["passes", WITHOUT]
+    assert rows[1]["departures"] and all("lanes" in clause for clause in rows[1]["departures"])
     # The command that makes the committed result.
     assert RUNS["plans"].words()[1:3] == ["-m", "benchmarks.plans"]

@@ -90,6 +90,15 @@ def test_what_is_over_a_limit_ends_with_a_line(
         assert outcome.memory_bytes > 1 << 30
 
 
+def test_what_libraries_take_does_not_count_against_the_limit_of_an_answer() -> None:
+    """An installer may leave them without compiled modules."""
+    limits = Limits(1 << 30, 0.7, 100.0, 1 << 24)
+    with Worker([ROOT / "tests"], limits, ("tests.unit.sandbox.slow_library",)) as worker:
+        assert worker.call(f"{TASKS}:surroundings", {})["folder"] == str(worker.scratch)
+    with Worker([ROOT / "tests"], limits) as worker, pytest.raises(WorkerLost, match="over 1 s"):
+        worker.call(f"{TASKS}:spin", {})
+
+
 def test_memory_of_the_parent_does_not_count_against_the_limit() -> None:
     """As in a process that has run a thousand other tests."""
     with mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):

@@ -12,13 +12,14 @@ import pytest
 import typer
 
 import sdk
-from host.errors import UserError
+from host.errors import EdgeError, UserError
 from host.options import CompileOptions, DeployOptions, settings_of
 from host.options.setting import setting_of
 from sdk.cli.main import build_app, main
 from sdk.files.module import as_file
 from sdk.progress import Silence, shown
 from sdk.settings import CompileSettings, DeploySettings, with_settings
+from tests.integration import small_models
 from tests.unit.compare.samples import result
 
 
@@ -157,3 +158,12 @@ def test_a_module_that_is_trained_can_be_trained_on(tmp_path: Path) -> None:
     with as_file(module, torch.zeros(2, 3), "net") as path:
         assert "0.5, True" not in str(torch.export.load(path).graph)
     assert [one.training for one in (module, *module)] == [True, True, True, False]
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_models_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(EdgeError, match=r"^edgetlm-out/net/bundle cannot be written: you may not write in"):
+        sdk.deploy(small_models.convnet(tmp_path / "net.onnx"))

@@ -167,6 +167,33 @@ class SimulatedRunner:
         return measured(truth(task.space, candidate))
 
 
+@functools.cache
+def dense_of(rows: int) -> DesignSpace:
+    """The design space of a matrix product with so many rows."""
+
+    @T.prim_func(s_tir=True)
+    def function(
+        x: T.Buffer((rows, 64), "float32"),
+        w: T.Buffer((64, 64), "float32"),
+        y: T.Buffer((rows, 64), "float32"),
+    ) -> None:
+        T.func_attr({"tirx.noalias": True})
+        for i, j, k in T.grid(rows, 64, 64):
+            with T.sblock("y"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    y[vi, vj] = T.float32(0)
+                y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
+
+    task = Task(f"dense{rows}", function, 1, f"hash-dense{rows}", 2.0 * rows * 64 * 64)
+    return space_for(task, profile().hardware)
+
+
+def different_tasks() -> list[TuningTask]:
+    """Tasks that read differently, so that some of them can judge what was learned from the others."""
+    return [TuningTask(dense_of(rows), 1e-5) for rows in (8, 16, 24, 32, 48)]
+
+
 def tuning_tasks(count: int = 3) -> list[TuningTask]:
     """Tasks of different weights."""
     return [TuningTask(dense_space(f"t{number}", number + 1), 1e-5) for number in range(count)]

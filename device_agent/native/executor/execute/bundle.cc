@@ -160,7 +160,8 @@ void Model::map_parameters(const CheckedManifest& manifest, const std::string& d
   if (manifest.parameters.empty()) return;
   const int64_t size = manifest.files.at(protocol::bundle::parameters).size;
   // No memory is mapped where all parameters are empty.
-  const bool streamed = manifest.decoder.context > 0 && device_.device_type == kDLCPU && !mapped;
+  const bool once = manifest.streamed || manifest.decoder.context > 0;
+  const bool streamed = once && device_.device_type == kDLCPU && !mapped;
   if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + protocol::bundle::parameters, size, streamed);
   for (const Parameter& entry : manifest.parameters) {
     // It fits the file, whose size is that of the mapping: the manifest was checked.

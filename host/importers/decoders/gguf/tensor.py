@@ -48,7 +48,14 @@ class GgufTensor(StoredTensor):
         found = np.ascontiguousarray(found.T) if self.transposed else self._ordered(found)
         return found - np.float32(self.offset) if self.offset else found
 
-    def quantised(self, name: str, form: Form) -> Quantised:
+    def rows(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Some rows of the values as float32; see `StoredTensor.rows`."""
+        if self.heads or self.transposed:
+            # They lie in another order.
+            return self.read(name)[begin:end]
+        return super().rows(name, begin, end)
+
+    def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values (rows, columns) in the form of their type, none changed; see `StoredTensor.quantised`.
 
         Raises:
@@ -57,7 +64,7 @@ class GgufTensor(StoredTensor):
             OSError: it cannot be read.
         """
         if self.form is None:
-            return super().quantised(name, form)
+            return super().quantised(name, form, importance)
         made = self._stored(name)
         return Quantised.of(made.form, [self._ordered(one) for one in made.arrays])
 

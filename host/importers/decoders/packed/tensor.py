@@ -47,7 +47,11 @@ class PackedTensor(StoredTensor):
         """The values as float32; see `StoredTensor.read`."""
         return dequantise(self.quantised(name, self.form))
 
-    def quantised(self, name: str, form: Form) -> Quantised:
+    def rows(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Some rows of the values as float32; see `StoredTensor.rows`."""
+        return self.read(name)[begin:end]
+
+    def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values in the form of the files, none changed; see `StoredTensor.quantised`.
 
         Raises:

@@ -60,6 +60,8 @@ def attention_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     if threads > 1:
         seconds *= -(-blocks // threads) * threads / blocks
     keys = stages[parts.KEYS].points * _TURNED_CYCLES.on(hardware) / hardware.frequency_hz
+    if parts.BIAS in stages:
+        operands += stages[parts.BIAS].write.elements * stages[parts.BIAS].write.element_bytes
     copied = keys + 2.0 * operands / hardware.level_of(2.0 * operands).bandwidth_bytes_per_s
     return shared_seconds(seconds, hardware, threads) + shared_seconds(copied, hardware, threads)
 

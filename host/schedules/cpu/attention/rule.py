@@ -72,9 +72,8 @@ class Attention(Rule):
         """Moves everything but the packing under the loop over blocks of rows, and tiles both products."""
         schedule = sampler.schedule
         names = [stage.name for stage in workload.stages]
-        for name in (parts.KEYS, parts.VALUES, parts.BIAS):
-            if name in names:
-                _copy(schedule, schedule.get_sblock(name), threads)
+        for name in (parts.KEYS, parts.VALUES):
+            _copy(schedule, schedule.get_sblock(name), threads)
         scores, mixed = workload.stage(parts.SCORES), workload.stage(parts.MIXED)
         whole = sampler.value("depth") == mixed.axes[-1].extent
         block, element, tile = _tile_result(sampler, mixed)
@@ -84,6 +83,8 @@ class Attention(Rule):
             else _tile_values(sampler, mixed, element)
         }
         _move_softmax(schedule, names, block)
+        if parts.BIAS in names:
+            _copy_mask(schedule, workload, block, threads)
         depths[scores.name] = _tile_product(sampler, scores, _tile_scores(sampler, scores))
         for stage in workload.stages:
             if stage.name.startswith((parts.LARGEST, parts.TOTAL)):
@@ -124,6 +125,22 @@ def _copy(schedule: Any, block: Any, threads: int) -> None:
     *outer, _, lane = schedule.get_loops(block)
     schedule.vectorize(lane)
     if threads > 1 and outer:
+        schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
+
+
+def _copy_mask(schedule: Any, workload: Workload, block: Any, threads: int) -> None:
+    """Copies a mask to rows of whole vectors: what a block of rows reads, or all of it before the first one.
+
+    A mask that several heads share is copied once. One with an element for each score is as large as all
+    scores, and would come back from memory.
+    """
+    bias = schedule.get_sblock(parts.BIAS)
+    of_block = workload.stage(parts.BIAS).points == workload.stage(parts.MASKED).points
+    if of_block:
+        schedule.compute_at(bias, block, preserve_unit_loops=True)
+    *outer, column = schedule.get_loops(bias)
+    vectorise(schedule, column, lanes_of(workload.stage(parts.SCORES)), conditional=True)
+    if threads > 1 and outer and not of_block:
         schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
 
 

@@ -57,8 +57,10 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     tall, wide = values["rows"], values["vectors"]
     weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
     group_bytes = math.prod(weight.shape[2:]) * weight.element_bytes
-    operations = steps * wide * (tall * planes + _STEP_OPERATIONS.on(hardware))
-    operations += _SCALE_OPERATIONS.on(hardware) * tall * wide
+    # Vectors of a panel.
+    each = max(1, lanes // max(4, hardware.lanes))
+    operations = each * steps * wide * (tall * planes + _STEP_OPERATIONS.on(hardware))
+    operations += each * _SCALE_OPERATIONS.on(hardware) * tall * wide
     if values["ahead"]:
         operations += wide * group_bytes / hardware.levels[0].line_bytes
     # The sums of a group wait for each other unless several are under way.
@@ -73,7 +75,9 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
     burst = wide * values["unroll"] - 1 if values["ahead"] else max(0, wide - _MOST_STREAMS)
     total *= 1.0 + _CROWD.on(hardware) * burst
-    rounded = rows * groups * (steps * width) / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
+    rounded = (
+        rows * groups * (steps * width) * each / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
+    )
     return shared_seconds(total, hardware, threads) + rounded
 
 

@@ -6,6 +6,8 @@ Half bytes are taken apart in registers. How sums are formed depends on the proc
 
 from __future__ import annotations
 
+import itertools
+
 import tvm
 from tvm.s_tir import TensorIntrin
 
@@ -18,7 +20,7 @@ _INSTRUCTIONS = {
     ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
     ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",
     ("u8s8", 4): "llvm.x86.avx512.vpdpbusd.128",
-    ("s8s8", 4): "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    ("s8s8", 16): "llvm.aarch64.neon.sdot.v4i32.v16i8",
     ("u4s8", 16): "llvm.x86.avx512.pmaddubs.w.512",
     ("u4s8", 8): "llvm.x86.avx2.pmadd.ub.sw",
     ("u4s8", 4): "llvm.x86.ssse3.pmadd.ub.sw.128",
@@ -27,19 +29,23 @@ _INSTRUCTIONS = {
     ("s16s16", 4): "llvm.x86.sse2.pmadd.wd",
 }
 
+# SDOT's lanes: panels have several of its vectors.
+_SDOT_LANES = 4
+
 
 def has_intrinsic(layout: WeightLayout) -> bool:
     """Whether there are instructions for a layout; others are left to LLVM's vectors."""
     return (layout.instruction, layout.lanes) in _INSTRUCTIONS
 
 
-def takes_rows(layout: WeightLayout) -> bool:
-    """Whether one intrinsic covers all rows of a tile.
+def takes_rows(layout: WeightLayout, rows: int) -> bool:
+    """Whether one intrinsic covers all rows of a tile, and both planes of each.
 
     Each VPDPBUSD adds to what the one before has made, and takes five cycles: those of several rows side by
-    side keep a core busy, which does not look ahead over enough rows one after the other.
+    side keep a core busy, which does not look ahead over enough rows one after the other. Planes side by side
+    need each vector of weights once, where registers would not hold those of a panel for the second plane.
     """
-    return layout.instruction == "u8s8"
+    return layout.joined or (layout.instruction == "u8s8" and rows > 1)
 
 
 def intrinsic(layout: WeightLayout, rows: int = 0) -> str:
@@ -51,6 +57,8 @@ def intrinsic(layout: WeightLayout, rows: int = 0) -> str:
             one row.
     """
     name = f"edgetlm.group_{layout.group}_{layout.bits}_{layout.instruction}_{layout.lanes}"
+    if layout.signed_high:
+        name += "_joined" if layout.joined else "_signed"
     if rows:
         name += f"_rows_{rows}x{layout.planes}"
     if TensorIntrin.get(name, allow_missing=True) is None:
@@ -99,36 +107,38 @@ def function(a_data: T.handle, weight_data: T.handle, c_data: T.handle) -> None:
 
 
 def _rows_description(layout: WeightLayout, rows: int) -> str:
-    element = element_text(layout, "vq", "|vl, vj").replace("[, ", "[")
-    # An axis of one plane is none to `tensorize`.
-    one = layout.planes == 1
-    loops, kinds, plane = ("r, ", "S", "0") if one else ("r, e, ", "SS", "ve")
-    axes = loops.replace("r", "vr").replace("e", "ve")
-    extents = f"{rows}, " if one else f"{rows}, {layout.planes}, "
-    total = f"c[vr, 0, 0, {plane}, vl]"
+    element = element_text(layout, "vq", "|vl, vj", joined=layout.joined).replace("[, ", "[")
+    # An axis of one row or plane is none to `tensorize`.
+    outer = {"r": rows, "e": layout.planes}
+    outer = {name: extent for name, extent in outer.items() if extent > 1}
+    loops, axes = ("".join(f"{start}{name}, " for name in outer) for start in ("", "v"))
+    extents = "".join(f"{extent}, " for extent in outer.values())
+    row, plane = ("v" + name if name in outer else "0" for name in ("r", "e"))
+    kinds, total = "S" * len(outer), f"c[{row}, 0, 0, {plane}, vl]"
     return f"""
         for {loops}q, l, j in T.grid({extents}{layout.steps}, {layout.lanes}, {layout.width}):
             with T.sblock("update"):
                 {axes}vq, vl, vj = T.axis.remap("{kinds}RSR", [{loops}q, l, j])
-                {total} = {total} + T.cast({element}, "int32") * T.cast(a[vr, 0, {plane}, vq, vj], "int32")
+                {total} = {total} + T.cast({element}, "int32") * T.cast(
+                    a[{row}, 0, {plane}, vq, vj], "int32"
+                )
 """
 
 
 def _rows_implementation(layout: WeightLayout, rows: int) -> str:
     """Text of the products step by step: those of all rows and planes do not wait for one another."""
-    lanes, width, instruction = layout.lanes, layout.width, _INSTRUCTIONS[layout.instruction, layout.lanes]
+    lanes, width, instruction = _lanes(layout), layout.width, _INSTRUCTIONS[layout.instruction, layout.lanes]
     lines = []
-    for step in range(layout.steps):
+    for first, step in itertools.product(range(0, layout.lanes, lanes), range(layout.steps)):
         if layout.bits == 4 and step % 2 == 0:
             half = step // 2
-            lines.append(f'w{half} = weight.vload([{half}, 0, 0], "uint8x{lanes * width}")')
-        element = _element(layout, step)
-        for row in range(rows):
-            for plane in range(layout.planes):
-                given = _given(layout, f"{row}, 0, {plane}, {step}, 0")
-                total = f'c.vload([{row}, 0, 0, {plane}, 0], "int32x{lanes}")'
-                made = _call(instruction, f"{total}, {element}", given, f"int32x{lanes}")
-                lines.append(f"c[{row}, 0, 0, {plane}, T.ramp(T.int32(0), 1, {lanes})] = {made}")
+            lines.append(f'w{half} = weight.vload([{half}, {first}, 0], "uint8x{lanes * width}")')
+        element = _element(layout, step, first)
+        for row, plane in itertools.product(range(rows), range(layout.planes)):
+            given = _given(layout, f"{row}, 0, {plane}, {step}, 0")
+            total = f'c.vload([{row}, 0, 0, {plane}, {first}], "int32x{lanes}")'
+            made = _call(instruction, f"{total}, {element}", given, f"int32x{lanes}")
+            lines.append(f"c[{row}, 0, 0, {plane}, T.ramp(T.int32({first}), 1, {lanes})] = {made}")
     return "".join(f"        {line}\n" for line in lines)
 
 
@@ -148,7 +158,7 @@ def function(
 
 
 def _description(layout: WeightLayout) -> str:
-    element = element_text(layout, "vq", "|vl, vj").replace("[, ", "[")
+    element = element_text(layout, "vq", "|vl, vj", joined=layout.joined).replace("[, ", "[")
     return f"""
         for q, l, j in T.grid({layout.steps}, {layout.lanes}, {layout.width}):
             with T.sblock("update"):
@@ -158,14 +168,26 @@ def _description(layout: WeightLayout) -> str:
 
 
 def _implementation(layout: WeightLayout) -> str:
-    lanes, instruction = layout.lanes, _INSTRUCTIONS[layout.instruction, layout.lanes]
-    sums = f'c[T.ramp(T.int32(0), 1, {lanes})] = c.vload([0], "int32x{lanes}")'
+    vectors = range(0, layout.lanes, _lanes(layout))
+    return "".join(f"        {line}\n" for first in vectors for line in _sums(layout, first))
+
+
+def _lanes(layout: WeightLayout) -> int:
+    """Lanes of one instruction."""
+    return _SDOT_LANES if layout.instruction == "s8s8" else layout.lanes
+
+
+def _sums(layout: WeightLayout, first: int) -> list[str]:
+    """Lines of the products that one vector of sums gets, that of the lanes from `first` on."""
+    lanes, instruction = _lanes(layout), _INSTRUCTIONS[layout.instruction, layout.lanes]
+    sums = f'c[T.ramp(T.int32({first}), 1, {lanes})] = c.vload([{first}], "int32x{lanes}")'
     lines = []
     if layout.bits == 4:
         lines += [
-            f'w{v} = weight.vload([{v}, 0, 0], "uint8x{lanes * layout.width}")' for v in range(layout.vectors)
+            f'w{v} = weight.vload([{v}, {first}, 0], "uint8x{lanes * layout.width}")'
+            for v in range(layout.vectors)
         ]
-    products = [_product(layout, step, instruction) for step in range(layout.steps)]
+    products = [_product(layout, step, instruction, first) for step in range(layout.steps)]
     if layout.instruction == "u4s8":
         pairs = " + ".join(products)
         add, ones = _INSTRUCTIONS["s16s16", lanes], f"T.broadcast(T.int16(1), {2 * lanes})"
@@ -174,37 +196,47 @@ def _implementation(layout: WeightLayout) -> str:
         lines += [f"{sums} + {one}" for one in products]
     else:
         # These add to what they are given.
-        lines += [f"c[T.ramp(T.int32(0), 1, {lanes})] = {one}" for one in products]
-    return "".join(f"        {line}\n" for line in lines)
+        lines += [f"c[T.ramp(T.int32({first}), 1, {lanes})] = {one}" for one in products]
+    return lines
 
 
-def _product(layout: WeightLayout, step: int, instruction: str) -> str:
-    """Text of the products of a step."""
-    lanes, width = layout.lanes, layout.width
+def _product(layout: WeightLayout, step: int, instruction: str, first: int) -> str:
+    """Text of the products of a step with the lanes from `first` on."""
+    lanes, width = _lanes(layout), layout.width
     both = lanes * width
-    given, element = _given(layout, f"{step}, 0"), _element(layout, step)
+    given, element = _given(layout, f"{step}, 0"), _element(layout, step, first)
     if layout.instruction == "u4s8":
         return _call(instruction, element, given, f"int16x{2 * lanes}")
     if layout.instruction == "s16s16":
         return _call(instruction, f'T.cast({element}, "int16x{both}")', given, f"int32x{lanes}")
-    total = f'c.vload([0], "int32x{lanes}")'
+    total = f'c.vload([{first}], "int32x{lanes}")'
     return _call(instruction, f"{total}, {element}", given, f"int32x{lanes}")
 
 
 def _given(layout: WeightLayout, place: str) -> str:
     """Text of the activations that are multiplied in one step, the same in every lane."""
-    lanes, width, kind = layout.lanes, layout.width, layout.activations
+    lanes, width, kind = _lanes(layout), layout.width, layout.activations
+    if layout.instruction == "s8s8":
+        # SDOT takes any lane of a vector for all: a vector holds those of four steps, and is loaded once.
+        *before, step, _ = place.split(", ")
+        start = ", ".join([*before, str(int(step) // lanes * lanes), "0"])
+        steps = f'T.reinterpret(a.vload([{start}], "int8x{lanes * width}"), dtype="int32x{lanes}")'
+        lane = ", ".join([str(int(step) % lanes)] * lanes)
+        return f'T.reinterpret(T.Shuffle([{steps}], [{lane}]), dtype="int8x{lanes * width}")'
     # LLVM loads some groups as integers into general registers; as floating-point numbers all are broadcast.
     group = f'T.reinterpret(a.vload([{place}], "{kind}x{width}"), dtype="float32")'
     return f'T.reinterpret(T.broadcast({group}, {lanes}), dtype="{kind}x{lanes * width}")'
 
 
-def _element(layout: WeightLayout, step: int) -> str:
-    """Text of the vector of stored elements of a step."""
-    both = layout.lanes * layout.width
+def _element(layout: WeightLayout, step: int, first: int = 0) -> str:
+    """Text of the vector of stored elements of a step, of the lanes from `first` on."""
+    both = _lanes(layout) * layout.width
     if layout.bits == 8:
-        return f'weight.vload([{step}, 0, 0], "{layout.stored}x{both}")'
+        return f'weight.vload([{step}, {first}, 0], "{layout.stored}x{both}")'
     half = f"w{step // 2} & T.broadcast(T.uint8(15), {both})"
+    if step % 2 and layout.signed_high:
+        whole = f'T.reinterpret(w{step // 2}, dtype="int8x{both}")'
+        return whole if layout.joined else f"T.shift_right({whole}, T.broadcast(T.int8(4), {both}))"
     if step % 2:
         half = f"T.shift_right(w{step // 2}, T.broadcast(T.uint8(4), {both}))"
     return f'T.reinterpret({half}, dtype="int8x{both}")' if layout.instruction == "s8s8" else f"({half})"

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from host.lowering.quantised import product as parts
-from host.lowering.quantised.layout import WeightLayout
+from host.lowering.quantised.layout import ZERO, WeightLayout
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, UNROLLED_STEPS, divisors
 from host.schedules.cpu.prefetch import prefetch_in
@@ -35,7 +35,7 @@ class Quantised(Rule):
 
     name = "quantised"
     processor = CPU
-    version = 2
+    version = 3
     priority = 6
     constants = CONSTANTS
     decisions = (
@@ -65,9 +65,10 @@ class Quantised(Rule):
         """All sums of a tile fit the registers beside the weights of a group, or it is the least tile."""
         tile = values["rows"] * values["vectors"]
         layout = layout_of(workload, hardware)
+        totals = tile * max(1, layout.lanes // hardware.lanes)
         if layout.rounding == 8:
-            return tile == 1 or tile + _BESIDE_TOTALS <= hardware.vector_registers
-        return tile == 1 or (1 + layout.planes) * tile + 3 <= hardware.vector_registers
+            return tile == 1 or totals + _BESIDE_TOTALS <= hardware.vector_registers
+        return tile == 1 or (1 + layout.planes) * totals + 3 <= hardware.vector_registers
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Rounds the activations, then tiles the product."""
@@ -75,7 +76,7 @@ class Quantised(Rule):
         layout = layout_of(workload, hardware)
         reads = schedule.get(schedule.get_sblock(parts.DOTS)).reads
         weight = next(one.source for one in reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
-        _round(schedule, workload.stage(parts.ROUNDED), threads)
+        _round(schedule, workload.stage(parts.ROUNDED), threads, joined=layout.joined)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
         panel, panel_tile = schedule.split(panel, [None, sampler.sample("vectors")])
@@ -91,7 +92,7 @@ class Quantised(Rule):
         schedule.reorder(group, steps, row_tile, panel_tile, lane)
         schedule.unroll(steps)
         _in_registers(schedule, row_tile, panel_tile, lane)
-        if has_intrinsic(layout) and takes_rows(layout) and sampler.value("rows") > 1:
+        if has_intrinsic(layout) and takes_rows(layout, sampler.value("rows")):
             _row_products(schedule, steps, layout, sampler.value("rows"))
         else:
             # A sum of one plane is scaled as soon as it is there, so that no other has to be kept beside it.
@@ -112,7 +113,10 @@ def layout_of(workload: Workload, hardware: HardwareModel) -> WeightLayout:
     reads = {access.buffer == parts.ROUNDED: access.shape for access in workload.stage(parts.DOTS).reads}
     (planes, steps, width), vectors = reads[True][-3:], reads[False][-3]
     bits, rounding = (4 if vectors < steps else 8), (8 if planes == 1 else 16)
-    return WeightLayout.of(bits, hardware, steps * width, rounding=rounding)
+    # Products start from the sums of groups of symmetric weights, see `WeightLayout.sums_start`.
+    after = any(access.buffer == parts.SUMS for access in workload.stage(parts.TOTALS).reads)
+    asymmetry = ZERO if after and hardware.dot_product == "s8s8" else ""
+    return WeightLayout.of(bits, hardware, steps * width, asymmetry, rounding=rounding)
 
 
 def _in_registers(schedule: Any, *loops: Any) -> None:
@@ -122,7 +126,7 @@ def _in_registers(schedule: Any, *loops: Any) -> None:
     schedule.vectorize(loops[-1])
 
 
-def _round(schedule: Any, rounded: Stage, threads: int) -> None:
+def _round(schedule: Any, rounded: Stage, threads: int, *, joined: bool) -> None:
     """Rounds each row for itself: scale, numbers and their sum group by group."""
     row, group = schedule.get_loops(schedule.get_sblock(parts.LARGEST))[:2]
     for name in (parts.SCALES, parts.ROUNDED):
@@ -133,7 +137,12 @@ def _round(schedule: Any, rounded: Stage, threads: int) -> None:
     numbers = schedule.get_sblock(parts.ROUNDED)
     *_, plane, step, place = schedule.get_loops(numbers)
     schedule.unroll(plane)
-    schedule.vectorize(schedule.fuse(step, place))
+    if joined:
+        # The steps of low and of high halves differ.
+        schedule.unroll(step)
+        schedule.vectorize(place)
+    else:
+        schedule.vectorize(schedule.fuse(step, place))
     if threads > 1 and rounded.axes[0].extent > 1:
         schedule.parallel(row)
 
@@ -144,15 +153,16 @@ def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int) -> 
     schedule.set_scope(dots, 0, "local")
     schedule.compute_at(dots, loop, preserve_unit_loops=True)
     row, panel, group, plane, step, lane, place = schedule.get_loops(dots)[-7:]
-    planes = (plane, row) if layout.planes == 1 else (row, plane)
-    schedule.reorder(panel, group, *planes, step, lane, place)
-    first = schedule.decompose_reduction(dots, row)
-    *starts, last = schedule.get_loops(first)[-1 - layout.planes :]
-    for one in (panel, group, *planes[: 2 - layout.planes], *starts):
+    extents = ((row, rows), (plane, layout.planes))
+    inner, outer = ([one for one, extent in extents if (extent > 1) == several] for several in (True, False))
+    schedule.reorder(panel, group, *outer, *inner, step, lane, place)
+    first = schedule.decompose_reduction(dots, inner[0])
+    *starts, last = schedule.get_loops(first)[-1 - len(inner) :]
+    for one in (panel, group, *outer, *starts):
         schedule.unroll(one)
     schedule.vectorize(last)
     _hide_sums(schedule, dots)
-    schedule.tensorize(row, intrinsic(layout, rows))
+    schedule.tensorize(inner[0], intrinsic(layout, rows))
 
 
 def _hide_sums(schedule: Any, dots: Any) -> None:

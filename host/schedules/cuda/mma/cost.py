@@ -10,9 +10,10 @@ were measured on an H200 (docs/cuda.md).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from host.schedules.cuda.mma.product import STORED, Operand, Product
+from host.schedules.cuda.mma.shares import SEGMENTS, Shares, tiles_of
 from host.schedules.cuda.mma.tiles import MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
 from host.schedules.cuda.multiprocessor import Occupancy, Work, bandwidth, occupancy, waves
 from host.schedules.cuda.sources import CHUNK_BYTES
@@ -26,6 +27,9 @@ _RESULT_INSTRUCTIONS, _DIVISION_INSTRUCTIONS = 14.0, 6.0
 # (mma.sync m16n8k16 on Ampere: about 33 cycles, arXiv 2206.02874, table 5; the others as `cuda.tiled`), and
 # of an instruction in a chain of those that depend on each other, some of them side by side.
 _LOAD_LATENCY, _MMA_LATENCY, _BARRIER_CYCLES, _DEPENDENT_CYCLES = 30.0, 33.0, 24.0, 2.0
+# Of a product whose sums in halves go to single precision: four conversions, four additions, two zeros. What
+# these sums have to gain, since they make results less exact.
+_PROMOTE_INSTRUCTIONS, _LEAST_GAIN = 10.0, 1.02
 # Share of the smaller terms that does not hide behind the largest.
 _EXPOSED = 0.23
 # Bytes of copies that arrive at one multiprocessor in a cycle, and the share of the tensor cores' rate that
@@ -37,17 +41,37 @@ _L2_SHARE = 0.75
 _BANK_BYTES = 4
 
 
-def cuda_mma_seconds(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
-    """Estimated seconds of one call of a program of the `cuda_mma` rule."""
-    placed = occupancy(gpu, _grid(product, tiling), tiling.threads, tiling.registers, tiling.shared_bytes)
-    compute = waves(gpu, placed, _work(product, tiling, gpu)) / gpu.frequency_hz
-    l2_seconds = _l2_bytes(product, tiling, placed.grid, gpu) / gpu.level("L2").bandwidth_bytes_per_s
+def cuda_mma_seconds(product: Product, tiling: Tiling, gpu: GpuModel, shares: Shares | None = None) -> float:
+    """Estimated seconds of one call of a program of the `cuda_mma` rule.
+
+    Args:
+        product: of the anchor.
+        tiling: of the program.
+        gpu: the GPU.
+        shares: of the tiles that fill no wave, where the program has such.
+    """
+    tiles = tiles_of(product, tiling)
+    # A construction also weighs decisions that are not legal: there is nothing to share then.
+    splits = max(1, tiling.splits)
+    grid = shares.blocks if shares else tiles * splits
+    placed = occupancy(gpu, grid, tiling.threads, tiling.registers, tiling.shared_bytes)
+    steps = _tiles(product.steps, tiling.depth)
+    if shares is None:
+        cycles = waves(gpu, placed, _work(product, tiling, gpu, steps // splits))
+    else:
+        cycles = waves(gpu, replace(placed, grid=shares.whole), _work(product, tiling, gpu, steps))
+        work = _work(product, tiling, gpu, shares.each, SEGMENTS)
+        cycles += waves(gpu, replace(placed, grid=shares.count), work)
+    compute = cycles / gpu.frequency_hz
+    l2_seconds = _l2_bytes(product, tiling, tiles, gpu) / gpu.level("L2").bandwidth_bytes_per_s
     resident = min(placed.grid, gpu.multiprocessors * placed.per_multiprocessor)
     coming = resident * (tiling.stages - 1) * tiling.stage_bytes
     dram_seconds = _dram_bytes(product, tiling, gpu, placed) / bandwidth(gpu, coming)
     longest = max(compute, l2_seconds, dram_seconds)
     total = compute + l2_seconds + dram_seconds
-    return longest + _EXPOSED * (total - longest) + gpu.launch_s + _joining_s(product, tiling, gpu)
+    launches = gpu.launch_s + _joining_s(product, tiling, gpu, shares)
+    seconds = longest + _EXPOSED * (total - longest) + launches
+    return seconds * _LEAST_GAIN if tiling.half_sums else seconds
 
 
 @dataclass(frozen=True)
@@ -59,30 +83,32 @@ class _Step:
     issue: float
 
 
-def _joining_s(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
-    """Seconds of the kernel that adds up the parts of splits, which are written and read once."""
-    if tiling.splits == 1:
+def _joining_s(product: Product, tiling: Tiling, gpu: GpuModel, shares: Shares | None) -> float:
+    """Seconds of the kernel that adds up the parts of sums, which are written and read once."""
+    if tiling.splits <= 1 and shares is None:
         return 0.0
-    size = 4.0 * tiling.splits * product.results
-    level = gpu.level("L2" if size <= _L2_SHARE * gpu.level("L2").size_bytes else "DRAM")
-    return gpu.launch_s + 2.0 * size / level.bandwidth_bytes_per_s + level.latency_s
-
-
-def _grid(product: Product, tiling: Tiling) -> int:
-    return (
-        tiling.splits
-        * product.batches
-        * _tiles(product.rows, tiling.block_rows)
-        * _tiles(product.columns, tiling.block_columns)
-    )
+    sums = tiling.splits * product.results
+    if shares is not None:
+        # As many parts as dealt tiles, and one more wherever a share ends inside of one.
+        sums = (shares.dealt + shares.count) * tiling.block_rows * tiling.block_columns
+    level = gpu.level("L2" if 4 * sums <= _L2_SHARE * gpu.level("L2").size_bytes else "DRAM")
+    return gpu.next_launch_s + 2.0 * 4 * sums / level.bandwidth_bytes_per_s + level.latency_s
 
 
 def _tiles(extent: int, tile: int) -> int:
     return -(-extent // tile)
 
 
-def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
-    """The cycles of one thread block, with other blocks beside it and alone."""
+def _work(product: Product, tiling: Tiling, gpu: GpuModel, steps: int, segments: int = 1) -> Work:
+    """The cycles of one thread block, with other blocks beside it and alone.
+
+    Args:
+        product: of the anchor.
+        tiling: of the program.
+        gpu: the GPU.
+        steps: of the block along the depth.
+        segments: tiles that it has parts of; in front of each it waits for the first copies.
+    """
     step = _step(product, tiling, gpu)
     bound = max(step.arithmetic, step.shared, step.issue)
     busy = bound + _EXPOSED * (step.arithmetic + step.shared + step.issue - bound)
@@ -95,10 +121,10 @@ def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
     latency = gpu.level("DRAM").latency_s * gpu.frequency_hz
     arriving = tiling.stage_bytes / _ARRIVING_BYTES
     alone = max(working, arriving, (latency + arriving) / (tiling.stages - 1))
-    tiles = _tiles(product.steps, tiling.depth) // tiling.splits
-    epilogue = _epilogue_cycles(tiling, gpu)
+    epilogue = segments * _epilogue_cycles(tiling, gpu)
     return Work(
-        tiles * (busy + _BARRIER_CYCLES) + epilogue, latency + tiles * alone + epilogue * per_scheduler
+        steps * (busy + _BARRIER_CYCLES) + epilogue,
+        segments * latency + steps * alone + epilogue * per_scheduler,
     )
 
 
@@ -109,9 +135,13 @@ def _step(product: Product, tiling: Tiling, gpu: GpuModel) -> _Step:
     products = turns * tall * wide
     loads = turns * (tall + wide / 2)
     own = _copying(product, tiling) + _STEP_INSTRUCTIONS
+    if tiling.half_sums:
+        own += tall * wide * _PROMOTE_INSTRUCTIONS
     issued = products + loads * _LOAD_INSTRUCTIONS + tiling.warps * own
     moved = loads * WARP * CHUNK_BYTES + tiling.stage_bytes
     rate = gpu.matrix_int8_per_cycle if product.bytes else gpu.matrix_fp16_per_cycle
+    if tiling.half_sums:
+        rate = gpu.matrix_half_sums_per_cycle
     return _Step(
         arithmetic=products * MMA_ROWS * MMA_COLUMNS * product.mma_depth / (_MATRIX_SHARE * rate),
         shared=moved / (_BANK_BYTES * gpu.shared_banks),
@@ -141,7 +171,7 @@ def _epilogue_cycles(tiling: Tiling, gpu: GpuModel) -> float:
     return max(passed, issued) + barriers
 
 
-def _l2_bytes(product: Product, tiling: Tiling, grid: int, gpu: GpuModel) -> float:
+def _l2_bytes(product: Product, tiling: Tiling, tiles: int, gpu: GpuModel) -> float:
     """Bytes between L2 and the multiprocessors, in whole transactions."""
     rows = min(tiling.block_rows, product.rows)
     columns = min(tiling.block_columns, product.columns)
@@ -151,7 +181,7 @@ def _l2_bytes(product: Product, tiling: Tiling, grid: int, gpu: GpuModel) -> flo
         segment = math.ceil(operand.stored * run / gpu.transaction_bytes) * gpu.transaction_bytes
         each += outer * product.steps / run * segment
     written = product.rows * product.kept * product.batches * product.result.element_bytes
-    return grid / tiling.splits * each + written
+    return tiles * each + written
 
 
 def _dram_bytes(product: Product, tiling: Tiling, gpu: GpuModel, placed: Occupancy) -> float:

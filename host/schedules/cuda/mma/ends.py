@@ -15,7 +15,7 @@ from host.schedules.cuda.mma.tiles import WARP
 from host.schedules.cuda.nest import bound, buffer, sequence, unrolled
 
 # Warps of a block of the kernel that adds up parts: small blocks, since there are few results.
-_WARPS = 2
+JOINING_WARPS = 2
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Parts:
 
 def sum_of_parts(parts: Parts, epilogue: Epilogue) -> tirx.Stmt:
     """A kernel that adds up parts, always in the same order, and ends with the stages after the product."""
-    product, threads = parts.product, _WARPS * WARP
+    product, threads = parts.product, JOINING_WARPS * WARP
     lane, warp, block = (tirx.Var(f"joining_{name}", "int32") for name in ("lane", "warp", "block"))
     values = buffer("joined", STORED, product.sums)
     quad = block * threads + warp * WARP + lane
@@ -84,7 +84,7 @@ def sum_of_parts(parts: Parts, epilogue: Epilogue) -> tirx.Stmt:
     region = s_tir.SBlock([], [], [], "join", body, None, [values])
     axes = (
         (lane, WARP, "threadIdx.x"),
-        (warp, _WARPS, "threadIdx.y"),
+        (warp, JOINING_WARPS, "threadIdx.y"),
         (block, -(-quads // threads), "blockIdx.x"),
     )
     return bound(s_tir.SBlockRealize([], True, region), axes)

@@ -97,6 +97,39 @@ def multiply_add(
     return call(name, text, sums, total, left, first, right, second)
 
 
+def multiply_add_halves(halves: Any, total: Any, left: Any, first: Any, right: Any, second: Any) -> tirx.Stmt:
+    """Adds a product of 16 x 16 and 16 x 8 halves to 16 x 8 sums in halves, two registers of pairs."""
+    outputs = ", ".join(f'"=r"(halves[total + {number}])' for number in range(2))
+    inputs = [f'"r"(left[first + {number}])' for number in range(4)]
+    inputs += [f'"r"(right[second + {number}])' for number in range(2)]
+    inputs += [f'"r"(halves[total + {number}])' for number in range(2)]
+    words = "const unsigned int* left, int first, const unsigned int* right, int second"
+    registers = "{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %9}"
+    text = f"""{_HEAD} edgetlm_multiply_add_halves(unsigned int* halves, int total, {words}) {{
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {registers};\\n"
+               : {outputs}
+               : {", ".join(inputs)});
+}}
+"""
+    return call("edgetlm_multiply_add_halves", text, halves, total, left, first, right, second)
+
+
+def promote(sums: Any, total: Any, halves: Any, first: Any) -> tirx.Stmt:
+    """Adds 16 x 8 sums in halves to those in single precision, and makes them zero."""
+    lines = "\n".join(
+        f"  sums[total + {2 * word + part}] += "
+        f"__half2float(__ushort_as_half((unsigned short)(halves[first + {word}]{' >> 16' * part})));"
+        for word in range(2)
+        for part in range(2)
+    )
+    text = f"""{_HEAD} edgetlm_promote(float* sums, int total, unsigned int* halves, int first) {{
+{lines}
+  halves[first] = halves[first + 1] = 0;
+}}
+"""
+    return call("edgetlm_promote", text, sums, total, halves, first)
+
+
 def store_fill(pool: Any, offset: Any, size: int, fill: int) -> tirx.Stmt:
     """Stores `size` bytes (4, 8 or 16) of the number `fill`."""
     name = f"edgetlm_store_fill_{size}"

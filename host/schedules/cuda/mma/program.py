@@ -6,7 +6,7 @@ unscheduled function.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -15,30 +15,11 @@ from host.schedules.cuda.epilogue import Element, Epilogue
 from host.schedules.cuda.mma import instructions as ptx
 from host.schedules.cuda.mma.ends import Parts, digits, end_of, sum_of_parts
 from host.schedules.cuda.mma.packed import packed_chunk
-from host.schedules.cuda.mma.product import STORED, Operand, Product
-from host.schedules.cuda.mma.tiles import MATRIX, MMA_COLUMNS, MMA_ROWS, WARP, SharedTile, Tiling
+from host.schedules.cuda.mma.product import STORED, Product
+from host.schedules.cuda.mma.shares import Segment, SharedParts, Shares, place_of, sum_of_shares, tiles_of
+from host.schedules.cuda.mma.tiles import MATRIX, MMA_COLUMNS, MMA_ROWS, WARP, Source, Tiling
 from host.schedules.cuda.nest import bound, buffer, put_into, sequence, unrolled
 from host.schedules.cuda.sources import CHUNK_BYTES
-
-
-@dataclass(frozen=True)
-class Source:
-    """An operand as the program reads it.
-
-    Attributes:
-        operand: what the rule knows of it.
-        tile: of shared memory.
-        begin: byte of a stage at which the tile begins.
-        element: as the anchor reads it.
-        outer, limit: first row or column of the block, and how many the matrix has.
-    """
-
-    operand: Operand
-    tile: SharedTile
-    begin: int
-    element: Element
-    outer: Any
-    limit: int
 
 
 class Program:
@@ -51,6 +32,7 @@ class Program:
         elements: tuple[Element, Element],
         epilogue: Epilogue,
         scope: str,
+        shares: Shares | None = None,
     ) -> None:
         """Lays the block's tile out.
 
@@ -60,23 +42,32 @@ class Program:
             elements: of the left and the right operand.
             epilogue: what is done with the results.
             scope: of the tiles in shared memory.
+            shares: of the tiles that fill no wave; None where every block has a tile or a split of one.
         """
         self.product, self.tiling, self._epilogue = product, tiling, epilogue
         self._lane, self._warp, self._block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
-        rows, columns = -(-product.rows // tiling.block_rows), -(-product.columns // tiling.block_columns)
-        # Blocks that run at the same time share columns, of which there is more where weights are large.
-        tiles = product.batches * columns * rows
-        self._grid = tiles * tiling.splits
-        self._parts = Parts(product, tiling.splits) if tiling.splits > 1 else None
-        self._split: Any = self._block // tiles if self._parts else 0
-        self._batch = self._block // (rows * columns) % product.batches
-        self._row = self._block % rows * tiling.block_rows
-        self._column = self._block // rows % columns * tiling.block_columns
+        self._segment_number = tirx.Var("segment", "int32")
+        self._shares, self._segments = shares, tirx.const(1, "int32")
+        self._named: list[tirx.Stmt] = []
+        self._parts: Parts | SharedParts | None = None
+        if shares is not None:
+            self._grid, self._parts = shares.blocks, SharedParts(product, tiling, shares)
+            begin, self._segments = shares.segments(self._block)
+            self._segment = self._name(shares.segment(self._block, begin, self._segment_number))
+        else:
+            tiles = tiles_of(product, tiling)
+            self._grid = tiles * tiling.splits
+            self._parts = Parts(product, tiling.splits) if tiling.splits > 1 else None
+            split = self._block // tiles if self._parts else 0
+            steps = -(-product.steps // tiling.depth) // tiling.splits
+            self._segment = Segment(self._block, split * steps, steps, split)
+        self._batch, self._row, self._column = place_of(product, tiling, self._segment.tile)
         self._row_warp = self._warp // tiling.column_warps % tiling.row_warps
         self._column_warp = self._warp % tiling.column_warps
         self._slice = self._warp // (tiling.column_warps * tiling.row_warps)
         self._pool = buffer("pool", tiling.shared_bytes, "uint8", scope)
         self._sums = buffer("sums", tiling.sums, product.sums)
+        self._halves = buffer("halves", max(1, tiling.half_words), "uint32")
         # Those that are multiplied, and those that are loaded meanwhile.
         self._left_words = buffer("left", tiling.sets * tiling.left_words, "uint32")
         self._right_words = buffer("right", tiling.sets * tiling.right_words, "uint32")
@@ -92,24 +83,41 @@ class Program:
             right, tiling.right, tiling.left.bytes, elements[1], self._column, product.columns
         )
 
+    def _name(self, segment: Segment) -> Segment:
+        """The segment by variables, so that what it is made of is computed once."""
+        variables = [tirx.Var(name, "int32") for name in segment._fields]
+        self._named = [tirx.Bind(*pair) for pair in zip(variables, segment, strict=True)]
+        return Segment(*variables)
+
     def put_into(self, schedule: s_tir.Schedule) -> None:
         """Puts the program in the place of everything that the function does."""
         if self._parts is None:
             put_into(schedule, self._body())
             return
-        joined = sum_of_parts(self._parts, self._epilogue)
+        if isinstance(self._parts, SharedParts):
+            joined = sum_of_shares(self._parts, self._epilogue)
+        else:
+            joined = sum_of_parts(self._parts, self._epilogue)
         put_into(schedule, sequence([self._body(), joined]), [self._parts.buffer])
 
     def _body(self) -> tirx.Stmt:
         """The nest of blocks, warps and lanes."""
         product = self.product
         parts = [self._clear(), self._first_copies(), self._loop(), ptx.wait(0), ptx.block_barrier()]
+        parts.append(self._results())
+        if self._shares is not None:
+            # What the next part copies lies where the sums of this one were.
+            parts = [*self._named, *parts, ptx.block_barrier()]
+            kind = tirx.ForKind.SERIAL
+            parts = [tirx.For(self._segment_number, 0, self._segments, kind, sequence(parts))]
         buffers = [self._pool, self._sums, self._left_words, self._right_words, *self._values]
         if 1 in (product.left.width, product.right.width):
             buffers.append(self._gathered)
         if product.right.computed:
             buffers.append(self._packed)
-        block = s_tir.SBlock([], [], [], "mma", sequence([*parts, self._results()]), None, buffers)
+        if self.tiling.half_sums:
+            buffers.append(self._halves)
+        block = s_tir.SBlock([], [], [], "mma", sequence(parts), None, buffers)
         axes = (
             (self._lane, WARP, "threadIdx.x"),
             (self._warp, self.tiling.warps, "threadIdx.y"),
@@ -119,21 +127,24 @@ class Program:
 
     def _clear(self) -> tirx.Stmt:
         zero = tirx.const(0, self.product.sums)
-        return unrolled(self.tiling.sums, lambda n: tirx.BufferStore(self._sums, zero, [n]))
+        cleared = unrolled(self.tiling.sums, lambda n: tirx.BufferStore(self._sums, zero, [n]))
+        if not self.tiling.half_sums:
+            return cleared
+        nothing = tirx.const(0, "uint32")
+        halves = unrolled(self.tiling.half_words, lambda n: tirx.BufferStore(self._halves, nothing, [n]))
+        return sequence([cleared, halves])
 
     def _first_copies(self) -> tirx.Stmt:
         """Fills all stages but one."""
         statements = []
         for step in range(self.tiling.stages - 1):
-            if step < self._steps:
+            if self._shares is not None and step:
+                copies = sequence(self._copies(step, step))
+                statements.append(tirx.IfThenElse(step < self._segment.count, copies, None))
+            elif self._shares is not None or step < self._segment.count:
                 statements += self._copies(step, step)
             statements.append(ptx.commit())
         return sequence(statements)
-
-    @property
-    def _steps(self) -> int:
-        """Number of tiles along the reduction of a block, rounded up."""
-        return -(-self.product.steps // self.tiling.depth) // self.tiling.splits
 
     def _loop(self) -> tirx.Stmt:
         """The loop over the depth: a turn multiplies what the one before it loaded, and loads for the next.
@@ -145,7 +156,9 @@ class Program:
         stages, turns = self.tiling.stages, self.tiling.turns
         step = tirx.Var("step", "int32")
         coming = step + (stages - 1)
-        send = tirx.IfThenElse(coming < self._steps, sequence(self._copies(coming % stages, coming)), None)
+        send = tirx.IfThenElse(
+            coming < self._segment.count, sequence(self._copies(coming % stages, coming)), None
+        )
         parts: list[tirx.Stmt] = []
         for turn in range(turns):
             last = turn == turns - 1
@@ -158,7 +171,7 @@ class Program:
                 parts += [*meet, load, self._multiply(turn)]
             else:
                 parts += [load, *first, self._multiply(turn)]
-        loop = tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, sequence(parts))
+        loop = tirx.For(step, 0, self._segment.count, tirx.ForKind.SERIAL, sequence(parts))
         return sequence([ptx.wait(stages - 2), ptx.block_barrier(), self._load_turn(0, 0), loop])
 
     def _copies(self, stage: Any, step: Any) -> list[tirx.Stmt]:
@@ -180,7 +193,7 @@ class Program:
             place = stage * tiling.stage_bytes + source.begin + place
             along = chunk * self.product.chunk + piece * length
             outer, depth = (row, along) if source.operand.along_depth else (along, row)
-            first = (self._split * self._steps + step) * tiling.depth
+            first = (self._segment.first + step) * tiling.depth
             here = (source.outer + outer, first + depth)
             statement = (
                 self._gather(source, place, here) if tile.loads > 1 else self._send(source, place, here)
@@ -250,20 +263,31 @@ class Program:
         return sequence([left, right])
 
     def _multiply(self, turn: int) -> tirx.Stmt:
-        """Multiplies what was loaded for a turn."""
+        """Multiplies what was loaded for a turn; sums in halves end with the last one."""
         tiling = self.tiling
-        tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
         sides = (self.product.left.access.type.name, self.product.right.access.type.name)
         types = sides if self.product.bytes else ("float16", "float16")
         words = (self._left_words.data, self._right_words.data)
         left, right = turn % 2 * tiling.left_words, turn % 2 * tiling.right_words
 
-        def product(row: Any, column: Any) -> tirx.Stmt:
-            total = (row * wide + column) * 4
+        def product(row: Any, column: Any, number: Any) -> tirx.Stmt:
             operands = (words[0], left + row * 4, words[1], right + column * 2)
-            return ptx.multiply_add(self._sums.data, total, *operands, types=types)
+            if tiling.half_sums:
+                return ptx.multiply_add_halves(self._halves.data, number * 2, *operands)
+            return ptx.multiply_add(self._sums.data, number * 4, *operands, types=types)
 
-        return unrolled(tall, lambda row: unrolled(wide, lambda column: product(row, column)))
+        def promoted(row: Any, column: Any, number: Any) -> tirx.Stmt:
+            return ptx.promote(self._sums.data, number * 4, self._halves.data, number * 2)
+
+        ended = tiling.half_sums and turn == tiling.turns - 1
+        return sequence([self._of_each(product), *([self._of_each(promoted)] if ended else [])])
+
+    def _of_each(self, body: Callable[[Any, Any, Any], tirx.Stmt]) -> tirx.Stmt:
+        """A statement for each product of a warp's tile: its row, its column and its number."""
+        tall, wide = self.tiling.rows // MMA_ROWS, self.tiling.columns // MMA_COLUMNS
+        return unrolled(
+            tall, lambda row: unrolled(wide, lambda column: body(row, column, row * wide + column))
+        )
 
     def _load_left(self, begin: Any, depth: Any, row: Any, parity: int) -> tirx.Stmt:
         """Loads 16 rows of the left operand: rows 0 to 7, 8 to 15, then the same at a depth of 8."""
@@ -360,8 +384,15 @@ class Program:
 
     def _ended(self, row: Any, column: Any, values: tirx.Buffer) -> tirx.Stmt:
         """What becomes of four neighbouring sums: results, or one of the parts that are added up later."""
-        if self._parts is not None:
+        if isinstance(self._parts, Parts):
             whole = self._parts.pitch % self.tiling.block_columns == 0
-            return self._parts.store((self._split, self._batch, row, column), values, whole)
+            return self._parts.store((self._segment.part, self._batch, row, column), values, whole)
         place = (self._batch, row, column)
-        return end_of(self.product, self._epilogue, place, values, self.tiling.block_columns)
+        ended = end_of(self.product, self._epilogue, place, values, self.tiling.block_columns)
+        if not isinstance(self._parts, SharedParts) or self._shares is None:
+            return ended
+        inside = (row - self._row, column - self._column)
+        stored = self._parts.store(self._segment.part, *inside, values)
+        if not self._shares.whole:
+            return stored
+        return tirx.IfThenElse(self._segment.count == self._shares.steps, ended, stored)

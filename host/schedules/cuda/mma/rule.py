@@ -5,11 +5,13 @@ A warp holds a tile of `rows` x `cols` sums in registers, in single precision or
 and their sums are added up in the end. Shared memory holds `stages` tiles: one is multiplied while the others
 are on their way. Where a result has few tiles, `splits` blocks share the reduction of each, so that there are
 blocks for all multiprocessors; a second kernel adds up what they have and goes through the stages after it.
+With `splits` 0 only the tiles that fill no wave are shared, evenly by all multiprocessors (`shares`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cuda.common import sizes_up_to
@@ -17,16 +19,18 @@ from host.schedules.cuda.epilogue import inlined
 from host.schedules.cuda.mma.cost import cuda_mma_seconds
 from host.schedules.cuda.mma.product import Product, product_of
 from host.schedules.cuda.mma.program import Program
-from host.schedules.cuda.mma.tiles import tiling_of
+from host.schedules.cuda.mma.shares import SEGMENTS, Shares, shares_of, tiles_of
+from host.schedules.cuda.mma.tiles import Tiling, tiling_of
 from host.schedules.cuda.multiprocessor import gpu_of, register_limit
 from host.schedules.workload import Workload
-from targets import HardwareModel
+from targets import GpuModel, HardwareModel
 
 _ROWS, _COLUMNS, _STAGES = (16, 32, 64), (32, 64), (2, 3, 4)
 # Of the depth of a slice: 8 halves or 16 bytes each.
 _CHUNKS = (2, 4, 8)
 _ROW_WARPS, _COLUMN_WARPS, _SLICES = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4)
-_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+# 0: the multiprocessors share the tiles that fill no wave. Last, since constructions begin with the first.
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 0)
 # Bounds on a block's tile, and on the copies that are written out one after the other.
 _MOST_ROWS, _MOST_COLUMNS, _MOST_CHUNKS, _MOST_COPIES = 128, 256, 16, 64
 _MOST_WARPS = 16
@@ -44,7 +48,7 @@ class CudaMma(Rule):
     traced = False
     # Tiles of warps, warps, slices and splits divide one product; stages share the memory that tiles leave.
     coupled = True
-    decisions = (
+    decisions: ClassVar[tuple[DecisionKind, ...]] = (
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
         DecisionKind("cols", Level.REGISTER, WordClass.TILE),
         DecisionKind("row_warps", Level.BLOCK, WordClass.PARALLEL),
@@ -52,7 +56,7 @@ class CudaMma(Rule):
         DecisionKind("slices", Level.BLOCK, WordClass.PARALLEL, starts_wide=True),
         DecisionKind("depth", Level.BLOCK, WordClass.TILE),
         DecisionKind("stages", Level.BLOCK, WordClass.TILE),
-        DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL, starts_wide=True),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -74,7 +78,7 @@ class CudaMma(Rule):
             "depth": sizes_up_to(tuple(chunks * product.chunk for chunks in _CHUNKS), product.steps),
             "stages": _STAGES,
             "splits": tuple(
-                n for n in _SPLITS if n == 1 or n * _LEAST_SPLIT * product.chunk <= product.steps
+                n for n in _SPLITS if n == 1 or max(2, n) * _LEAST_SPLIT * product.chunk <= product.steps
             ),
         }
 
@@ -88,9 +92,7 @@ class CudaMma(Rule):
             return False
         if tiling.block_rows > _MOST_ROWS or tiling.block_columns > _MOST_COLUMNS:
             return False
-        if -(-product.steps // tiling.depth) % tiling.splits:
-            return False
-        if tiling.splits > 1 and 4 * tiling.splits * product.results > _MOST_PARTS_BYTES:
+        if not _divided(product, tiling, gpu):
             return False
         if tiling.row_warps > 1 and tiling.block_rows >= 2 * product.rows:
             return False
@@ -112,7 +114,8 @@ class CudaMma(Rule):
         tiling = tiling_of(product, sampler.values)
         # More than a block may declare is asked for at launch.
         scope = "shared" if tiling.shared_bytes <= gpu_of(hardware).shared_per_block else "shared.dyn"
-        program = Program(product, tiling, operands, epilogue, scope)
+        shares = None if tiling.splits else _shares(product, tiling, gpu_of(hardware))
+        program = Program(product, tiling, operands, epilogue, scope, shares)
         program.put_into(schedule)
 
     def estimate_s(
@@ -120,7 +123,27 @@ class CudaMma(Rule):
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
         product = _product(workload)
-        return cuda_mma_seconds(product, tiling_of(product, values), gpu_of(hardware))
+        tiling, gpu = tiling_of(product, values), gpu_of(hardware)
+        shares = None if tiling.splits else _shares(product, tiling, gpu)
+        return cuda_mma_seconds(product, tiling, gpu, shares)
+
+
+def _divided(product: Product, tiling: Tiling, gpu: GpuModel) -> bool:
+    """Whether the depth can be divided as `splits` says, and the sums of all parts take little memory."""
+    if not tiling.splits:
+        shares = _shares(product, tiling, gpu)
+        if shares is None:
+            return False
+        sums = shares.count * SEGMENTS * tiling.block_rows * tiling.block_columns
+        return 4 * sums <= _MOST_PARTS_BYTES
+    if -(-product.steps // tiling.depth) % tiling.splits:
+        return False
+    return tiling.splits == 1 or 4 * tiling.splits * product.results <= _MOST_PARTS_BYTES
+
+
+def _shares(product: Product, tiling: Tiling, gpu: GpuModel) -> Shares | None:
+    least = max(1, _LEAST_SPLIT * product.chunk // tiling.depth)
+    return shares_of(tiling, tiles_of(product, tiling), -(-product.steps // tiling.depth), least, gpu)
 
 
 def _product(workload: Workload) -> Product:

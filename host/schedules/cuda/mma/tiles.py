@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from host.schedules.api import Decisions
+from host.schedules.cuda.epilogue import Element
 from host.schedules.cuda.mma.product import STORED, Operand, Product
 from host.schedules.cuda.sources import CHUNK_BYTES
 
@@ -64,6 +66,26 @@ class SharedTile:
 
 
 @dataclass(frozen=True)
+class Source:
+    """An operand as the program reads it.
+
+    Attributes:
+        operand: what the rule knows of it.
+        tile: of shared memory.
+        begin: byte of a stage at which the tile begins.
+        element: as the anchor reads it.
+        outer, limit: first row or column of the block, and how many the matrix has.
+    """
+
+    operand: Operand
+    tile: SharedTile
+    begin: int
+    element: Element
+    outer: Any
+    limit: int
+
+
+@dataclass(frozen=True)
 class Tiling:
     """The tiles that decisions describe.
 
@@ -75,7 +97,10 @@ class Tiling:
         stages: tiles of each operand in shared memory, all but one on their way.
         left, right: tiles of the operands.
         mma_depth: of one instruction.
-        splits: blocks that share the depth of a tile of the result; a kernel of its own adds up their sums.
+        splits: blocks that share the depth of a tile of the result; a kernel of its own adds up their sums. 0
+            where the multiprocessors share the tiles that fill no wave.
+        half_sums: whether the products of a tile of the depth are added up in halves, and then go to sums in
+            single precision.
     """
 
     rows: int
@@ -89,6 +114,7 @@ class Tiling:
     right: SharedTile
     mma_depth: int
     splits: int = 1
+    half_sums: bool = False
 
     @property
     def block_rows(self) -> int:
@@ -136,6 +162,11 @@ class Tiling:
         return self.rows * self.columns // WARP
 
     @property
+    def half_words(self) -> int:
+        """Registers of a thread for pairs of sums in halves."""
+        return self.sums // 2 if self.half_sums else 0
+
+    @property
     def left_words(self) -> int:
         """Registers of a thread for the left operand of a turn."""
         return self.rows // MMA_ROWS * 4
@@ -164,7 +195,9 @@ class Tiling:
         """Registers that a thread needs."""
         copies = self.rounds(self.left) + self.rounds(self.right)
         words = self.left_words + self.right_words
-        return self.sums + self.sets * words + _REGISTERS_PER_COPY * copies + _OTHER_REGISTERS
+        return (
+            self.sums + self.half_words + self.sets * words + _REGISTERS_PER_COPY * copies + _OTHER_REGISTERS
+        )
 
 
 def tiling_of(product: Product, values: Decisions) -> Tiling:
@@ -189,6 +222,7 @@ def tiling_of(product: Product, values: Decisions) -> Tiling:
         right=tile(product.right, values["cols"] * values["column_warps"]),
         mma_depth=product.mma_depth,
         splits=values["splits"],
+        half_sums=values.get("single") == 0,
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
+import re
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,13 @@ import pytest
 import device_agent.runtime as runtime
 from device_agent.errors import AgentError
 from tests import tiny_decoder as tiny
+from tests.decoders.spoiled_prompts import other_first_value, spoiled
 from tests.tiny_bundle import write_tiny
 from tests.tiny_decoder import following
 from tests.tiny_tokenizer import write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("trusted_here")
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5]
-HEAD = b"EDGETLM-PROMPT1\n"
 
 
 @pytest.fixture(scope="session")
@@ -52,57 +50,27 @@ def test_a_loaded_prompt_is_not_computed_again(tiny_bundle, saved):
 
 def test_the_state_is_what_was_saved_and_not_what_is_computed(tiny_bundle, saved):
     """Values that only the file has are read: the state is taken from it."""
-    data = bytearray(saved.read_bytes())
-    [length] = struct.unpack_from("<I", data, len(HEAD))
-    first = len(HEAD) + 4 + length
-    struct.pack_into("<f", data, first, 4.0)
-    saved.write_bytes(data[:-32] + hashlib.sha256(data[:-32]).digest())
+    saved.write_bytes(other_first_value(saved.read_bytes(), 4.0))
     model = runtime.load(tiny_bundle)
     model.load_prompt(saved)
     assert next(model.generate([*PROMPT, 7])) == tiny.next_token([4, *PROMPT[1:], 7])
 
 
-def with_header(content: str, tokens: object) -> bytes:
-    header = json.dumps({"content": content, "tokens": tokens}).encode()
-    data = HEAD + struct.pack("<I", len(header)) + header + bytes(4 * tiny.CONTEXT)
-    return data + hashlib.sha256(data).digest()
-
-
 def content_of(path: Path) -> str:
-    data = path.read_bytes()
-    [length] = struct.unpack_from("<I", data, len(HEAD))
-    return json.loads(data[len(HEAD) + 4 :][:length])["content"]
+    """The digest that a file has of its bundle."""
+    [content] = re.findall(rb"[0-9a-f]{64}", path.read_bytes())
+    return content.decode()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda data, content: b"", "no file of a prompt"),
-        (lambda data, content: b"GGUF" + data[4:], "no file of a prompt"),
-        (lambda data, content: data[:-1], "no whole file of a prompt"),
-        (lambda data, content: data + b"\0", "no whole file of a prompt"),
-        (lambda data, content: data[:-40] + b"\1" + data[-39:], "it is damaged"),
-        (lambda data, content: HEAD + struct.pack("<I", 1 << 30) + data[20:], "header is longer than any"),
-        (lambda data, content: HEAD + struct.pack("<I", 5) + data[20:], "its header"),
-        (lambda data, content: with_header("0" * 64, [1]), "it is of another bundle"),
-        (lambda data, content: with_header(content, [1, "2"]), "its tokens are no numbers"),
-        (lambda data, content: with_header(content, {"1": 2}), "its tokens are no numbers"),
-        (lambda data, content: with_header(content, [1, 13]), "token 13 is not of the model's vocabulary"),
-        (lambda data, content: with_header(content, []), "the prompt is empty"),
-        (
-            lambda data, content: with_header(content, [1] * 33),
-            "has 33 tokens, the model has a context of 32",
-        ),
-    ],
-)
-def test_a_spoiled_file_is_one_line_and_the_model_goes_on(spoil, words, tiny_bundle, saved):
-    model = runtime.load(tiny_bundle)
-    assert list(model.generate(PROMPT, max_tokens=2)) == following(PROMPT, 2)
-    saved.write_bytes(spoil(saved.read_bytes(), content_of(saved)))
-    with pytest.raises(AgentError, match=words) as error:
-        model.load_prompt(saved)
-    assert "\n" not in str(error.value)
-    assert list(model.generate([*PROMPT, 7], max_tokens=3)) == following([*PROMPT, 7], 3)
+def test_spoiled_files_are_one_line_each_and_the_model_goes_on(tiny_bundle, saved):
+    model, whole = runtime.load(tiny_bundle), saved.read_bytes()
+    for data, words in spoiled(whole, content_of(saved)):
+        assert list(model.generate(PROMPT, max_tokens=2)) == following(PROMPT, 2)
+        saved.write_bytes(data)
+        with pytest.raises(AgentError, match=words) as error:
+            model.load_prompt(saved)
+        assert "\n" not in str(error.value)
+        assert list(model.generate([*PROMPT, 7], max_tokens=3)) == following([*PROMPT, 7], 3)
 
 
 def test_what_is_not_there_is_told(tiny_bundle, bundle, tmp_path):

@@ -5,14 +5,37 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from benchmarks.gate.__main__ import figures_of, true_of
-from benchmarks.gate.recorded import reversed_times, shuffled
+import pytest
+
+from benchmarks.gate.__main__ import beside, by_chance, figures_of, ranked_by, true_of
+from benchmarks.gate.recorded import RecordedTask, learned_logs, preferred, reversed_times, shuffled
+from host.learned_estimate.observation import EstimatedProgram
 from host.tlm.training.gate import Chosen
-from tests.unit.tlm.learning import example_of
+from tests.unit.tlm.learning import CHOICES, example_of, tokens_of
+
+
+def _task(number: int) -> RecordedTask:
+    """A task whose estimate says nothing."""
+    known = {
+        tokens_of(vectors, rows): {"vectors": vectors, "rows": rows}
+        for vectors in CHOICES
+        for rows in CHOICES
+    }
+    example = example_of(9, number, 1)
+    programs = tuple(
+        EstimatedProgram(
+            f"task{number}", known[decided], {"total": 1e-6 * (1.0 + 0.02 * ((7 * place + 5) % 12))}
+        )
+        for place, (decided, _) in enumerate(example.programs)
+    )
+    return RecordedTask(
+        replace(example, estimates=tuple(one.estimate_s for one in programs)), "tiled", programs
+    )
 
 
 def _line(kind: str, accepted: bool, truth: str, first: float = 1.0) -> dict[str, object]:
-    return {"kind": kind, "accepted": accepted, "truth": truth, "first": first, "best": 1.0}
+    arms = {arm: {"first": 1.0, "best": 1.0} for arm in ("chance", "chance_that", "new_that")}
+    return {"kind": kind, "accepted": accepted, "truth": truth, "first": first, "best": 1.0, "arms": arms}
 
 
 def test_verdicts_are_counted_by_what_is_true() -> None:
@@ -27,6 +50,8 @@ def test_verdicts_are_counted_by_what_is_true() -> None:
     assert found["true"]["truth"]["better"] == {"trainings": 2, "accepted": 1}
     assert found["true"]["truth"]["neither"] == {"trainings": 1, "accepted": 0}
     assert found["shuffled"]["truth"]["worse"] == {"trainings": 1, "accepted": 1}
+    assert found["true"]["right"] == pytest.approx(2 / 3) and found["true"]["right_where_shown"] == 0.5
+    assert found["shuffled"]["right"] == 0.0 and found["true"]["arms"]["chance_that"]["best"]["value"] == 1.0
     assert "recovered" not in found and found["all"]["trainings"] == 4
     assert 1.06 < found["true"]["first"]["value"] < 1.07
 
@@ -42,12 +67,22 @@ def test_a_model_is_better_or_worse_only_where_a_bound_says_so() -> None:
 
 
 def test_times_change_hands_and_estimates_stay_with_their_programs() -> None:
-    known = example_of(9, 1, 1)
-    example = replace(known, estimates=tuple(float(one + 1) for one in range(len(known.programs))))
-    of = {decided: one for (decided, _), one in zip(example.programs, example.estimates, strict=True)}
-    for changed in (reversed_times(example), shuffled(example, random.Random(1))):
-        times = [slower for _, slower in changed.programs]
-        assert times == sorted(times) == sorted(slower for _, slower in example.programs)
-        assert [of[decided] for decided, _ in changed.programs] == list(changed.estimates)
-        assert dict(changed.programs) != dict(example.programs)
-    assert reversed_times(example).programs[0][0] == example.programs[-1][0]
+    task = _task(1)
+    of = {decided: one for (decided, _), one in zip(task.example.programs, task.programs, strict=True)}
+    for changed in (reversed_times(task), shuffled(task, random.Random(1)), preferred(task)):
+        times = [slower for _, slower in changed.example.programs]
+        assert times == sorted(times) and times[0] == 1.0
+        assert [of[decided] for decided, _ in changed.example.programs] == list(changed.programs)
+        assert [one.estimate_s for one in changed.programs] == list(changed.example.estimates)
+        assert dict(changed.example.programs) != dict(task.example.programs)
+    assert reversed_times(task).example.programs[0][0] == task.example.programs[-1][0]
+
+
+def test_what_a_board_prefers_is_the_same_in_all_tasks_and_the_learned_estimate_finds_it() -> None:
+    taught = [preferred(_task(number)) for number in range(12)]
+    judged = [preferred(_task(number)) for number in range(20, 30)]
+    by_that = ranked_by(judged, learned_logs(taught, judged))
+    before, after = by_chance(judged), by_chance(by_that)
+    assert all(one.first < 1.3 for one in after) and max(one.first for one in before) > 1.5
+    found = beside(before, {"chance": before, "chance_that": after})
+    assert found["chance"] == {"first": 1.0, "best": 1.0} and found["chance_that"]["first"] > 1.2

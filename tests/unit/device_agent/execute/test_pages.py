@@ -51,16 +51,19 @@ def test_memory_is_zero_aligned_and_writable_to_its_end(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "decoder", "mapped", "expected"),
+    ("target", "further", "mapped", "expected"),
     [
-        ("llvm", {"context": 1}, False, True),
-        ("llvm", {"context": 1}, True, False),
-        ("llvm", None, False, False),
-        ("cuda", {"context": 1}, False, False),
+        ("llvm", {"decoder": {"context": 1}}, False, True),
+        ("llvm", {"decoder": {"context": 1}}, True, False),
+        ("llvm", {"streamed": True}, False, True),
+        ("llvm", {"streamed": True}, True, False),
+        ("llvm", {}, False, False),
+        ("cuda", {"decoder": {"context": 1}}, False, False),
+        ("cuda", {"streamed": True}, False, False),
     ],
 )
-def test_weights_of_language_models_alone_are_copied_unless_they_are_to_be_mapped(
-    target: str, decoder: Any, mapped: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+def test_weights_that_a_call_reads_once_are_copied_unless_they_are_to_be_mapped(
+    target: str, further: dict[str, Any], mapped: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied: list[bool] = []
 
@@ -71,7 +74,7 @@ def test_weights_of_language_models_alone_are_copied_unless_they_are_to_be_mappe
     monkeypatch.setattr(virtual_machine, "_Parameters", parameters)
     monkeypatch.setattr(shared_memory, "is_shared", lambda: False)
     signature = {"inputs": [], "outputs": []}
-    fields = {"target": {"kind": target}, "decoder": decoder, "files": {}, "signature": signature}
+    fields = {"target": {"kind": target}, "files": {}, "signature": signature, **further}
     manifest = SimpleNamespace(fields=fields)
     opened = SimpleNamespace(bundle=SimpleNamespace(manifest=manifest, directory="x"))
     with pytest.raises(BundleError, match="enough is known"):

@@ -80,6 +80,13 @@ def test_installing_does_not_activate(store, uploads):
     assert {entry["version"]: entry["active"] for entry in store.list()} == {first: True, second: False}
 
 
+def test_a_version_that_another_deployment_removed_says_what_to_do(store, uploads):
+    first = install(store, uploads, b"one", activate=False)
+    install(store, uploads, b"two")
+    with pytest.raises(AgentError, match=r"^version .* of model is not installed; .*: deploy again$"):
+        store.activate("model", first)
+
+
 def test_rollback_goes_back_step_by_step(store, uploads):
     versions = [install(store, uploads, content) for content in (b"one", b"two", b"three")]
     assert store.rollback("model") == versions[1]

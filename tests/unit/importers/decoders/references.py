@@ -12,8 +12,9 @@ from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.module import EXACT, build_prefill, build_step, build_together, state_specs
-from host.importers.decoders.quantise import QuantisedPart
-from host.importers.decoders.reference import logits_of, place
+from host.importers.decoders.quantise import QuantisedPart, dequantise
+from host.importers.decoders.reference.child import logits_of
+from host.importers.decoders.reference.model import parameter_named
 
 CONTEXT, CHUNK, TOKENS, TEXTS = 48, 8, 44, 3
 LLAMA3 = {
@@ -74,6 +75,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+
+
+def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:
+    """Set a whole model's matrices to the values that the quantised ones represent."""
+    import torch
+
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    with torch.inference_mode():
+        for part in quantised:
+            values = torch.from_numpy(dequantise(part.values))
+            values = values.T if part.matrix.transposed else values
+            parameters[parameter_named(parameters, part.matrix.name)].copy_(values)
 
 
 def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[QuantisedPart]) -> np.ndarray:

@@ -199,3 +199,22 @@ def test_zero_points_halve_the_error_of_what_lies_on_one_side() -> None:
     values = np.random.default_rng(0).uniform(0.0, 1.0, (64, 128)).astype(np.float32)
     errors = [((dequantise(quantise(values, 4, 64, one)) - values) ** 2).mean() for one in ("", ZERO)]
     assert errors[1] < 0.4 * errors[0]
+
+
+@pytest.mark.parametrize("asymmetry", ["", ZERO])
+def test_errors_weigh_as_much_as_their_inputs(asymmetry: str) -> None:
+    generator = np.random.default_rng(2)
+    values = generator.standard_normal((48, 256)).astype(np.float32)
+    importance = np.ones(256, np.float32)
+    importance[generator.permutation(256)[:12]] = 400.0
+    same = quantise(values, 4, 32, asymmetry)
+    by_inputs = quantise(values, 4, 32, asymmetry, importance)
+    assert same.form == by_inputs.form
+    errors = [((dequantise(one) - values) ** 2).mean(axis=0) for one in (same, by_inputs)]
+    plain, weighted = (float((one * importance).sum()) for one in errors)
+    assert weighted < 0.8 * plain and errors[1].sum() > errors[0].sum()
+    # Factors say nothing by their size, and inputs that are never there weigh the same.
+    again = quantise(values, 4, 32, asymmetry, importance * np.float32(1e-6))
+    for one, other in zip(by_inputs.arrays, again.arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.isfinite(dequantise(quantise(values, 4, 32, asymmetry, np.zeros(256, np.float32)))).all()

@@ -16,6 +16,8 @@ from host.importers.decoders.importer import import_decoder
 from host.importers.decoders.text import MOST_TOKENS, tokens_of_text
 from host.model import ImportedModel
 from host.model.text_quality import FILE, FLOATS, TextReference
+from host.options.compile import CompileOptions
+from host.options.of_model import check_for_model
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import save
 
@@ -136,3 +138,29 @@ def test_logits_that_are_none_are_refused() -> None:
     reference = TextReference(np.zeros(2, np.int32), np.zeros((2, 4), np.float32), FILE, 1, (0,))
     with pytest.raises(VerifyError, match="or not finite"):
         judge_text(Broken(), reference)
+
+
+def test_a_sample_of_text_chooses_scales_and_is_part_of_the_program(folder: Path, text: Path) -> None:
+    def made(calibration: Path | None) -> ImportedModel:
+        return import_decoder(folder, 48, 8, "int4", calibration=calibration)
+
+    plain, chosen = made(None), made(text)
+    assert plain.content_hash != chosen.content_hash == made(text).content_hash
+    # The prompts are the same, and the weights of the reference are not.
+    pairs = list(zip(plain.golden, chosen.golden, strict=True))
+    assert all(np.array_equal(one.inputs[0], other.inputs[0]) for one, other in pairs)
+    moved = max(np.abs(one.outputs[0] - other.outputs[0]).max() for one, other in pairs if one.outputs)
+    assert 0 < moved < np.abs(plain.golden[0].outputs[0]).max()
+    with pytest.raises(UserError, match=r"--calibration .*none\.txt: No such file"):
+        made(text.with_name("none.txt"))
+
+
+def test_a_sample_goes_with_four_bits(folder: Path, text: Path) -> None:
+    for quantize, line in (("", "goes with --quantize int8 or int4"), ("int8", "goes with --quantize int4")):
+        options = CompileOptions(model=folder, quantize=quantize, calibration=text)
+        with pytest.raises(UserError, match=f"--calibration .*{line}"):
+            options.check()
+            check_for_model(options, folder, "transformers")
+    options = CompileOptions(model=folder, quantize="int4", calibration=text)
+    options.check()
+    check_for_model(options, folder, "transformers")

@@ -21,18 +21,19 @@ from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
 from tests.unit.schedules import functions as fn
 
-# Heads, rows, columns, depth, width.
+# Heads, rows, columns, depth, width, and whose rows the mask has: none, those of all heads, those of each.
 CASES = {
-    "whole": ((2,), 24, 32, 16, 16, False),
-    "odd": ((3,), 37, 50, 12, 24, False),
-    "masked": ((2, 2), 26, 45, 8, 8, True),
-    "one head": ((), 40, 64, 16, 32, False),
-    "long": ((2,), 48, 400, 16, 16, True),
+    "whole": ((2,), 24, 32, 16, 16, ""),
+    "odd": ((3,), 37, 50, 12, 24, ""),
+    "masked": ((2, 2), 26, 45, 8, 8, "shared"),
+    "one head": ((), 40, 64, 16, 32, ""),
+    "long": ((2,), 48, 400, 16, 16, "shared"),
+    "biased": ((2, 2), 37, 45, 8, 8, "own"),
 }
 
 
 def _function(name: str) -> tvm.tirx.PrimFunc:
-    batch, rows, columns, depth, width, masked = CASES[name]
+    batch, rows, columns, depth, width, mask = CASES[name]
     shape = AttentionShape.of(batch, rows, columns, depth, width, lanes=8)
     assert shape is not None
     count = len(batch)
@@ -48,7 +49,11 @@ def _function(name: str) -> tvm.tirx.PrimFunc:
         "query": turned,
         "key": operand(columns, depth),
         "value": operand(columns, width),
-        "mask": Operand((*(None,) * count, 0, 1), (rows, columns)) if masked else None,
+        "mask": {
+            "": None,
+            "shared": Operand((*(None,) * count, 0, 1), (rows, columns)),
+            "own": operand(rows, columns),
+        }[mask],
         "output": operand(rows, width),
     }
     value = Builder(known_operators()).one("attention", [Value((1,), "float32")], (1,), "float32", **attrs)
@@ -96,6 +101,11 @@ def test_scores_are_kept_for_a_block_of_rows_only() -> None:
     space, _ = _space("whole")
     values = {"vectors": 1, "rows": 4, "block": 2, "unroll": 1, "depth": 32}
     program = scheduled_function(space.apply(space.candidate(values, "test")))
+    assert "(2, 24, 32)" not in str(_compacted(program))
+
+
+def _compacted(program: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
+    """A program whose buffers have what is kept at a time."""
     module = tvm.IRModule({"main": program})
     for step in (
         s_tir.transform.ConvertBlocksToOpaque(),
@@ -103,7 +113,18 @@ def test_scores_are_kept_for_a_block_of_rows_only() -> None:
         s_tir.transform.CompactBufferAllocation(),
     ):
         module = step(module)
-    assert "(2, 24, 32)" not in str(module["main"])
+    return module["main"]
+
+
+def test_a_mask_of_each_head_is_copied_by_blocks_in_whole_vectors() -> None:
+    space, _ = _space("biased")
+    values = {"vectors": 1, "rows": 4, "block": 2, "unroll": 1, "depth": 45}
+    text = str(_compacted(scheduled_function(space.apply(space.candidate(values, "test")))))
+    assert "bias = T.sblock_alloc_buffer((1, 1, 8, 48))" in text
+    # A clamped column would make a gather of every vector; behind a condition, whole vectors are without it.
+    copied = next(line for line in text.splitlines() if "= T.if_then_else(" in line)
+    assert "T.min(" in copied
+    assert ", 44)" not in copied
 
 
 def test_an_estimate_prefers_tiles_that_hide_latency_and_blocks_that_stay_in_cache() -> None:

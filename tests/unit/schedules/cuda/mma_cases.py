@@ -203,7 +203,7 @@ def unpacked(weight: np.ndarray) -> np.ndarray:
     return weight.transpose(1, 0, 2).reshape(depth, blocks * lanes).astype("float64")
 
 
-def _dense_case(rows: int, columns: int, depth: int, lanes: int = 32, kept: int = 0) -> Case:
+def dense_case(rows: int, columns: int, depth: int, lanes: int = 32, kept: int = 0) -> Case:
     a, w = drawn(rows, depth), drawn(columns // lanes, depth, lanes)
     bias = drawn(kept or columns, dtype="float32")
     wanted = np.maximum(a.astype("float64") @ unpacked(w)[:, : kept or columns] + bias, 0)
@@ -279,13 +279,13 @@ def _groups_case(size: int, groups: int, depth: int, columns: int) -> Case:
 def mma_cases() -> dict[str, Case]:
     """Small products of every form."""
     return {
-        "whole tiles": _dense_case(64, 64, 64),
+        "whole tiles": dense_case(64, 64, 64),
         "rounded": _rounded_case(64),
-        "ragged": _dense_case(23, 48, 40, 16),
-        "many steps": _dense_case(16, 32, 330),
-        "columns left out": _dense_case(37, 64, 72, 32, 50),
-        "one row": _dense_case(1, 64, 128),
-        "wide": _dense_case(48, 288, 32),
+        "ragged": dense_case(23, 48, 40, 16),
+        "many steps": dense_case(16, 32, 330),
+        "columns left out": dense_case(37, 64, 72, 32, 50),
+        "one row": dense_case(1, 64, 128),
+        "wide": dense_case(48, 288, 32),
         "scores": _batched_case(2, 24, 24, 64),
         "scores of rows": _batched_case(2, 37, 37, 64, transposed=True),
         "values": _batched_case(3, 37, 64, 37),

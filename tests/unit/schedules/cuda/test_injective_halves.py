@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tvm import te, tirx
 
 from benchmarks.gpu.machine_code import opcodes_of, widths
+from host.build.cuda.pairs import with_pairs
 from host.schedules import scheduled_function, space_for
+from targets.nvidia import XAVIER_NX
 from tests.cuda_emulator.run import emulate
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda.cuda_cases import gpu_board, gpu_target
@@ -58,3 +62,82 @@ def test_what_a_condition_decides_is_not_read_ahead() -> None:
     space = space_for(fn.task(_chain(padded=3)), gpu_board().hardware)
     (vector,) = (decision for decision in space.decisions if decision.name == "vector")
     assert vector.choices == (1, 2, 4)
+
+
+Operation = Callable[[Any, Any, Any], Any]
+_ZERO = tirx.const(0.0, "float32")
+# What is computed in pairs: greatest and least beside arithmetic or not.
+PAIRED: dict[str, tuple[Operation, bool]] = {
+    "residual": (lambda a, b, c: a + c, False),
+    "residual, then the positive part": (lambda a, b, c: tirx.max(a + c, _ZERO), True),
+    "difference from a bias": (lambda a, b, c: a - b, False),
+    "scaled": (lambda a, b, c: tirx.min(a * c, tirx.const(6.0, "float32")), True),
+    "scaled and shifted": (lambda a, b, c: a * c + b, False),
+}
+# What rounds more than once stays in single precision.
+SINGLE: dict[str, Operation] = {
+    "two sums": lambda a, b, c: a + b + c,
+    "SiLU": lambda a, b, c: a / (tirx.const(1.0, "float32") + tirx.exp(-a)),
+    "GELU": lambda a, b, c: tirx.const(0.5, "float32") * a * (tirx.const(1.0, "float32") + tirx.tanh(a)),
+    "no half": lambda a, b, c: a + tirx.const(0.1, "float32"),
+}
+
+
+def _of(operation: Operation) -> tirx.PrimFunc:
+    a, c = (te.placeholder(_SHAPE, "float16", name) for name in "AC")
+    bias = te.placeholder(_SHAPE[-1:], "float16", "B")
+
+    def end(i: tirx.Var, j: tirx.Var, k: tirx.Var) -> tirx.PrimExpr:
+        wide = (one.astype("float32") for one in (a[i, j, k], bias[k], c[i, j, k]))
+        return operation(*wide).astype("float16")
+
+    return te.create_prim_func([a, bias, c, te.compute(_SHAPE, end, name="end")])
+
+
+def _made(function: tirx.PrimFunc, folder: Path) -> tuple[list[np.ndarray], np.ndarray, Counter[str]]:
+    """Inputs with special numbers among them, outputs, and instructions by opcode."""
+    space = space_for(fn.task(function), gpu_board().hardware)
+    candidate = space.candidate({"threads": 64, "vector": 8}, "test")
+    draw = np.random.default_rng(0)
+    given = [(draw.standard_normal(shape) * 50).astype("float16") for shape in (_SHAPE, _SHAPE[-1:], _SHAPE)]
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 65504.0, 6e-8, -6e-8]
+    given[0].ravel()[:64] = np.repeat(np.array(special, "float16"), 8)
+    given[2].ravel()[:64] = np.tile(np.array(special, "float16"), 8)
+    made = np.full(_SHAPE, 1.0, "float16")
+    done = emulate(scheduled_function(space.apply(candidate)), [*given, made], gpu_target(), folder)
+    return given, made, sum(opcodes_of(done.kernel.cubin.content).values(), start=Counter())
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_chains_that_round_once_are_computed_in_pairs(name: str, tmp_path: Path) -> None:
+    operation, ordered = PAIRED[name]
+    (a, bias, c), made, found = _made(_of(operation), tmp_path)
+    wide = [one.astype("float64") for one in (a, bias, c)]
+    with np.errstate(all="ignore"):
+        wanted = {
+            "residual": lambda a, b, c: a + c,
+            "residual, then the positive part": lambda a, b, c: np.fmax(a + c, 0.0),
+            "difference from a bias": lambda a, b, c: a - b,
+            "scaled": lambda a, b, c: np.fmin(a * c, 6.0),
+            "scaled and shifted": lambda a, b, c: a * c + b,
+        }[name](*wide).astype("float16")
+    np.testing.assert_array_equal(made, wanted)
+    # Of four pairs. The assembler writes sums and products as it likes, and moves a constant by HFMA2.
+    kinds = Counter(opcode.split(".")[0] for opcode in found.elements())
+    assert sum(kinds[kind] for kind in ("HADD2", "HMUL2", "HFMA2")) in (4, 5)
+    assert kinds["HMNMX2"] == 4 * ordered
+    assert not any(kinds[kind] for kind in ("FADD", "FMUL", "FFMA", "FMNMX", "F2F", "F2FP"))
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_chains_that_round_more_often_stay_in_single_precision(name: str) -> None:
+    space = space_for(fn.task(_of(SINGLE[name])), gpu_board().hardware)
+    function = scheduled_function(space.apply(space.candidate({"threads": 64, "vector": 8}, "test")))
+    assert with_pairs(function, "sm_87").script() == function.script()
+
+
+def test_xavier_has_no_greatest_of_pairs() -> None:
+    for name, taken in (("residual", True), ("residual, then the positive part", False)):
+        space = space_for(fn.task(_of(PAIRED[name][0])), gpu_board(XAVIER_NX).hardware)
+        function = scheduled_function(space.apply(space.candidate({"threads": 64, "vector": 8}, "test")))
+        assert (with_pairs(function, "sm_72").script() != function.script()) == taken

@@ -149,7 +149,7 @@ def test_weights_of_a_longer_list_are_refused(
     base: Path, tmp_path: Path, longer: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examples = [example_of(9, number, 1, first="warp", vocabulary=longer) for number in range(30)]
-    options = FinetuneOptions(base, tmp_path / "tuned", steps=2)
+    options = FinetuneOptions(base, tmp_path / "tuned", steps=2, always=True)
     finetune(options, examples, lambda progress: None)
     monkeypatch.undo()
     with pytest.raises(TlmError, match=f"{len(longer)} tokens, this one has {len(KNOWN)}"):
@@ -179,7 +179,7 @@ def test_a_rule_that_changed_leaves_the_model_usable_and_is_named(
     assert any(number in one.prompt for one in known)
     # What is learned of the rule's new programs is of its new version.
     examples = [example_of(9, number, 1) for number in range(30)]
-    options = FinetuneOptions(base, tmp_path / "tuned", steps=1, replay_share=0.0)
+    options = FinetuneOptions(base, tmp_path / "tuned", steps=1, replay_share=0.0, always=True)
     finetune(options, examples, lambda progress: None)
     assert read_card(tmp_path / "tuned" / CANDIDATE).rules == {"tiled": tiled.version}
 

@@ -6,18 +6,34 @@ from dataclasses import replace
 
 import pytest
 
+from host.errors import TlmError
 from host.tlm.training import gate
 from host.tlm.training.example import Example
 from tests.unit.tlm.learning import VOCABULARY, example_of, measured, tokens_of
 
 
-def test_what_is_withheld_stays_withheld_when_more_is_measured() -> None:
-    few, many = measured(30), measured(60)
-    before, after = ({one.prompt for one in gate.split(examples)[1]} for examples in (few, many))
-    assert len(before) >= 3
-    assert before <= after
-    learned, withheld = gate.split([*many, replace(many[0], index=99)])
-    assert not {one.prompt for one in learned} & {one.prompt for one in withheld}
+def test_each_task_is_withheld_once_and_stays_in_its_fold_when_more_is_measured() -> None:
+    few, many = gate.folds(measured(30)), gate.folds(measured(60))
+    assert sorted(one.index for fold in few for one in fold.withheld) == list(range(30))
+    for before, after in zip(few, many, strict=True):
+        assert set(before.withheld) <= set(after.withheld) and before.number == after.number
+        assert {*before.learned, *before.withheld} == set(measured(30))
+    twice = replace(measured(60)[0], index=99)
+    for fold in gate.folds([*measured(60), twice]):
+        assert not {one.prompt for one in fold.learned} & {one.prompt for one in fold.withheld}
+
+
+def test_a_task_with_one_program_teaches_and_judges_nothing() -> None:
+    tasks = measured(30)
+    tasks[0] = replace(tasks[0], programs=tasks[0].programs[:1])
+    folds = gate.folds(tasks)
+    assert all(tasks[0] in fold.learned and tasks[0] not in fold.withheld for fold in folds)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_few_tasks_are_too_few_for_a_bound(count: int) -> None:
+    with pytest.raises(TlmError, match=f"{12 * count} measured programs of {count} tasks are too few"):
+        gate.folds(measured(count))
 
 
 def _model_that_prefers(example: Example, order: list[int]) -> list[float]:
@@ -31,20 +47,30 @@ def _model_that_prefers(example: Example, order: list[int]) -> list[float]:
 def test_what_is_judged_is_the_program_that_a_deployment_takes() -> None:
     example = example_of(9, 1, 1)
     count = len(example.programs)
-    good = gate._chosen_of(example, _model_that_prefers(example, list(range(count))), VOCABULARY)
-    bad = gate._chosen_of(example, _model_that_prefers(example, list(reversed(range(count)))), VOCABULARY)
+    good = gate.chosen_of(example, _model_that_prefers(example, list(range(count))), VOCABULARY)
+    bad = gate.chosen_of(example, _model_that_prefers(example, list(reversed(range(count)))), VOCABULARY)
     slowest = example.programs[-1][1]
     assert (good.first, bad.first) == (1.0, pytest.approx(slowest))
     # One that draws all programs alike leaves the choice to the estimate.
     known = replace(example, estimates=tuple(slower for _, slower in example.programs))
     wrong = replace(example, estimates=tuple(1.0 / slower for _, slower in example.programs))
     alike = [0.0] * count
-    assert gate._chosen_of(known, alike, VOCABULARY).first < 1.2
-    assert gate._chosen_of(wrong, alike, VOCABULARY).first > 0.8 * slowest
-    assert gate._chosen_of(wrong, alike, VOCABULARY).best < gate._chosen_of(wrong, alike, VOCABULARY).first
+    assert gate.chosen_of(known, alike, VOCABULARY).first < 1.2
+    assert gate.chosen_of(wrong, alike, VOCABULARY).first > 0.8 * slowest
+    assert gate.chosen_of(wrong, alike, VOCABULARY).best < gate.chosen_of(wrong, alike, VOCABULARY).first
     # What a model never draws is never taken, however short its estimate.
     never = [-1e4, *[0.0] * (count - 1)]
-    assert gate._chosen_of(known, never, VOCABULARY).first > 1.0
+    assert gate.chosen_of(known, never, VOCABULARY).first > 1.0
+
+
+def test_a_gain_below_one_per_cent_is_too_little() -> None:
+    old = [gate.Chosen(2.0, 1.5)] * 9
+    for gain, accepted in ((1.005, False), (1.05, True)):
+        found = gate.compare(
+            old, [gate.Chosen(2.0 / gain, 1.5 / gain + 1e-4 * number) for number in range(9)]
+        )
+        assert found.bound is not None and found.bound > 1.0 and found.accepted == accepted
+    assert found.why.endswith("1.01 is needed")
 
 
 def test_only_a_bound_above_one_is_better() -> None:
@@ -62,7 +88,7 @@ def test_only_a_bound_above_one_is_better() -> None:
 def test_many_programs_of_a_task_are_thinned_out_from_the_fastest_to_the_slowest() -> None:
     programs = tuple((tokens_of(number, 1), 1.0 + number) for number in range(300))
     estimates = tuple(float(number + 1) for number in range(300))
-    thinned = gate._thinned(Example(0, example_of(9, 1, 1).prompt, programs, estimates=estimates))
+    thinned = gate.thinned(Example(0, example_of(9, 1, 1).prompt, programs, estimates=estimates))
     assert [slow for _, slow in thinned.programs] == list(thinned.estimates)
     assert len(thinned.programs) == 64
     assert (thinned.programs[0], thinned.programs[-1]) == (programs[0], programs[-1])

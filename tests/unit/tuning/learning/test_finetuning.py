@@ -18,7 +18,7 @@ from host.tlm.proposer import Tlm
 from host.tlm.training.record_examples import examples_of_records
 from host.tlm.training.replay import REPLAY, write_replay
 from host.tuning.learning.finetuning import FinetuneTrainer
-from tests.unit.tuning.simulated import Skilled, profile
+from tests.unit.tuning.simulated import Skilled, different_tasks, profile
 from tests.unit.tuning.test_loop import Listening, options, records, run
 
 
@@ -26,7 +26,7 @@ from tests.unit.tuning.test_loop import Listening, options, records, run
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the records of 40 random programs."""
     folder = tmp_path_factory.mktemp("measured")
-    run(folder, options(trials=40, batch=20), proposers=(Skilled("random", 1),))
+    run(folder, options(trials=40, batch=20), proposers=(Skilled("random", 1),), tasks=different_tasks())
     return folder
 
 
@@ -54,6 +54,7 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
             proposers=(Gensor(), Tlm(base)),
             trainer=trainer,
             listener=listening,
+            tasks=different_tasks(),
         )
     assert listening.notes == []
     assert (result.trials, result.measured_now) == (49, 9)
@@ -76,6 +77,9 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
 def test_a_training_that_nobody_waits_for_ends(measured: Path, base: Path, tmp_path: Path) -> None:
     trainer = FinetuneTrainer(profile(), tmp_path, steps=100_000, root=tmp_path / "models")
     assert trainer.start(records(measured)[:20], last=False, seconds=0.0) is None, "too few to withhold any"
+    task = records(measured)[0].candidate.workload_hash
+    alone = [one for one in records(measured) if one.candidate.workload_hash == task]
+    assert trainer.start(alone * 4, last=False, seconds=0.0) is None, "of one task"
     training = trainer.start(records(measured), last=False, seconds=0.0)
     assert training is not None
     assert trainer.learned_from() == 0
@@ -110,6 +114,7 @@ def test_damaged_weights_are_told_of_and_measuring_goes_on(base: Path, tmp_path:
             proposers=(Gensor(), Tlm(base)),
             trainer=trainer,
             listener=listening,
+            tasks=different_tasks(),
         )
     assert result.trials == 26
     with RecordStore(tmp_path / "r.sqlite") as store:

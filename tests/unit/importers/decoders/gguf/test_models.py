@@ -15,7 +15,8 @@ from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.gguf.tensor import GgufTensor
 from host.importers.decoders.importer import import_decoder, positions_of
 from host.importers.decoders.quantise import dequantise
-from host.importers.decoders.reference import model_of_file
+from host.importers.decoders.reference.child import logits_of
+from host.importers.decoders.reference.model import make_model
 from host.importers.dispatch import load_here
 from host.importers.worker.parent import load
 from host.model.text_quality import FILE
@@ -92,7 +93,7 @@ def made(folder: Path, name: str, types: dict[str, str] | None = None) -> tuple[
 def test_logits_are_those_of_the_model(name: str, tmp_path: Path) -> None:
     path, model = made(tmp_path, name)
     wanted = place_and_run(model, TOKENS, ())
-    found = place_and_run(model_of_file(read_gguf(path)), TOKENS, ())
+    found = logits_of(make_model(read_gguf(path), {}), TOKENS)
     assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
     imported = import_decoder(path, 48, 8)
     assert (imported.name, imported.format, imported.path) == ("tiny", "gguf", path)

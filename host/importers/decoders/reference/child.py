@@ -1,0 +1,186 @@
+"""The process of the reference: `python -m host.importers.decoders.reference.child FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from host.importers.decoders.folder import read_folder
+from host.importers.decoders.gguf.model import read_gguf
+from host.importers.decoders.reference.model import make_model, parameter_named
+from host.importers.decoders.reference.questions import ERROR, Answers, Plan, read_plan, write_answers
+from host.language_file import language_format
+
+# Of weights that stay in memory from text to text, where the bundle is much smaller than they are.
+_KEPT_BYTES = 1 << 29
+
+
+def run(directory: Path) -> int:
+    """Compute the outputs in the reference process; returns its exit status."""
+    try:
+        write_answers(directory, computed(read_plan(directory)))
+    except Exception as failure:  # noqa: BLE001  # whatever transformers raises is reported to the parent
+        message = {"message": f"{type(failure).__name__}: {failure}"}
+        (directory / ERROR).write_text(json.dumps(message))
+        return 1
+    return 0
+
+
+def computed(plan: Plan) -> Answers:
+    """The answers to all questions.
+
+    Raises:
+        ValueError: transformers does not know the model, or has not the same weights.
+        ModelFileError: a weight cannot be used.
+        OSError: a file cannot be read.
+    """
+    asked, path = plan.questions, plan.path
+    read = read_gguf(path) if language_format(path) == "gguf" else read_folder(path)
+    parts = {one.matrix.name: one for one in plan.parts}
+    if asked.measured:
+        model = make_model(read, {}, kept=_KEPT_BYTES)
+        return Answers((), measured=energies(model, [one.tolist() for one in asked.texts], asked.measured))
+    # A bundle in floats is as large as the weights here, one of quantised weights is much smaller.
+    kept = _KEPT_BYTES if parts or read.bits else sys.maxsize
+    changed = bool(parts or asked.halves)
+    text = None if asked.text is None else asked.text.tolist()
+    last = asked.texts[-1].tolist()
+    original = before = None
+    if changed and not read.bits and (text is not None or asked.halves):
+        plain = make_model(read, {}, kept=kept)
+        original = None if text is None else logits_of(plain, text)
+        before = logits_of(plain, last) if asked.halves else None
+        del plain
+    model = make_model(read, parts, halves=asked.halves, kept=kept)
+    logits = tuple(logits_of(model, tokens.tolist()) for tokens in asked.texts)
+    behind = None if text is None else logits_of(model, text)
+    greedy = () if text is None else continued(model, text[: asked.prompt], asked.count)
+    groups = {name: parts[name].form.group for name in asked.rounded if name in parts}
+    return Answers(
+        logits,
+        behind,
+        original if changed or read.bits else behind,
+        greedy,
+        behind_rounded(model, last, asked.beginning, groups) if asked.rounded else None,
+        0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
+    )
+
+
+def continued(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:
+    """The likeliest token each time, whatever the model's own settings of a generation say."""
+    import torch
+
+    made: list[int] = []
+    given, cache = list(prompt), None
+    with torch.inference_mode():
+        while len(made) < count:
+            result = model(input_ids=torch.tensor([given]), past_key_values=cache, use_cache=True)
+            cache = result.past_key_values
+            given = [int(result.logits[0, -1].argmax())]
+            made += given
+    return tuple(made)
+
+
+def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:
+    """The logits (n, V) float32 after each of the tokens of one text."""
+    import torch
+
+    with torch.inference_mode():
+        made = model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
+    return np.asarray(made[0].float().numpy())
+
+
+def energies(model: Any, texts: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The mean squares (K) float32 of what products are given in texts, by the names of their weights.
+
+    A table of an embedding stands for the head that has the same parameter, and is left out where none has.
+    """
+    import torch
+
+    sums: dict[str, torch.Tensor] = {}
+
+    def hook(name: str) -> Any:
+        def add(_: Any, given: tuple[torch.Tensor, ...]) -> None:
+            squares = given[0].double().square().sum(dim=tuple(range(given[0].dim() - 1)))
+            sums[name] = squares + sums[name] if name in sums else squares
+
+        return add
+
+    for name in names:
+        module = multiplying(model, name)
+        if module is not None:
+            module.register_forward_pre_hook(hook(name))
+    for tokens in texts:
+        logits_of(model, tokens)
+    count = sum(map(len, texts))
+    return {name: (one / count).float().numpy() for name, one in sums.items()}
+
+
+def multiplying(model: Any, name: str) -> Any:
+    """The module that multiplies by a weight of the files; None for an embedding that is no head.
+
+    Raises:
+        ValueError: the model has no such weight.
+    """
+    import torch
+
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    key = parameter_named(parameters, name)
+    module = model.get_submodule(key.rpartition(".")[0])
+    if not isinstance(module, torch.nn.Embedding):
+        return module
+    head = model.get_output_embeddings()
+    return head if head is not None and head.weight is parameters[key] else None
+
+
+def behind_rounded(
+    model: Any, tokens: Sequence[int], beginning: int, groups: Mapping[str, int]
+) -> np.ndarray:
+    """The logits behind the end of a text, whose first tokens have rounded activations.
+
+    What products are given is rounded to bytes, each group by its largest absolute value, as
+    `host.lowering.quantised.product` does it. Logits behind the tokens that are not rounded differ from exact
+    ones by what the keys and values of the others do.
+
+    Args:
+        model: of transformers.
+        tokens: of the text.
+        beginning: number of those whose activations are rounded, fewer than all.
+        groups: elements that share a scale, by the names of the weights of products.
+
+    Returns:
+        (m, V) float32, where m are the other tokens.
+    """
+    import torch
+
+    def hook(group: int) -> Any:
+        def rounded(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+            value, *others = given
+            split = value.unflatten(-1, (-1, group))
+            scale = split.abs().amax(-1, keepdim=True) / 127
+            whole = torch.round(split / scale.clamp(min=1e-30))
+            return ((whole * scale).flatten(-2), *others)
+
+        return rounded
+
+    hooks = [
+        multiplying(model, name).register_forward_pre_hook(hook(group)) for name, group in groups.items()
+    ]
+    with torch.inference_mode():
+        # Nobody looks at logits behind these tokens: those of one are computed.
+        beginning_of = torch.tensor([list(tokens[:beginning])])
+        cache = model(input_ids=beginning_of, use_cache=True, logits_to_keep=1).past_key_values
+        for one in hooks:
+            one.remove()
+        rest = torch.tensor([list(tokens[beginning:])])
+        made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
+    return np.asarray(made[0].float().numpy())
+
+
+if __name__ == "__main__":
+    sys.exit(run(Path(sys.argv[1])))

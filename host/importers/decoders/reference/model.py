@@ -1,0 +1,199 @@
+"""A model of transformers whose weights are in memory only while a module that has them computes.
+
+The modules are those of transformers, made on torch's meta device, which has shapes and no values. Before a
+module is called its parameters are read, and behind the call they are gone. A table of an embedding is read
+by the rows that are looked up, and a large matrix of a linear module is multiplied by blocks of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from host.importers.decoders.folder import ModelFolder
+from host.importers.decoders.reference.stored import Halves, Stored
+
+if TYPE_CHECKING:
+    import torch
+
+# Elements of a linear module's weight that are in memory at a time.
+_BLOCK = 1 << 22
+
+
+def make_model(read: ModelFolder, parts: Mapping[str, Stored], *, halves: bool = False, kept: int = 0) -> Any:
+    """The model of transformers of a configuration, with weights that are read when they are needed.
+
+    Args:
+        read: the folder or file.
+        parts: weights that replace those of the files, by their names there.
+        halves: whether matrices of the files are rounded to half precision.
+        kept: bytes of weights that stay in memory once they are read, those of the first modules.
+
+    Raises:
+        ValueError: transformers does not know the model, or has not the same weights.
+    """
+    import torch
+
+    model = _empty(read)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    files = {name: Halves(one) if halves else one for name, one in read.weights.items()}
+    found = _assigned(parameters, (parts, files), exact=read.exact)
+    for path, module in model.named_modules():
+        names = [name for name, _ in module.named_parameters(recurse=False)]
+        own = {name: found[f"{path}.{name}" if path else name] for name in names}
+        if isinstance(module, torch.nn.Embedding):
+            _by_tokens(module, *own["weight"])
+            continue
+        size = 4 * sum(module._parameters[name].numel() for name in names)
+        stays = size <= kept
+        kept -= size if stays else 0
+        if not stays and type(module) is torch.nn.Linear and module.weight.numel() > _BLOCK:
+            _by_blocks(module, own)
+        elif own:
+            _when_called(module, own, stays=stays)
+    return model
+
+
+def parameters_named(parameters: Mapping[str, Any], name: str) -> list[str]:
+    """The names of parameters of a model that a name of a file can mean."""
+    return [key for key in parameters if key == name or key.endswith(f".{name}")]
+
+
+def parameter_named(parameters: Mapping[str, Any], name: str) -> str:
+    """The one name of a parameter of a model that a name of a file means.
+
+    Raises:
+        ValueError: there is none, or there are several.
+    """
+    found = parameters_named(parameters, name)
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} parameters are called {name!r}")
+    return found[0]
+
+
+def _empty(read: ModelFolder) -> Any:
+    """The model without values of its parameters."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if Path(read.path).is_dir() and not read.bits:
+        config = AutoConfig.from_pretrained(str(read.path), local_files_only=True, trust_remote_code=False)
+    else:
+        # Of a GGUF file, or of packed weights, which transformers would want to read by itself.
+        config = AutoConfig.for_model(**read.config.values)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
+        ).eval()
+    for module in model.modules():
+        buffers = dict(module.named_buffers(recurse=False))
+        for name, buffer in buffers.items():
+            setattr(module, name, torch.empty_like(buffer, device="cpu"))
+        if buffers:
+            # As `from_pretrained` does with buffers that no file has, such as a rotation's frequencies.
+            model._init_weights(module)
+    return model
+
+
+def _assigned(
+    parameters: Mapping[str, Any], sources: Sequence[Mapping[str, Stored]], *, exact: bool
+) -> dict[str, tuple[str, Stored]]:
+    """The weight of each parameter, and its name in the files, which may lack the name of the model's body.
+
+    Tied parameters are one object. Of the first source that has either, each gets the weight of its own name,
+    and where there is none that of the other name.
+    """
+    found: dict[str, tuple[str, Stored]] = {}
+    for weights in sources:
+        own: dict[str, tuple[str, Stored]] = {}
+        for name, weight in weights.items():
+            if not (exact or parameters_named(parameters, name)):
+                # As transformers does with weights of a folder that a model does not have.
+                continue
+            key = parameter_named(parameters, name)
+            if tuple(parameters[key].shape) != tuple(weight.shape):
+                raise ValueError(f"{name!r} has another shape")
+            own[key] = (name, weight)
+        shared = {id(parameters[key]): one for key, one in own.items()}
+        for key, parameter in parameters.items():
+            one = own.get(key) or shared.get(id(parameter))
+            if one is not None:
+                found.setdefault(key, one)
+    missing = [key for key in parameters if key not in found]
+    if missing:
+        raise ValueError(f"the file has no {missing[0]!r}")
+    return found
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(values))
+
+
+def _when_called(module: Any, own: Mapping[str, tuple[str, Stored]], *, stays: bool) -> None:
+    """Read all parameters of a module before it is called, and drop them behind the call or not."""
+    import torch
+
+    empty = dict(module._parameters)
+
+    def fill(_: Any, given: Any) -> None:
+        for name, (stored, weight) in own.items():
+            if module._parameters[name] is empty[name]:
+                values = _tensor(weight.read(stored))
+                module._parameters[name] = torch.nn.Parameter(values, requires_grad=False)
+
+    def drop(_: Any, given: Any, made: Any) -> None:
+        module._parameters.update(empty)
+
+    module.register_forward_pre_hook(fill)
+    if not stays:
+        module.register_forward_hook(drop)
+
+
+def _by_tokens(module: Any, stored: str, weight: Stored) -> None:
+    """Have an embedding read the rows of the tokens that it is given."""
+    import torch
+
+    empty = module._parameters["weight"]
+    # Means something in training alone, and would have to be a row.
+    module.padding_idx = None
+
+    def fill(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        tokens, places = torch.unique(given[0], return_inverse=True)
+        rows = [weight.rows(stored, token, token + 1) for token in tokens.tolist()]
+        values = _tensor(np.concatenate(rows))
+        module._parameters["weight"] = torch.nn.Parameter(values, requires_grad=False)
+        return (places, *given[1:])
+
+    def drop(_: Any, given: Any, made: Any) -> None:
+        module._parameters["weight"] = empty
+
+    module.register_forward_pre_hook(fill)
+    module.register_forward_hook(drop)
+
+
+def _by_blocks(module: Any, own: Mapping[str, tuple[str, Stored]]) -> None:
+    """Have a linear module multiply by blocks of its rows."""
+    import torch
+
+    stored, weight = own["weight"]
+    rows, columns = weight.shape
+    bias = _tensor(own["bias"][1].read(own["bias"][0])) if "bias" in own else None
+
+    def blocks() -> Iterator[slice]:
+        step = max(_BLOCK // columns, 1)
+        yield from (slice(begin, min(begin + step, rows)) for begin in range(0, rows, step))
+
+    def forward(given: torch.Tensor) -> torch.Tensor:
+        made = given.new_empty(*given.shape[:-1], rows)
+        for part in blocks():
+            values = _tensor(weight.rows(stored, part.start, part.stop))
+            some = None if bias is None else bias[part]
+            made[..., part] = torch.nn.functional.linear(given, values, some)
+        return made
+
+    module.forward = forward

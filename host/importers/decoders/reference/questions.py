@@ -1,0 +1,162 @@
+"""What a reference is asked, what it answers, and the files that carry both between two processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from host.importers.decoders.description import Matrix
+from host.importers.decoders.quantise import Form, QuantisedPart
+from host.importers.decoders.reference.stored import StoredArray, StoredPart
+
+_PLAN, _WEIGHTS, _ANSWERS = "plan.json", "weights.bin", "answers.npz"
+_MEASURED = "measured/"
+# Where the process of the reference writes why it has no answers.
+ERROR = "error.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """The inputs for which transformers computes references.
+
+    Attributes:
+        texts: (n) int32 tokens each; the logits behind each token are wanted.
+        text: (n) int32, one whose logits are also wanted by the weights in the files; None without.
+        prompt: tokens at the beginning of `text` that are continued.
+        count: tokens of the continuation, the likeliest each time.
+        rounded: weights whose products are given rounded activations, by their names in the files: the logits
+            behind such a beginning of the last of `texts` are wanted too. None without.
+        beginning: tokens of that beginning, fewer than the text has.
+        halves: whether the matrices are rounded to half precision, as the compiled model's are.
+        measured: weights of products, by their names in the files: the mean squares of their inputs over all
+            of `texts` are wanted, and nothing else.
+    """
+
+    texts: tuple[np.ndarray, ...]
+    text: np.ndarray | None = None
+    prompt: int = 0
+    count: int = 0
+    rounded: tuple[str, ...] = ()
+    beginning: int = 0
+    halves: bool = False
+    measured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The references that transformers computed.
+
+    Attributes:
+        logits: (n, V) float32 of each of `texts`, by the quantised or rounded weights.
+        text: (n, V) of `text` by the same weights; None without.
+        original: (n, V) of `text` by the weights in the files; None without, or where these are quantised.
+        greedy: tokens that continue the prompt, by the same weights.
+        rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
+            beginning have activations that are rounded to bytes; None where that was not asked for.
+        half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
+        measured: (K) float32 by the names that were asked for; without the table of an embedding that is no
+            head, which multiplies nothing.
+    """
+
+    logits: tuple[np.ndarray, ...]
+    text: np.ndarray | None = None
+    original: np.ndarray | None = None
+    greedy: tuple[int, ...] = ()
+    rounded: np.ndarray | None = None
+    half_spread: float = 0.0
+    measured: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that the process of the reference is given.
+
+    Attributes:
+        path: folder of the model, or a GGUF file.
+        questions: what is wanted.
+        parts: quantised matrices, which replace those of the files.
+    """
+
+    path: Path
+    questions: Questions
+    parts: tuple[StoredPart, ...]
+
+
+def write_plan(directory: Path, path: Path, questions: Questions, quantised: Iterable[QuantisedPart]) -> None:
+    """Write what the process of the reference is given, a matrix at a time.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    parts: list[dict[str, Any]] = []
+    with (directory / _WEIGHTS).open("wb") as stream:
+        for part in quantised:
+            arrays = []
+            for array in part.values.arrays:
+                arrays.append({"dtype": array.dtype.str, "shape": array.shape, "begin": stream.tell()})
+                array.tofile(stream)
+            parts.append({"matrix": asdict(part.matrix), "form": asdict(part.values.form), "arrays": arrays})
+    asked = {
+        **{name: one for name, one in vars(questions).items() if name not in ("texts", "text")},
+        "texts": [tokens.tolist() for tokens in questions.texts],
+        "text": None if questions.text is None else questions.text.tolist(),
+    }
+    plan = {"folder": str(path.resolve()), "parts": parts, "questions": asked}
+    (directory / _PLAN).write_text(json.dumps(plan))
+
+
+def read_plan(directory: Path) -> Plan:
+    """Read what `write_plan` wrote."""
+    plan = json.loads((directory / _PLAN).read_text())
+    asked = plan["questions"]
+    asked["texts"] = tuple(np.array(tokens, np.int32) for tokens in asked["texts"])
+    asked["text"] = None if asked["text"] is None else np.array(asked["text"], np.int32)
+    asked["rounded"], asked["measured"] = tuple(asked["rounded"]), tuple(asked["measured"])
+    return Plan(
+        Path(plan["folder"]), Questions(**asked), tuple(_part(directory, one) for one in plan["parts"])
+    )
+
+
+def _part(directory: Path, entry: dict[str, Any]) -> StoredPart:
+    arrays = [
+        StoredArray(directory / _WEIGHTS, np.dtype(one["dtype"]), tuple(one["shape"]), one["begin"])
+        for one in entry["arrays"]
+    ]
+    return StoredPart(Matrix(**entry["matrix"]), Form(**entry["form"]), tuple(arrays))
+
+
+def write_answers(directory: Path, answers: Answers) -> None:
+    """Write the outputs of the reference process.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    arrays = {str(number): one for number, one in enumerate(answers.logits)}
+    others = {"text": answers.text, "original": answers.original, "rounded": answers.rounded}
+    arrays |= {name: one for name, one in others.items() if one is not None}
+    arrays |= {"greedy": np.array(answers.greedy, np.int32), "half_spread": np.array(answers.half_spread)}
+    arrays |= {_MEASURED + name: one for name, one in answers.measured.items()}
+    np.savez(directory / _ANSWERS, **arrays)  # type: ignore[arg-type]
+
+
+def read_answers(directory: Path, texts: int) -> Answers:
+    """Read the outputs that the reference process wrote for a number of texts."""
+    with np.load(directory / _ANSWERS) as arrays:
+        return Answers(
+            tuple(np.asarray(arrays[str(number)]) for number in range(texts)),
+            np.asarray(arrays["text"]) if "text" in arrays else None,
+            np.asarray(arrays["original"]) if "original" in arrays else None,
+            tuple(arrays["greedy"].tolist()),
+            np.asarray(arrays["rounded"]) if "rounded" in arrays else None,
+            float(arrays["half_spread"]),
+            {
+                name.removeprefix(_MEASURED): np.asarray(arrays[name])
+                for name in arrays.files
+                if name.startswith(_MEASURED)
+            },
+        )

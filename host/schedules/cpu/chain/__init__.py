@@ -1,0 +1,1 @@
+"""Chains of convolutions in bands of rows."""

@@ -1,0 +1,1 @@
+"""Products of halves and of bytes on tensor cores."""

@@ -1,0 +1,103 @@
+"""Runs what the documentation tells its readers to type.
+
+    python -m tests.documents [DOCUMENT ...] [--list] [--json FILE]
+
+Each document has a folder, boards and an environment of its own; its statements run in order, in a shell or
+an interpreter each. Ends with 1 if one failed. It takes a quarter of an hour of the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result_file import add_json_option, heading, write_result
+from tests.documents import PROGRAM, SHELL, Statement, declarations, statements
+from tests.documents.places import Place, place
+
+SCHEMA = "edgetlm.documents/1"
+_LIMIT_S = 900
+_SHOWN = 1500
+
+
+def main() -> int:
+    """The exit status."""
+    declared = declarations()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("documents", nargs="*", metavar="DOCUMENT", help="all by default")
+    parser.add_argument("--list", action="store_true", help="only show what would be run")
+    add_json_option(parser)
+    given = parser.parse_args()
+    about, rows = heading("tests.documents", SCHEMA), []
+    for document in given.documents or declared.documents:
+        found = list(statements(declared, document))
+        if given.list:
+            for one in found:
+                print(f"{document}: {one.written}\n    {one.run or 'not run'} {one.reasons}")
+            continue
+        shared = document in declared.shared
+        with tempfile.TemporaryDirectory(prefix="edgetlm-doc-") as name, place(Path(name), shared) as where:
+            first = [
+                Statement(document, SHELL, "", line, (), (0,)) for line in declared.prepare.get(document, ())
+            ]
+            for one in [*first, *found]:
+                row = _row(one, where)
+                print(
+                    f"{row['outcome']:>9} {row['cpu_s']:6.1f} s  {document}: {row['statement'][:90]}",
+                    flush=True,
+                )
+                if row["outcome"] == "failed":
+                    print(row["said"], file=sys.stderr, flush=True)
+                rows += [row] if one.written or row["outcome"] == "failed" else []
+    count = {
+        name: sum(row["outcome"] == name for row in rows)
+        for name in ("run", "replaced", "declared", "failed")
+    }
+    print(count)
+    write_result(given.json, about | {"count": count, "statements": rows})
+    return 1 if count["failed"] else 0
+
+
+def _row(statement: Statement, where: Place) -> dict[str, Any]:
+    """What became of a statement."""
+    title = (statement.written or statement.run).strip().splitlines()[0 if statement.kind == SHELL else -1]
+    row = {"document": statement.document, "kind": statement.kind, "statement": title}
+    reasons = list(statement.reasons)
+    if not statement.run:
+        return row | {"outcome": "declared", "reasons": reasons, "cpu_s": 0.0}
+    command = [sys.executable, "-c"] if statement.kind == PROGRAM else ["bash", "-euo", "pipefail", "-c"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        done = subprocess.run(
+            [*command, statement.run],
+            stdin=subprocess.DEVNULL,
+            cwd=where.folder,
+            env=where.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
+        code, said = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as error:
+        code, said = -1, f"not ended after {_LIMIT_S} s: {os.fsdecode(error.stdout or b'')}"
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
+    same = statement.run == statement.written and not reasons
+    outcome = "failed" if code not in statement.codes else "run" if same else "replaced"
+    row |= {"outcome": outcome, "reasons": reasons, "code": code, "cpu_s": cpu_s}
+    if statement.kind == SHELL and statement.run != statement.written:
+        row["ran"] = statement.run
+    return row | ({"said": said[-_SHOWN:]} if outcome == "failed" else {})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Chains of convolutions in bands of rows: what they compute, what makes one, and when it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from host.errors import LoweringError
+from host.lowering import lower
+from host.model import LoweredModel, Site
+from targets import Board, MemoryLevel
+from tests.unit.lowering.harness import board, imported, normal, relax_module, run, run_lowered, weight
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a chain: image, channels, window; `out` of 0 leaves the last product away."""
+
+    height: int = 12
+    width: int = 7
+    depth: int = 8
+    channels: int = 16
+    out: int = 8
+    kernel: int = 3
+    stride: int = 1
+    dilation: int = 1
+    padding: tuple[int, int, int, int] = (1, 1, 1, 1)
+    residual: bool = False
+
+    @property
+    def inputs(self) -> list[np.ndarray]:
+        return [normal(1, self.depth, self.height, self.width)]
+
+    def build(self, builder: relax.BlockBuilder, x: relax.Var) -> relax.Var:
+        """Every convolution with a bias; a sigmoid reads what it multiplies, so that it is read twice."""
+        emit = builder.emit
+        first = emit(relax.op.nn.conv2d(x, weight(self.channels, self.depth, 1, 1)))
+        first = emit(relax.op.add(first, weight(1, self.channels, 1, 1, seed=2)))
+        first = emit(relax.op.multiply(first, emit(relax.op.sigmoid(first))))
+        window = weight(self.channels, 1, self.kernel, self.kernel, seed=3)
+        second = emit(
+            relax.op.nn.conv2d(
+                first,
+                window,
+                strides=self.stride,
+                padding=self.padding,
+                dilation=self.dilation,
+                groups=self.channels,
+            )
+        )
+        result = emit(relax.op.nn.relu(emit(relax.op.add(second, weight(1, self.channels, 1, 1, seed=4)))))
+        if self.out:
+            result = emit(relax.op.nn.conv2d(result, weight(self.out, self.channels, 1, 1, seed=5)))
+            result = emit(relax.op.add(result, weight(1, self.out, 1, 1, seed=6)))
+        else:
+            # As in a squeeze-and-excite block: the result is read twice.
+            mean = emit(relax.op.mean(result, axis=[2, 3], keepdims=True))
+            result = emit(relax.op.multiply(result, emit(relax.op.sigmoid(mean))))
+        return emit(relax.op.add(result, x)) if self.residual else result
+
+
+def _board(near_bytes: int) -> Board:
+    """A processor with a second level of cache of that size."""
+    found = board(8)
+    levels = (
+        MemoryLevel("L1", 1 << 10, 1e11, 1e-9),
+        MemoryLevel("L2", near_bytes, 5e10, 4e-9),
+        MemoryLevel("DRAM", 0, 1e9, 1e-7),
+    )
+    return replace(found, hardware=replace(found.hardware, levels=levels))
+
+
+def _lowered(shape: Shape, near_bytes: int = 16 << 10, rows: int | None = None) -> LoweredModel:
+    model = imported(relax_module(shape.build, shape.inputs))
+    found = lower(model, _board(near_bytes))
+    if rows is None:
+        return found
+    [site] = _sites(found)
+    return lower(model, _board(near_bytes), decisions={site.name: rows})
+
+
+def _sites(model: LoweredModel) -> list[Site]:
+    return [site for site in model.sites if site.kind == "bands"]
+
+
+def _kernels(model: LoweredModel) -> list[str]:
+    return [call.kernel for call in model.calls.calls]
+
+
+def _is_equal(shape: Shape, model: LoweredModel) -> None:
+    [wanted] = run(relax_module(shape.build, shape.inputs), shape.inputs)
+    [found] = run_lowered(model, shape.inputs)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+SHAPES = {
+    "stride 1": Shape(),
+    "stride 2": Shape(stride=2),
+    "5x5 with stride 2": Shape(height=14, kernel=5, stride=2, padding=(2, 2, 2, 2)),
+    "rows that bands do not divide": Shape(height=13),
+    "padding behind alone": Shape(height=12, stride=2, padding=(0, 0, 1, 1)),
+    "no padding": Shape(padding=(0, 0, 0, 0)),
+    "dilation": Shape(height=14, dilation=2, padding=(2, 2, 2, 2)),
+    "residual": Shape(residual=True),
+    "two parts": Shape(out=0),
+    "two parts with stride 2": Shape(out=0, height=11, stride=2),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_any_bands_compute_the_same(name: str) -> None:
+    shape = SHAPES[name]
+    [site] = _sites(_lowered(shape))
+    for rows in site.options[1:]:
+        model = _lowered(shape, rows=rows)
+        assert any("chain" in kernel for kernel in _kernels(model)), rows
+        _is_equal(shape, model)
+    assert "chain" not in " ".join(_kernels(_lowered(shape, rows=0)))
+
+
+def test_functions_stay_apart_where_the_cache_holds_what_lies_between() -> None:
+    [site] = _sites(_lowered(Shape(), near_bytes=1 << 20))
+    assert site.taken == site.own == 0
+    [site] = _sites(_lowered(Shape(height=200, width=60, channels=32), near_bytes=256 << 10))
+    assert site.own > 0
+
+
+def test_the_layers_of_a_chain_are_those_of_its_convolutions() -> None:
+    apart, chained = (
+        _lowered(Shape(), rows=0),
+        _lowered(Shape(), rows=_sites(_lowered(Shape()))[0].options[-1]),
+    )
+    assert {layer for task in apart.tasks for layer in task.layers} == {
+        layer for task in chained.tasks for layer in task.layers
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"padding": (9, 1, 9, 1)},  # More rows of zeros than a band moves on.
+        {"height": 3, "padding": (1, 1, 1, 1)},  # No band is smaller than the image.
+    ],
+)
+def test_what_bands_cannot_be_made_of_has_no_decision_or_small_bands_only(change: dict[str, Any]) -> None:
+    shape = Shape(**change)
+    for site in _sites(_lowered(shape)):
+        for rows in site.options[1:]:
+            _is_equal(shape, _lowered(shape, rows=rows))
+
+
+def test_a_result_that_others_read_is_made_whole() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Var) -> Sequence[relax.Var]:
+        first = builder.emit(relax.op.nn.conv2d(x, weight(16, 8, 1, 1)))
+        second = builder.emit(relax.op.nn.conv2d(first, weight(16, 1, 3, 3, seed=3), padding=1, groups=16))
+        return builder.emit(relax.op.add(first, second))
+
+    model = lower(imported(relax_module(build, Shape().inputs)), _board(16 << 10))
+    assert not _sites(model)
+
+
+def test_a_number_of_rows_that_is_none_of_the_options_is_refused() -> None:
+    with pytest.raises(LoweringError, match="none of 0, "):
+        _lowered(Shape(), rows=11)

@@ -1,0 +1,77 @@
+"""Chains in bands of rows: whatever the decisions, a program computes its task."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+
+from host.gensor import Gensor
+from host.model import DeviceProfile
+from host.schedules import DesignSpace, scheduled_function, space_for
+from tests.unit.lowering.test_bands import Shape, _lowered, _sites
+from tests.unit.schedules import functions as fn
+
+SHAPES = {
+    "three parts": Shape(height=13, channels=24),
+    "two parts with stride 2": Shape(out=0, height=14, kernel=5, stride=2, padding=(2, 2, 2, 2)),
+}
+
+
+def _space(name: str, threads: int = 1) -> tuple[DesignSpace, dict[str, object]]:
+    rows = _sites(_lowered(SHAPES[name]))[0].options[-1]
+    [task] = (task for task in _lowered(SHAPES[name], rows=rows).tasks if "chain" in task.name)
+    found = fn.board("avx2", threads)
+    return space_for(task, found.hardware, threads), found.tvm_target
+
+
+def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> np.ndarray:
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    compiled = tvm.compile(module, target=tvm.target.Target({**target, "opt-level": 0})).jit()
+    generator = np.random.default_rng(0)
+    *given, result = [[int(extent) for extent in parameter.shape] for parameter in function.params]
+    arrays = [generator.standard_normal(shape).astype("float32") / 4 for shape in given]
+    made = tvm.runtime.tensor(np.full(result, np.nan, "float32"))
+    compiled["main"](*map(tvm.runtime.tensor, arrays), made)
+    return made.numpy()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", SHAPES)
+def test_random_programs_compute_the_task(name: str, threads: int) -> None:
+    space, target = _space(name, threads)
+    assert space.rule.name == "chain"
+    wanted = _run(space.task.function, target)
+    generator = random.Random(threads)
+    for _ in range(3):
+        candidate = space.candidate(space.sample(generator), "random")
+        found = _run(scheduled_function(space.apply(candidate)), target)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=str(candidate.decisions))
+
+
+def test_the_estimate_is_that_of_the_parts_times_the_bands() -> None:
+    space, _ = _space("three parts")
+    values = space.sample(random.Random(1))
+    twice = replace(space, workload=replace(space.workload, bands=2 * space.workload.bands))
+    assert twice.estimate_s(values) == pytest.approx(2 * space.estimate_s(values))
+    assert space.estimate_s(values) > space.workload.flops / space.hardware.peak_flops
+
+
+def test_gensor_decides_every_part() -> None:
+    space, _ = _space("three parts")
+    board = fn.board("avx2")
+    profile = DeviceProfile("test", board, board.hardware, 1)
+    [candidate] = Gensor().propose(space, profile, (), 1, 0)
+    values = dict(candidate.decisions)
+    assert values["first_rows"] * values["first_vectors"] > 1
+    assert values["third_rows"] * values["third_vectors"] > 1
+    chance = [space.estimate_s(space.sample(random.Random(seed))) for seed in range(20)]
+    assert candidate.estimate_s <= min(chance)
+
+
+def test_the_trace_carries_every_factor() -> None:
+    space, _ = _space("two parts with stride 2")
+    fn.assert_its_trace_is_the_program(space)
