@@ -2,8 +2,8 @@
 
 Every function reads halves, computes in single precision, sums included, and writes halves: what is gained is
 memory and its traffic, and each tensor is rounded once (11 bits, or 8). Dot products of bfloat16 numbers and
-products of halves (`passes/halves/half_sums.py`) read them as they lie in memory. Inputs and outputs of the model
-keep their type.
+products of halves (`passes/halves/half_sums.py`) read them as they lie in memory. Inputs and outputs of the
+model keep their type.
 """
 
 from __future__ import annotations
