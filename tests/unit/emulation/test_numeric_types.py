@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.emulated_types import figures_of, with_ratios
+from benchmarks.emulation.numeric_types import figures_of, with_ratios
 
 
 def test_figures_are_those_of_the_report() -> None:

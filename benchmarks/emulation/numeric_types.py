@@ -1,8 +1,8 @@
 """Instructions of whole models by numeric type on an emulated board.
 
     sdk devices emulate aarch64 --name pi5 --board raspberry_pi_5
-    python -m benchmarks.emulated_types mobilenetv2 resnet50 vit-tiny [--device pi5] [--types fp32 fp16 int8]
-                                        --json FILE
+    python -m benchmarks.emulation.numeric_types mobilenetv2 resnet50 vit-tiny [--device pi5]
+                                        [--types fp32 fp16 int8] --json FILE
 
 Each model is deployed in single precision, with `--dtype fp16`, and with static quantisation by ONNX
 Runtime's tools (QDQ). Its outputs are verified on the emulated board, and the instructions of one run of all
@@ -82,7 +82,7 @@ def with_ratios(types: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.emulated_types", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.emulation.numeric_types", description=__doc__)
     parser.add_argument("models", nargs="+", help="of the zoo, see research.models")
     parser.add_argument("--device", default="pi5", help="name of the emulated device")
     parser.add_argument("--types", nargs="+", default=list(TYPES), choices=TYPES)
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, dict[str, Any]] = {}
     if options.resume and options.json.is_file():
         found = {name: dict(types) for name, types in read_result(options.json).figures["models"].items()}
-    head = heading("benchmarks.emulated_types", SCHEMA, arguments)
+    head = heading("benchmarks.emulation.numeric_types", SCHEMA, arguments)
     options.files.mkdir(parents=True, exist_ok=True)
     for model in options.models:
         path = export_model(model, "onnx", options.files)
