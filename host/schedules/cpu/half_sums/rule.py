@@ -78,10 +78,13 @@ class HalfSums(Rule):
         for name in tails:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
             vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
-        _schedule_block(schedule, inner, activations, nest.innermost, len(one.anchor_stage.axes), roles.lanes)
+        axes = len(one.anchor_stage.axes)
+        steps = _schedule_block(schedule, inner, activations, nest.innermost, axes, roles.lanes)
         for name in prologue_names(workload):
             schedule_copy(schedule, name, wide.lanes, threads)
         nest.parallelise(threads)
+        # TVM makes no loop parallel around a sum whose initialisation stands apart.
+        schedule.decompose_reduction(inner, steps)
         nest.finish()
 
     def estimate_s(
@@ -91,8 +94,12 @@ class HalfSums(Rule):
         return half_sums_seconds(workload, hardware, threads, {**_FIXED, **values})
 
 
-def _schedule_block(schedule: Any, inner: Any, activations: Any, place: Any, axes: int, lanes: int) -> None:
-    """Computes the sums of one block for a tile in the loop `place`: all written out, vectors of results."""
+def _schedule_block(schedule: Any, inner: Any, activations: Any, place: Any, axes: int, lanes: int) -> Any:
+    """Computes the sums of one block for a tile in the loop `place`: all written out, vectors of results.
+
+    Returns:
+        The outermost loop over steps of the sum.
+    """
     schedule.compute_at(inner, place, preserve_unit_loops=True)
     *others, columns, depth = schedule.get_loops(inner)[-axes:]
     # Activations come in whole vectors, or in halves of these.
@@ -106,7 +113,7 @@ def _schedule_block(schedule: Any, inner: Any, activations: Any, place: Any, axe
     schedule.vectorize(lane)
     for loop in (*others, vectors, step):
         schedule.unroll(loop)
-    schedule.decompose_reduction(inner, outer)
+    return outer
 
 
 def _roles(one: Workload, wide: HardwareModel) -> Roles:
