@@ -22,7 +22,7 @@ from host.progress import Silence, StageClock
 from host.records import RecordOrigin
 from host.statistics import paired_ratio
 from tests.unit.compare.samples import measurement
-from tests.unit.plans.models import MODEL
+from tests.unit.plans.models import MODEL, TWO_LAYERS
 from tests.unit.tuning.simulated import profile
 
 
@@ -136,7 +136,7 @@ def test_sums_in_halves_whose_outputs_are_wrong_are_left_out_and_said(tmp_path: 
     compiler = replace(compiler, profile=replace(compiler.profile, hardware=hardware, board=board))
     options = compiler.options
     assert isinstance(options, DeployOptions)
-    found = compile_for_processors(BundleBuilder(compiler), options, MODEL, BOARD, lambda directory: why)
+    found = compile_for_processors(BundleBuilder(compiler), options, TWO_LAYERS, BOARD, lambda directory: why)
     assert found.made is not None
     assert any("half_" in task.name for task in found.made.lowered.tasks) == (not why)
     assert notes.said == ([f"sums in halves are left out: {why}"] if why else [])

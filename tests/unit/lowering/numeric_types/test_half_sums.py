@@ -68,13 +68,38 @@ def test_weights_that_no_half_holds_are_multiplied_in_single_precision() -> None
     large[3, 5] = 7e4
 
     def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
-        return relax.op.matmul(data, relax.const(large))
+        return relax.op.matmul(relax.op.negative(data), relax.const(large))
 
     inputs = [normal(8, 16)]
     model = lower(imported(relax_module(build, inputs)), board(), half="float16")
     assert not any("half" in name for name in names(model))
     (found,) = run_lowered(model, inputs)
-    np.testing.assert_allclose(found, inputs[0] @ large, rtol=1e-4, atol=1.0)
+    # The negated input is a half in memory.
+    np.testing.assert_allclose(found, -inputs[0] @ large, rtol=1e-3, atol=10.0)
+
+
+@pytest.mark.parametrize("scale", [1e5, 3e4, 1e-6])
+@pytest.mark.parametrize("shape", [(8, 16), (2, 4, 16)])
+def test_inputs_of_any_size_are_multiplied_in_single_precision(shape: tuple[int, ...], scale: float) -> None:
+    factor = normal(16, 32)
+
+    def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        return relax.op.matmul(relax.op.reshape(data, (8, 16)), relax.const(factor))
+
+    inputs = [normal(*shape) * np.float32(scale)]
+    model = lower(imported(relax_module(build, inputs)), board(), half="float16")
+    (found,) = run_lowered(model, inputs)
+    np.testing.assert_allclose(found, inputs[0].reshape(8, 16) @ factor, rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_convolutions_of_inputs_are_left_in_single_precision() -> None:
+    def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        wide = relax.op.nn.conv2d(data, weight(32, 16, 3, 3), padding=(1, 1))
+        each = relax.op.nn.conv2d(data, weight(16, 1, 3, 3), padding=(1, 1), groups=16)
+        return relax.op.concat([wide, each], axis=1)
+
+    found = names(lower(imported(relax_module(build, IMAGE)), board(), half="float16"))
+    assert len(found) > 1 and not any("half_" in name for name in found)
 
 
 @pytest.mark.parametrize("depth", [16, 24, 96, 512])
@@ -83,13 +108,13 @@ def test_sums_are_off_by_what_the_estimate_says(depth: int) -> None:
     factor = normal(depth, 64)
 
     def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
-        return relax.op.matmul(data, relax.const(factor))
+        return relax.op.matmul(relax.op.negative(data), relax.const(factor))
 
     inputs = [normal(32, depth)]
     model = lower(imported(relax_module(build, inputs)), board(), half="float16")
     assert any("half_dense" in name for name in names(model))
     (found,) = run_lowered(model, inputs)
-    exact = inputs[0].astype("float64") @ factor.astype("float64")
+    exact = -inputs[0].astype("float64") @ factor.astype("float64")
     error = float(np.sqrt(np.mean((found - exact) ** 2)) / exact.std())
     assert 0.2 * _BLOCK_ERROR < error < 1.4 * _BLOCK_ERROR
 
