@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import tvm
 from tvm import relax, te, tirx
 
 from host.lowering import lower
@@ -126,20 +128,53 @@ def test_blocks_divide_the_depth(depth: int, block: int) -> None:
     assert block_of(depth) == block
 
 
+def _as_halves(total: Callable[..., tirx.PrimExpr], count: int) -> tuple[str, np.ndarray, np.ndarray]:
+    """What a sum of halves is written as, what it gives, and the same computed in single precision."""
+    size = 4096
+    given = [te.placeholder((size,), "float16") for _ in range(count)]
+
+    def written(half: Callable[[tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimFunc:
+        made = te.compute((size,), lambda i: half(total(*(one[i].astype("float32") for one in given))))
+        return te.create_prim_func([*given, made])
+
+    arguments = [
+        tvm.runtime.tensor(normal(size, seed=number).astype("float16") * np.float16(4))
+        for number in range(count)
+    ]
+    results = []
+    functions = [written(lambda value: as_half(value, "float16")), written(lambda v: v.astype("float16"))]
+    for function in functions:
+        target = tvm.target.Target(harness.board().tvm_target)
+        compiled = tvm.compile(tvm.IRModule({"main": function}), target=target).jit()
+        made = tvm.runtime.tensor(np.full(size, np.nan, "float16"))
+        compiled["main"](*arguments, made)
+        results.append(made.numpy())
+    return functions[0].script(), results[0], results[1]
+
+
 def test_one_sum_of_halves_and_its_bounds_are_the_same_in_halves() -> None:
-    left, right = (te.placeholder((4096,), "float16") for _ in range(2))
+    def total(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
+        return tirx.max(tirx.min(a + b, tirx.const(6.1, "float32")), tirx.const(0.0, "float32"))
 
-    def element(i: tirx.Var) -> tirx.PrimExpr:
-        total = left[i].astype("float32") + right[i].astype("float32")
-        return as_half(
-            tirx.max(tirx.min(total, tirx.const(6.0, "float32")), tirx.const(0.0, "float32")), "float16"
-        )
+    script, found, wanted = _as_halves(total, 2)
+    assert "float32" not in script
+    np.testing.assert_array_equal(found, wanted)
 
-    function = te.create_prim_func([left, right, te.compute((4096,), element)])
-    assert "float32" not in function.script()
-    values = normal(2, 4096).astype("float16") * np.float16(4)
-    single = np.clip(values[0].astype("float32") + values[1].astype("float32"), 0.0, 6.0).astype("float16")
-    np.testing.assert_array_equal(np.clip(values[0] + values[1], np.float16(0), np.float16(6)), single)
+
+@pytest.mark.parametrize(
+    ("total", "count"),
+    [
+        (lambda a, b, c: (a + b) + c, 3),
+        (lambda a, b, c, d: (a + b) - (c - d), 4),
+        (lambda a, b, c: tirx.max(a + b, tirx.const(0.0, "float32")) + c, 3),
+        (lambda a: a + tirx.const(0.1, "float32"), 1),
+    ],
+)
+def test_what_would_be_rounded_twice_is_computed_in_single_precision(
+    total: Callable[..., tirx.PrimExpr], count: int
+) -> None:
+    _, found, wanted = _as_halves(total, count)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("bound", [1e6, float("inf")])
