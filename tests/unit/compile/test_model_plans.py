@@ -45,9 +45,7 @@ def _with_halves(folder: Path, notes: _Notes) -> BundleBuilder:
     compiler = _compiler(folder, notes, dtype="fp16")
     hardware = replace(compiler.profile.hardware, half_arithmetic=True)
     board = replace(compiler.profile.board, hardware=hardware)
-    return BundleBuilder(
-        replace(compiler, profile=replace(compiler.profile, hardware=hardware, board=board))
-    )
+    return BundleBuilder(replace(compiler, profile=replace(compiler.profile, hardware=hardware, board=board)))
 
 
 def _sums_in_halves(made: Compiled) -> bool:

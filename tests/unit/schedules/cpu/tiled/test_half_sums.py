@@ -14,6 +14,8 @@ from host.lowering import lower
 from host.model import DeviceProfile, Task
 from host.schedules import scheduled_function, space_for
 from host.schedules.cpu.half_sums.rule import RULE
+from host.schedules.cpu.tiled.rule import RULE as TILED
+from host.tlm.model.rule_versions import known_versions
 from targets import Board, board_for, declared
 from tests.unit.lowering.harness import imported, normal, relax_module, weight
 
@@ -91,3 +93,8 @@ def test_both_kinds_of_sums_have_registers(vectors: int, rows: int, fits: bool) 
     space = space_for(tasks()["dense"], board().hardware)
     values = {"vectors": vectors, "rows": rows, "rows2": 1, "panel": 1, "block": 1, "block2": 1, "pad": 0}
     assert RULE.legal(space.workload, board().hardware, values) == fits
+
+
+def test_the_version_of_the_rule_follows_that_of_tiled() -> None:
+    assert RULE.version // 100 == TILED.version
+    assert known_versions()["half_sums"] == RULE.version
