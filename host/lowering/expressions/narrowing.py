@@ -24,7 +24,7 @@ def as_half(value: Expression, half: str) -> Expression:
     return value.astype(half) if narrow is None else narrow
 
 
-def _narrow(value: Any, half: str, kinds: tuple[type, ...]) -> Any:
+def _narrow(value: Any, half: str, kinds: Any) -> Any:
     """The value in halves, of operations of `kinds`; None where that would round more than once."""
     if isinstance(value, tirx.Cast) and dtype_of(value.value) == half:
         return value.value
