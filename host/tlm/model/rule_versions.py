@@ -36,7 +36,7 @@ class _Declared:
     Attributes:
         class_name: of the rule.
         name: as it is called.
-        version: an expression of numbers and of the versions of other rules.
+        version: a sum of numbers and of the versions of other rules.
     """
 
     class_name: str
@@ -62,7 +62,7 @@ def _declared(path: Path) -> _Declared:
 
 
 def _value(expression: ast.expr, versions: Mapping[str, ast.expr]) -> int:
-    """The number that an expression like `100 * Tiled.version + 1` stands for."""
+    """The number that an expression like `1 + Tiled.version` stands for."""
     match expression:
         case ast.Constant(value=int(number)):
             return number
@@ -70,6 +70,4 @@ def _value(expression: ast.expr, versions: Mapping[str, ast.expr]) -> int:
             return _value(versions[name], versions)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _value(left, versions) + _value(right, versions)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _value(left, versions) * _value(right, versions)
     raise AssertionError(f"{ast.unparse(expression)} is no version of a rule")
