@@ -112,5 +112,12 @@ class Board:
             name=f"{self.name}-gpu",
             tvm_target=target,
             # Dot products are the CPU's instructions.
-            hardware=replace(self.hardware, gpu=self.gpu, dot_product="", bfloat16=None, byte_tables=""),
+            hardware=replace(
+                self.hardware,
+                gpu=self.gpu,
+                dot_product="",
+                bfloat16=None,
+                byte_tables="",
+                half_arithmetic=False,
+            ),
         )

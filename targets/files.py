@@ -77,6 +77,7 @@ class Core:
     mattr: tuple[str, ...] = ()
     mabi: str = ""
     dot_product: str = ""
+    half_arithmetic: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,7 @@ class BoardFile:
             loads_per_cycle=core.loads_per_cycle,
             look_ahead=core.look_ahead,
             dot_product=core.dot_product,
+            half_arithmetic=core.half_arithmetic,
         )
 
 
@@ -336,6 +338,7 @@ def _is_number(value: Any) -> bool:
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
+    "bool": lambda value: type(value) is bool,
     "int": lambda value: type(value) is int and value > 0,
     "float": lambda value: _is_number(value) and value > 0,
     "tuple[str, ...]": lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value),

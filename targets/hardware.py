@@ -210,6 +210,8 @@ class HardwareModel:
         bfloat16: the dot product of bfloat16 numbers; None without one.
         byte_tables: LLVM's name of the feature with which vectors of bytes choose among 256 bytes in a few
             operations, as in a target's `mattr`; "" without one.
+        half_arithmetic: whether vectors of halves (fp16) are multiplied and added in twice as many lanes, as
+            often in a cycle as those of single precision.
         learned: logarithms by which the board's measurements have moved constants of the estimates, by name.
     """
 
@@ -230,6 +232,7 @@ class HardwareModel:
     dot_product: str = ""
     bfloat16: Bfloat16Products | None = None
     byte_tables: str = ""
+    half_arithmetic: bool = False
     learned: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -254,6 +257,21 @@ class HardwareModel:
         Each adds two products to a lane.
         """
         return self.bfloat16 is not None and 2.0 * self.bfloat16.per_cycle > self.fma_per_cycle
+
+    def on_halves(self) -> HardwareModel:
+        """The same processor as arithmetic in halves sees it: vectors of twice as many lanes.
+
+        A lane counts as 32 bits, so that the first level gives twice the bytes.
+        """
+        first = self.levels[0]
+        wide = replace(first, bandwidth_bytes_per_s=2.0 * first.bandwidth_bytes_per_s)
+        return replace(
+            self,
+            vector_bits=2 * self.vector_bits,
+            peak_flops=2.0 * self.peak_flops,
+            levels=(wide, *self.levels[1:]),
+            half_arithmetic=False,
+        )
 
     @property
     def lanes(self) -> int:

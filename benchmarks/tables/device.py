@@ -76,6 +76,22 @@ def fuzzing(*results: Result) -> list[str]:
     return markdown(head, rows)
 
 
+def emulated_types(result: Result) -> list[str]:
+    """Instructions of models by numeric type, and their share of those in single precision."""
+    rows = []
+    for model, types in result.figures["models"].items():
+        for name, found in types.items():
+            if found["instructions"] is None:
+                rows.append((model, name, "", "", found["error"]))
+                continue
+            share = "" if found["ratio"] is None else f"{found['ratio']:.2f}"
+            error = f"{found['max_rel_err']:.1e} of {found['tolerance']:.1e}"
+            rows.append((model, name, f"{found['instructions'] / 1e6:.1f}", share, error))
+    return markdown(
+        ("model", "type", "instructions, millions", "over fp32's", "error, and what is allowed"), rows
+    )
+
+
 def memory(result: Result) -> list[str]:
     """What a process grows by when it loads and runs a model, ours and ONNX Runtime's."""
     rows = [

@@ -72,6 +72,14 @@ class BundleBuilder:
         """The same without the plan on record."""
         return replace(self, compiler=self.compiler.by_the_passes())
 
+    def in_single_precision(self) -> BundleBuilder:
+        """The same for a processor that stores halves, and computes with none."""
+        profile = self.compiler.profile
+        hardware = replace(profile.hardware, half_arithmetic=False)
+        return self.with_profile(
+            replace(profile, hardware=hardware, board=replace(profile.board, hardware=hardware))
+        )
+
     def _fitting(self, compiled: Compiled) -> Compiled:
         """The same, where its memory is allowed and there.
 

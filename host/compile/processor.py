@@ -57,7 +57,9 @@ def gpu_profile(profile: DeviceProfile, cuda: str = "") -> DeviceProfile:
     return replace(
         profile,
         board=board,
-        hardware=replace(profile.hardware, gpu=board.gpu, dot_product="", bfloat16=None),
+        hardware=replace(
+            profile.hardware, gpu=board.gpu, dot_product="", bfloat16=None, half_arithmetic=False
+        ),
         software={**profile.software, "cuda": version},
     )
 

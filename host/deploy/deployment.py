@@ -191,7 +191,7 @@ class _Deployment:
         architecture = builder.compiler.profile.board.architecture
         model = read_model(self.options, self.clock, self.reader, architecture)
         compiled = self._compiled(builder, model)
-        made, fallback, on_gpu = compiled.made, compiled.fallback, compiled.on_gpu
+        made, fallback, on_gpu, builder = compiled.made, compiled.fallback, compiled.on_gpu, compiled.builder
         context, step_bytes = 0, 0
         if model.decoder is not None:
             context, step_bytes = model.decoder.context, model.decoder.step_bytes

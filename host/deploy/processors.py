@@ -28,11 +28,14 @@ class Processors:
         made: the model for the processor that the builder is for; None where it cannot be compiled.
         fallback: why not, and why its own runtime is used.
         on_gpu: the bundle for the board's GPU, with `--processor auto`.
+        builder: that compiled the model, without what gave wrong outputs, and with the options of the
+            deployment: for what else is compiled of it.
     """
 
     made: Compiled | None
     fallback: str
     on_gpu: Variant | None
+    builder: BundleBuilder
 
     @property
     def tuning(self) -> TuneResult | None:
@@ -64,32 +67,56 @@ def compile_for_processors(
     """
     on_gpu_alone = tunes_gpu(options, builder.compiler.profile, timing)
     on_cpu = _untuned(builder, options) if on_gpu_alone else builder
-    made, fallback = _right_by_record(on_cpu, model, why_wrong)
+    made, fallback, used = _right(on_cpu, model, why_wrong)
     auto = made is not None and options.processor == "auto"
     on_gpu = compiled_for_gpu(builder, model, timing) if auto else None
     if on_gpu_alone and made is not None and on_gpu is None:
         shutil.rmtree(builder.directory("tvm"))
-        made, fallback = _right_by_record(builder, model, why_wrong)
-    return Processors(made, fallback, on_gpu)
+        made, fallback, used = _right(builder, model, why_wrong)
+    used = replace(used, compiler=replace(used.compiler, options=builder.compiler.options))
+    return Processors(made, fallback, on_gpu, used)
 
 
-def _right_by_record(
+def _right(
     builder: BundleBuilder, model: ImportedModel, why_wrong: Callable[[Path], str]
-) -> tuple[Compiled | None, str]:
-    """As `compile_or_fall_back`, without the plan on record where its outputs are wrong.
+) -> tuple[Compiled | None, str, BundleBuilder]:
+    """As `compile_or_fall_back`, without what is less exact where the outputs are wrong with it.
 
-    The plan may have been measured with other weights, for which its algorithms were exact enough.
+    A plan on record may have been measured with other weights, for which its algorithms were exact enough.
+    How far sums in halves are off is known of one sum, and not of what a model makes of it.
+
+    Returns:
+        Also the builder without that.
     """
     made, fallback = compile_or_fall_back(builder, model)
-    if made is None or not builder.compiler.recalled(made.lowered):
-        return made, fallback
-    directory = builder.directory("tvm")
-    why = why_wrong(directory)
-    if not why:
-        return made, fallback
-    builder.compiler.clock.progress.note(f"the plan on record is left out: {why}")
-    shutil.rmtree(directory)
-    return compile_or_fall_back(builder.by_the_passes(), model)
+    for less_exact in (_plan_on_record, _sums_in_halves):
+        left_out = less_exact(builder, made) if made is not None else None
+        if left_out is None:
+            continue
+        directory = builder.directory("tvm")
+        why = why_wrong(directory)
+        if not why:
+            break
+        what, builder = left_out
+        builder.compiler.clock.progress.note(f"{what} left out: {why}")
+        shutil.rmtree(directory)
+        made, fallback = compile_or_fall_back(builder, model)
+    return made, fallback, builder
+
+
+def _plan_on_record(builder: BundleBuilder, made: Compiled) -> tuple[str, BundleBuilder] | None:
+    """What a note says of it, and the builder without it; None where there is none."""
+    found = builder.compiler.recalled(made.lowered)
+    return ("the plan on record is", builder.by_the_passes()) if found else None
+
+
+def _sums_in_halves(builder: BundleBuilder, made: Compiled) -> tuple[str, BundleBuilder] | None:
+    """As `_plan_on_record`."""
+    from host.tensor_ir.halves import multiplies_halves
+
+    able = builder.compiler.profile.hardware.half_arithmetic
+    found = able and any(multiplies_halves(task.function) for task in made.lowered.tasks)
+    return ("sums in halves are", builder.in_single_precision()) if found else None
 
 
 def _untuned(builder: BundleBuilder, options: DeployOptions) -> BundleBuilder:

@@ -9,10 +9,12 @@ from typing import Any
 import tvm
 from tvm import te
 
-from host.lowering.expressions.stage import Stage
+from host.lowering.expressions.narrowing import as_half
+from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.tvm_legalisation import write_with_tvm
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
+from host.lowering.passes.halves.half_sums import OF_HALVES
 from host.tensor_ir.extremes import EXTREMES_OF_ALL
 
 _NAME_LENGTH = 60
@@ -129,7 +131,8 @@ def _results(stage: Stage, group: Group, halves: Mapping[Value, str]) -> list[te
     results = []
     for value in group.results:
         if value in halves:
-            results.append(_narrowed(stage, value, halves[value], name))
+            in_halves = any(node.op in OF_HALVES for node in group.nodes)
+            results.append(_narrowed(stage, value, halves[value], name, in_halves))
             continue
         tensor = stage.tensor(value, name)
         if any(tensor is argument for argument in stage.arguments.values()):
@@ -138,9 +141,14 @@ def _results(stage: Stage, group: Group, halves: Mapping[Value, str]) -> list[te
     return results
 
 
-def _narrowed(stage: Stage, value: Value, half: str, name: str) -> te.Tensor:
-    """A result in half precision: the last thing that is done to each element."""
-    return stage.compute(value.shape, lambda indices: stage.element(value, indices).astype(half), name)
+def _narrowed(stage: Stage, value: Value, half: str, name: str, in_halves: bool) -> te.Tensor:
+    """A result in half precision: the last thing that is done to each element, or its last sums with it."""
+
+    def element(indices: Indices) -> Expression:
+        single = stage.element(value, indices)
+        return as_half(single, half) if in_halves else single.astype(half)
+
+    return stage.compute(value.shape, element, name)
 
 
 def _copied(stage: Stage, value: Value, tensor: te.Tensor) -> te.Tensor:

@@ -1,8 +1,9 @@
 """Which tensors of a model lie in memory in half precision: as float16 or as bfloat16.
 
 Every function reads halves, computes in single precision, sums included, and writes halves: what is gained is
-memory and its traffic, and each tensor is rounded once (11 bits, or 8). Dot products of bfloat16 numbers read
-them as they lie in memory. Inputs and outputs of the model keep their type.
+memory and its traffic, and each tensor is rounded once (11 bits, or 8). Dot products of bfloat16 numbers and
+products of halves (`passes/halves/half_sums.py`) read them as they lie in memory. Inputs and outputs of the
+model keep their type.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 
 from host.lowering.functions import FusedCall
 from host.lowering.fusion import Group
-from host.lowering.graph import Graph, Value
+from host.lowering.graph import Graph, Node, Value
+from host.lowering.passes.halves.half_sums import OF_HALVES
 from host.lowering.types import numeric_type
 
 # Smaller constants (biases, scales, epsilons) gain nothing, and may be too small or too large for a half.
@@ -34,12 +36,8 @@ def halves(
         half: the type of halves.
         products: whether products are computed of halves alone, so that few weights are halves too.
     """
-    multiplied = {
-        node.inputs[1]
-        for node in graph.nodes
-        if products and node.op in _PRODUCTS and node.inputs[1].is_constant
-    }
-    chosen = {value for value in _tensors(steps) if _fits(value, half, value in multiplied)}
+    wanted = {value for node in graph.nodes for value in _small(node, products) if value.is_constant}
+    chosen = {value for value in _tensors(steps) if _fits(value, half, value in wanted)}
     chosen -= {*graph.inputs, *graph.output_values()}
     views = []
     for step in steps:
@@ -66,10 +64,18 @@ def _tensors(steps: Sequence[FusedCall | Group]) -> Iterable[Value]:
             yield from (step.nodes[0].inputs[0], step.nodes[0].output)
 
 
-def _fits(value: Value, half: str, multiplied: bool) -> bool:
+def _small(node: Node, products: bool) -> tuple[Value, ...]:
+    """What a node reads as halves however few: weights of products of halves, what is added to these."""
+    if node.op in OF_HALVES or (products and node.op in _PRODUCTS):
+        return (node.inputs[1],)
+    made = any(value.producer is not None and value.producer.op in OF_HALVES for value in node.inputs)
+    return node.inputs if node.op == "add" and made else ()
+
+
+def _fits(value: Value, half: str, wanted: bool) -> bool:
     if half not in numeric_type(value.dtype).halves:
         return False
     if value.data is None:
         return True
     largest = float(np.abs(value.data).max(initial=0.0))
-    return (multiplied or value.size >= _SMALLEST) and largest <= float(ml_dtypes.finfo(half).max)
+    return (wanted or value.size >= _SMALLEST) and largest <= float(ml_dtypes.finfo(half).max)

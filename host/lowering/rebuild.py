@@ -9,7 +9,7 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, flatten, map_outputs
 
 # What leaves no work behind where it is gone.
-_MOVES = frozenset({"reshape", "transpose", "permute"})
+MOVES = frozenset({"reshape", "transpose", "permute"})
 # Gets a node and its translated inputs; returns the values that replace its outputs.
 Rule = Callable[[Builder, Node, tuple[Value, ...]], Value | tuple[Value, ...]]
 
@@ -49,7 +49,7 @@ def inherit_layers(old: Graph, new: Graph, replaced: Mapping[Value, Value]) -> N
         if not heirs[node]:
             behind = (reader for output in node.outputs for reader in readers.get(output, ()))
             heirs[node] = {heir for reader in behind for heir in heirs[reader]}
-        if node.op not in _MOVES:
+        if node.op not in MOVES:
             for heir in heirs[node]:
                 if not set(node.layers) <= set(heir.layers):
                     heir.layers = tuple(sorted({*heir.layers, *node.layers}))

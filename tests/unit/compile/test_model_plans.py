@@ -9,6 +9,7 @@ import pytest
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.model_compiler import ModelCompiler
 from host.compile.model_plans import MeasuredPlans, compiled_plans, decided_plan
+from host.compile.static_model import Compiled
 from host.compile.variants import FASTEST, GPU
 from host.deploy import DeployOptions
 from host.deploy.processors import compile_for_processors
@@ -22,7 +23,7 @@ from host.progress import Silence, StageClock
 from host.records import RecordOrigin
 from host.statistics import paired_ratio
 from tests.unit.compare.samples import measurement
-from tests.unit.plans.models import MODEL
+from tests.unit.plans.models import MODEL, TWO_LAYERS
 from tests.unit.tuning.simulated import profile
 
 
@@ -37,6 +38,18 @@ class _Notes(Silence):
 def _compiler(folder: Path, notes: _Notes | None = None, **options: Any) -> ModelCompiler:
     asked = DeployOptions(model=folder / "net.onnx", records=str(folder / "records.db"), **options)
     return ModelCompiler(asked, profile(), folder, StageClock(notes or Silence()))
+
+
+def _with_halves(folder: Path, notes: _Notes) -> BundleBuilder:
+    """Of bundles with halves in memory, for a processor that computes with them."""
+    compiler = _compiler(folder, notes, dtype="fp16")
+    hardware = replace(compiler.profile.hardware, half_arithmetic=True)
+    board = replace(compiler.profile.board, hardware=hardware)
+    return BundleBuilder(replace(compiler, profile=replace(compiler.profile, hardware=hardware, board=board)))
+
+
+def _sums_in_halves(made: Compiled) -> bool:
+    return any("half_" in task.name for task in made.lowered.tasks)
 
 
 def _algorithm(compiler: ModelCompiler, value: int) -> ModelPlan:
@@ -125,6 +138,38 @@ def test_a_plan_on_record_whose_outputs_are_wrong_is_left_out_and_said(tmp_path:
     assert ModelPlan.of(found.made.lowered.sites) == (OWN if why else plan)
     assert notes.said == ([f"the plan on record is left out: {why}"] if why else [])
     assert ((tmp_path / "tvm" / "lib.so").read_bytes() == ran[0]) == (not why)
+
+
+@pytest.mark.parametrize("why", ["", "it gives wrong outputs: 'y' differs by 0.5"])
+def test_sums_in_halves_whose_outputs_are_wrong_are_left_out_and_said(tmp_path: Path, why: str) -> None:
+    notes = _Notes()
+    builder = _with_halves(tmp_path, notes)
+    options = builder.compiler.options
+    assert isinstance(options, DeployOptions)
+    found = compile_for_processors(builder, options, TWO_LAYERS, BOARD, lambda directory: why)
+    assert found.made is not None
+    assert _sums_in_halves(found.made) == (not why)
+    assert notes.said == ([f"sums in halves are left out: {why}"] if why else [])
+    # Plans that are measured beside it are compiled as it is.
+    assert found.builder.compiler.options is options
+    plans = compiled_plans(found.builder, TWO_LAYERS, found.made, 1, BOARD)
+    assert plans.variants
+    for variant in plans.variants:
+        assert variant.made is not None and _sums_in_halves(variant.made) == (not why)
+
+
+def test_a_model_without_sums_in_halves_is_not_run_for_them(tmp_path: Path) -> None:
+    ran: list[Path] = []
+    builder = _with_halves(tmp_path, _Notes())
+    options = builder.compiler.options
+    assert isinstance(options, DeployOptions)
+
+    def why_wrong(directory: Path) -> str:
+        ran.append(directory)
+        return "it gives wrong outputs: 'y' differs by 0.5"
+
+    found = compile_for_processors(builder, options, MODEL, BOARD, why_wrong)
+    assert found.made is not None and not ran
 
 
 def test_a_bundle_of_the_gpu_has_no_plan_of_the_cpu(tmp_path: Path) -> None:

@@ -24,7 +24,14 @@ def network(builder: relax.BlockBuilder, x: relax.Expr) -> Any:
     return builder.emit(nn.relu(builder.emit(nn.conv2d(x, weight(16, 8, 3, 3, seed=1), **_LAYOUT))))
 
 
+def two_layers(builder: relax.BlockBuilder, x: relax.Expr) -> Any:
+    """The network, and a convolution of what it makes."""
+    made = network(builder, x)
+    return builder.emit(nn.conv2d(made, weight(16, 16, 3, 3, seed=2), **_LAYOUT))
+
+
 MODEL = imported(relax_module(network, INPUTS))
+TWO_LAYERS = imported(relax_module(two_layers, INPUTS))
 
 
 def lowered(decisions: Mapping[str, int] | None = None) -> LoweredModel:

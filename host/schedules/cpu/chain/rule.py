@@ -14,13 +14,12 @@ from host.errors import ScheduleError
 from host.schedules.api import CPU, Decision, Decisions, Rule, Sampler
 from host.schedules.cpu.streams import shared_seconds
 from host.schedules.cpu.tiled.rule import RULE as TILED
+from host.schedules.cpu.tiled.rule import Tiled
 from host.schedules.workload import Workload
 from host.tensor_ir.bands import part_name
 from targets import HardwareModel
 
 _MOST_PARTS = 3
-# Of what this rule adds to the programs of its parts.
-_OWN_VERSION = 1
 # Seconds of a part of a band beside its loops: views of its rows, and zeros at an edge.
 _START_S = 1e-7
 
@@ -35,7 +34,7 @@ class ChainInBands(Rule):
     name = "chain"
     processor = CPU
     # The parts are programs of `tiled`. Both numbers only grow, so a change of either makes another sum.
-    version = _OWN_VERSION + TILED.version
+    version = 1 + Tiled.version
     priority = 4
     constants = TILED.constants
     decisions = tuple(

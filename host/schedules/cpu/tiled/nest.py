@@ -23,6 +23,7 @@ class Nest:
     Attributes:
         attach: the loop around one register tile, where the stages after the anchor go.
         lane: the loop over the elements of one vector.
+        innermost: the innermost loop over steps of the sum that is not unrolled.
 
     Args:
         sampler: of the schedule.
@@ -30,6 +31,8 @@ class Nest:
         roles: of its axes.
         block: its block; loops behind the stage's axes stay innermost.
         vectorised: whether one vector is one operation; otherwise `lane` is left to the caller.
+        staged: whether the last reduction axis of the stage is that of a block before it, which is computed
+            in the innermost loop of the nest; nothing is unrolled around it.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Nest:
         block: Any,
         threads: int,
         vectorised: bool = True,
+        staged: bool = False,
     ) -> None:
         self._schedule = schedule = sampler.schedule
         self._block = block
@@ -71,10 +75,11 @@ class Nest:
             if parts > 1:
                 band, second = schedule.split(second, [parts, None])
                 self._bands = [band]
-        depth_outer, depth_inner = schedule.split(
-            loops[roles.reduction[-1]], [None, sampler.sample("unroll")]
-        )
-        reduction = [*(loops[i] for i in roles.reduction[:-1]), depth_outer]
+        reduction = [loops[i] for i in roles.reduction[:-1]]
+        inner_steps: list[Any] = []
+        if not staged:
+            outer_steps, steps = schedule.split(loops[roles.reduction[-1]], [None, sampler.sample("unroll")])
+            reduction, inner_steps = [*reduction, outer_steps], [steps]
         self._arrange(second, r_outer, v_outer)
         schedule.reorder(
             *self._outer,
@@ -83,12 +88,15 @@ class Nest:
             *inner,
             v_panel,
             *reduction,
-            depth_inner,
+            *inner_steps,
             *inner_rows,
             v_reg,
             v_lane,
         )
-        self._unroll(sampler, anchor, reduction, depth_inner, [*inner_rows, v_reg])
+        for loop in (*inner_rows, v_reg):
+            schedule.unroll(loop)
+        if not staged:
+            self._unroll(sampler, anchor, reduction, inner_steps[0])
         self.lane = v_lane
         if vectorised:
             schedule.vectorize(v_lane)
@@ -98,6 +106,7 @@ class Nest:
         self._parallel: tuple[Any, int] = (None, 0)
         self._tile_loops = [*inner, v_panel]
         self._reduction = reduction
+        self.innermost = reduction[-1]
         self._panel_vectors = values["vectors"] * values["panel"]
         self._first_reduction = reduction[0]
         self._row_loops = [r_outer, r_block]
@@ -124,11 +133,7 @@ class Nest:
         self._free_extents = [*extents, *(extent for _, extent in free)]
         self._kept = [named[name][0] for name in ordered if name in peeled]
 
-    def _unroll(
-        self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any, tile: list[Any]
-    ) -> None:
-        for loop in tile:
-            self._schedule.unroll(loop)
+    def _unroll(self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any) -> None:
         if sampler.value("unroll") > 1:
             self._schedule.unroll(depth_inner)
         if sampler.value("window"):

@@ -20,6 +20,7 @@ from host.schedules.cpu.common import (
     epilogue_names,
     inline_chain,
     moves_result,
+    on_elements,
     prologue_names,
     schedule_copy,
     step_sizes,
@@ -75,7 +76,7 @@ class Tiled(Rule):
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """A reduction with a contiguous axis of at least four lanes, plain stages around it."""
-        anchor = workload.anchor_stage
+        anchor, hardware = workload.anchor_stage, on_elements(workload, hardware)
         if anchor.kind not in ("contraction", "reduction"):
             return False
         others = [s for i, s in enumerate(workload.stages) if i != workload.anchor]
@@ -91,7 +92,7 @@ class Tiled(Rule):
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Register tile, cache blocks, unrolling, the reading of padding and of the next weights."""
-        anchor = workload.anchor_stage
+        anchor, hardware = workload.anchor_stage, on_elements(workload, hardware)
         roles = _roles(anchor, hardware)
         depth = anchor.axes[roles.reduction[-1]].extent
         vectors = step_sizes(roles.groups, 8, range(1, 9))
@@ -112,7 +113,7 @@ class Tiled(Rule):
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Blocks divide, accumulators and operands fit the registers, code stays within reason."""
-        anchor = workload.anchor_stage
+        anchor, hardware = workload.anchor_stage, on_elements(workload, hardware)
         roles = _roles(anchor, hardware)
         # First what most of random values fail at.
         if not blocks_divide(roles, values):
@@ -131,7 +132,7 @@ class Tiled(Rule):
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Tiles the anchor, moves the stages after it into the tile and vectorises."""
         schedule = sampler.schedule
-        anchor = workload.anchor_stage
+        anchor, hardware = workload.anchor_stage, on_elements(workload, hardware)
         roles = _roles(anchor, hardware)
         block = schedule.get_sblock(anchor.name)
         tails = inline_chain(schedule, epilogue_names(workload))
@@ -168,13 +169,13 @@ class Tiled(Rule):
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
-        return tiled_seconds(workload, hardware, threads, values)
+        return tiled_seconds(workload, on_elements(workload, hardware), threads, values)
 
     def estimate_parts_s(
         self, workload: Workload, hardware: HardwareModel, values: Decisions
     ) -> Mapping[str, float]:
         """Seconds of "compute", of "padding", and of transfers by memory level."""
-        return tiled_parts(workload, hardware, values)
+        return tiled_parts(workload, on_elements(workload, hardware), values)
 
 
 def _roles(anchor: Stage, hardware: HardwareModel) -> Roles:

@@ -1,0 +1,1 @@
+"""Products whose sums are halves over blocks of the depth, and in single precision over the blocks."""
