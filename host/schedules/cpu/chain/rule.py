@@ -34,8 +34,8 @@ class ChainInBands(Rule):
 
     name = "chain"
     processor = CPU
-    # `OWN_VERSION` and the version of `tiled`, whose programs the parts are; both only grow, so a change
-    # of either makes another sum. A number, as it is read without TVM too (`known_versions`); a test holds it to the sum.
+    # `OWN_VERSION` and the version of `tiled`, whose programs the parts are: both only grow, so a change of
+    # either makes another sum. It is a number because sources are read for it without TVM; a test holds it.
     version = 5
     priority = 4
     constants = TILED.constants
