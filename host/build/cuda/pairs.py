@@ -107,7 +107,7 @@ def _drives_the_last(loop: tirx.For, realised: s_tir.SBlockRealize) -> bool:
     first = mapped(last, (tvm.ir.Var, lambda one: loop.min if one.same_as(moving) else one))
     zero = tirx.const(0, "int32")
     # A pair takes steps 2 * pair and 2 * pair + 1, which is every step of a loop from zero.
-    return (
+    return bool(
         analyser.can_prove_equal(loop.min, zero)
         and analyser.can_prove_equal(last, first + moving)
         and analyser.can_prove_equal(first % 2, zero)
