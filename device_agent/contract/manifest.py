@@ -49,9 +49,9 @@ from device_agent.contract.text import printable
 
 SCHEMA = PROTOCOL.bundle.schema
 STATE_SCHEMA = PROTOCOL.bundle.state_schema
-# Engines that come with the board's system; behind a name, how it runs. Their bundles hold an ONNX file.
-OF_THE_BOARD = ("tensorrt", "tensorrt-fp16", "tensorrt-int8", "onnxruntime-cuda", "onnxruntime-tensorrt")
-BACKENDS = ("tvm", "onnxruntime", "litert", *OF_THE_BOARD)
+# Engines that come with the board's system. Their bundles hold an ONNX file.
+OF_THE_BOARD = PROTOCOL.bundle.board_backends
+BACKENDS = (*PROTOCOL.bundle.backends, *OF_THE_BOARD)
 MANIFEST = PROTOCOL.bundle.manifest
 SIGNATURE = PROTOCOL.bundle.signature
 PARAMETERS = PROTOCOL.bundle.parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import NamedTuple, Tuple
 
 
 class WireProtocol(NamedTuple):
@@ -52,6 +52,8 @@ class BundleFormat(NamedTuple):
         signature_schema: of the signature.
         trust_schema: of the list of trusted keys.
         trust: its file.
+        backends: engines that a bundle is for, which come with it or with the agent.
+        board_backends: those that come with the board's system; behind a name, how it runs.
         verified_schema: of a file of the memory of verified files.
         settled_s: age from which a file's time is believed: coarser than any file system's clock.
     """
@@ -65,6 +67,8 @@ class BundleFormat(NamedTuple):
     signature_schema: str
     trust_schema: str
     trust: str
+    backends: Tuple[str, ...]
+    board_backends: Tuple[str, ...]
     verified_schema: str
     settled_s: float
 
@@ -81,6 +85,8 @@ def _read() -> Protocol:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "protocol.json")
     with open(path, encoding="utf-8") as file:
         data = json.load(file)
+    for name in ("backends", "board_backends"):
+        data["bundle"][name] = tuple(data["bundle"][name])
     return Protocol(WireProtocol(**data["wire"]), RpcProtocol(**data["rpc"]), BundleFormat(**data["bundle"]))
 
 

@@ -182,7 +182,9 @@ class Bundle {
 
   void map_parameters(const CheckedManifest& manifest, const std::string& path) {
     if (manifest.parameters.empty()) return;
-    weights_.open(path, manifest.files.at(protocol::bundle::parameters).size, manifest.decoder.context > 0);
+    // Every token of a text reads the weights once, as every call of a streamed model does.
+    const bool once = manifest.streamed || manifest.decoder.context > 0;
+    weights_.open(path, manifest.files.at(protocol::bundle::parameters).size, once);
     for (const Parameter& entry : manifest.parameters) {
       // It fits: the manifest was checked against the size of the file.
       parameters_.push_back(make_tensor(entry.shape, entry.dtype, weights_.begin + entry.offset));

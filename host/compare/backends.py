@@ -1,13 +1,12 @@
 """Selection of the backend that is installed, by the 95% bounds of a comparison with the other engines.
 
 The default is the user's own library: the compiled model takes its place where the bound of the paired ratio
-shows that it is better, and an engine of the board's system where it is shown to be better than ours.
+shows that it is better, and an engine of the board's system where it is shown to be better than both.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,8 @@ def select_backend(
 
     `auto` selects the compiled model only if the 95% bound of the comparison shows that it is better than the
     user's library, which stays otherwise. An engine of the board's system (TensorRT) takes their place where
-    the bound shows that it is better.
+    the bounds show that it is better than each of them that may be installed. The same holds without the
+    compiled model.
 
     Args:
         comparison: of the engines.
@@ -61,7 +61,8 @@ def select_backend(
     Raises:
         VerifyError: nothing that may be installed gives the right outputs.
         EngineError: no engine of the device can run the model.
-        MeasureError: the objective needs energy and the device cannot measure it.
+        MeasureError: the objective needs energy and the device cannot measure it, or no engine is known to
+            stay below the cap.
     """
     results = comparison.results
     verified = [name for name in BACKENDS if _may_be_installed(results.get(name))]
@@ -72,30 +73,67 @@ def select_backend(
         rivals = [name for name in verified if name != asked]
         ratio = None
         if asked == "tvm" and rivals:
-            ratio = _bounds(_ratio_to_ours(results, rivals[0], objective))
+            ratio = _bounds(_ratio(results, rivals[0], "tvm", objective))
         return Choice(asked, f"--backend {asked}", ratio)
     if not verified:
         raise _refusal(results, next(iter(results), "tvm"), fallback)
-    if "tvm" not in verified:
-        fastest = min(verified, key=lambda name: results[name].value("latency") or math.inf)
-        return Choice(fastest, _why_not_ours(results, fallback))
-    rivals = [name for name in verified if name != "tvm"]
+    allowed = [name for name in verified if name == "tvm" or below_cap(results[name], cap_w)]
+    # The compiled model was held against the cap when its variant was selected.
+    if not allowed:
+        raise MeasureError(
+            f"--power-cap {cap_w:g}: {_why_not_ours(results, fallback)}, and no other engine is known to "
+            f"stay below it ({_watts(results, verified)}): allow more, or set a lower power mode"
+        )
+    if "tvm" not in allowed:
+        return _without_ours(results, allowed, objective, _why_not_ours(results, fallback))
+    rivals = [name for name in allowed if name != "tvm"]
     if not rivals:
-        return Choice("tvm", "the only verified backend for this format")
-    rivals = [name for name in rivals if below_cap(results[name], cap_w)]
-    if not rivals:
-        return Choice("tvm", f"no other verified backend stays below {cap_w:g} W")
-    ratios = {name: _ratio_to_ours(results, name, objective) for name in rivals}
-    # The rival that does best against ours decides.
-    rival = min(ratios, key=lambda name: ratios[name].value)
-    if rival in OF_THE_BOARD and not ratios[rival].shown_less:
-        # It is not the user's own library, so it only takes the place of ours where it is better.
-        own = [name for name in rivals if name not in OF_THE_BOARD]
-        if not own:
-            return _ours_stays(rival, ratios[rival], objective)
-        rival = min(own, key=lambda name: ratios[name].value)
+        only = "the only verified backend for this format"
+        return Choice(
+            "tvm", only if verified == ["tvm"] else f"no other verified backend stays below {cap_w:g} W"
+        )
+    ratios = {name: _ratio(results, name, "tvm", objective) for name in rivals}
     lengths = len(comparison.each) if objective == "latency" else 1
+    own = [name for name in rivals if name not in OF_THE_BOARD]
+    board = [name for name in rivals if name in OF_THE_BOARD]
+    better = _shown_better(results, board, ["tvm", *own], objective)
+    rival = min(better or own or board, key=lambda name: ratios[name].value)
+    if rival in OF_THE_BOARD and not better:
+        return _ours_stays(rival, ratios[rival], objective)
     return _decided(rival, ratios[rival], objective, lengths)
+
+
+def _without_ours(
+    results: Mapping[str, EntrantResult], allowed: Sequence[Backend], objective: str, why: str
+) -> Choice:
+    """The engine to install where there is no compiled model: the user's library is the default."""
+    own = [name for name in allowed if name not in OF_THE_BOARD]
+    board = [name for name in allowed if name in OF_THE_BOARD]
+    among = _shown_better(results, board, own, objective) or own
+    if len(among) == 1:
+        return Choice(among[0], why)
+    values = {name: value for name in among if (value := results[name].value(objective)) is not None}
+    if not values:
+        raise MeasureError(
+            f"--objective {objective}: {why}, and no other engine has that figure; use latency"
+        )
+    return Choice(min(values, key=lambda name: values[name]), why)
+
+
+def _shown_better(
+    results: Mapping[str, EntrantResult], board: Sequence[Backend], others: Sequence[Backend], objective: str
+) -> list[Backend]:
+    """The engines of the board whose bounds show that each is better than all of the others."""
+    return [
+        name for name in board if all(_ratio(results, name, other, objective).shown_less for other in others)
+    ]
+
+
+def _watts(results: Mapping[str, EntrantResult], names: Sequence[Backend]) -> str:
+    known = {name: results[name].mean_w for name in names}
+    return ", ".join(
+        f"{name} {'unknown' if watts is None else f'{watts:.2f} W'}" for name, watts in known.items()
+    )
 
 
 def _ours_stays(rival: Backend, ratio: Estimate, objective: str) -> Choice:
@@ -124,24 +162,24 @@ def _bounds(ratio: Estimate) -> tuple[float, float, float]:
     return ratio.value, ratio.low, ratio.high
 
 
-def _ratio_to_ours(results: Mapping[str, EntrantResult], rival: str, objective: str) -> Estimate:
-    """The rival's figure over that of the compiled model, with bounds.
+def _ratio(results: Mapping[str, EntrantResult], rival: str, other: str, objective: str) -> Estimate:
+    """The rival's figure over that of another engine, with bounds.
 
     Raises:
         MeasureError: the device has no such figure, or too few repetitions for a bound.
     """
-    theirs, ours = results[rival], results["tvm"]
-    for one in (theirs, ours):
+    theirs, default = results[rival], results[other]
+    for one in (theirs, default):
         if objective != "latency" and one.energy is not None and one.energy.gross_j is None:
             raise MeasureError(
                 f"--objective {objective}: the device has no energy figure ({one.energy.source}); use latency"
             )
-    ratio = ratio_between(theirs, ours, objective)
+    ratio = ratio_between(theirs, default, objective)
     if ratio is None or not ratio.bounded:
         pairs = 0 if ratio is None else ratio.n
         raise MeasureError(
-            f"--objective {objective}: {rival} and tvm have {pairs} figures that can be compared, and a 95% "
-            f"bound needs {MIN_TRIALS}; measure again, or use latency"
+            f"--objective {objective}: {rival} and {other} have {pairs} figures that can be compared, and a "
+            f"95% bound needs {MIN_TRIALS}; measure again, or use latency"
         )
     return ratio
 

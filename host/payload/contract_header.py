@@ -141,7 +141,9 @@ def _structure(name: str, defaults: Mapping[str, float | int | bool]) -> Iterato
     yield ""
 
 
-def _declared(name: str, value: float | int | bool | str) -> str:
+def _declared(name: str, value: float | int | bool | str | tuple[str, ...]) -> str:
+    if isinstance(value, tuple):
+        return f"const char* const {name}[] = {{{', '.join(map(json.dumps, value))}}};"
     if isinstance(value, str):
         return f"char {name}[] = {json.dumps(value)};"
     if isinstance(value, bool):

@@ -14,6 +14,10 @@ from device_agent.errors import AgentError
 class CudaMemory:
     """Buffers and one stream in the GPU's primary context.
 
+    Attributes:
+        gpu: its name, as the driver has it.
+        stream: handle of the stream.
+
     Raises:
         AgentError: there is no driver, no GPU, or no memory.
     """
@@ -26,6 +30,9 @@ class CudaMemory:
         self._check(self._driver.cuInit(0), "start")
         device, context, stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self._driver.cuDeviceGet(ctypes.byref(device), 0), "device")
+        name = ctypes.create_string_buffer(256)
+        self._check(self._driver.cuDeviceGetName(name, ctypes.c_int(len(name)), device), "name of the device")
+        self.gpu = name.value.decode("utf-8", "replace")
         self._check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "context")
         self._check(self._driver.cuCtxSetCurrent(context), "context")
         self._check(self._driver.cuStreamCreate(ctypes.byref(stream), 0), "stream")

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Sequence
 
 from device_agent.contract.quiet import import_quietly
 from device_agent.contract.text import printable
+from device_agent.errors import AgentError
 from device_agent.execute.engines import check_count, fails
 from device_agent.wire.frames import ITEM_BYTES, TensorData
 
@@ -70,6 +71,7 @@ class OnnxRuntimeEngine:
             # Its rewriting for exact products fails on some graphs (weights that others read too).
             self._exact = False
             return self.load(path, threads)
+        self._require_provider()
         return {
             "inputs": [self._info(entry) for entry in self._session.get_inputs()],
             "outputs": [self._info(entry) for entry in self._session.get_outputs()],
@@ -85,6 +87,22 @@ class OnnxRuntimeEngine:
         if self._as_written:
             options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
         return self._package.InferenceSession(path, options, providers=self._providers)
+
+    def _require_provider(self) -> None:
+        """Refuses a session without the provider that was asked for.
+
+        ONNX Runtime drops a provider that does not start (a library of CUDA that is missing) with a warning
+        and runs the model on the next one.
+        """
+        wanted, there = self._providers[0], self._session.get_providers()
+        if wanted not in there:
+            self._session = None
+            raise AgentError(
+                "engine",
+                "onnxruntime's %s does not start on this device, and the model would run on %s instead; "
+                "install the versions of CUDA, cuDNN and TensorRT that this onnxruntime-gpu was built for"
+                % (wanted, printable(", ".join(there))),
+            )
 
     @staticmethod
     def _info(entry: Any) -> Dict[str, Any]:

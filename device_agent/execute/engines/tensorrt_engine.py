@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from typing import Any, Dict, List, Sequence, Union
@@ -24,8 +25,10 @@ from device_agent.wire.frames import TensorData, tensor_bytes
 # Scratch memory that the builder may use while it tries tactics.
 _WORKSPACE_BYTES = 256 << 20
 _MOST_TIMINGS_BYTES = 256 << 20
-# Engines that are kept: the size of one, and how many.
-_MOST_PLAN_BYTES, _MOST_PLANS = 2 << 30, 8
+# Engines that are kept: the size of one, that of all, and how many.
+_MOST_PLAN_BYTES, _MOST_PLANS_BYTES, _MOST_PLANS = 2 << 30, 4 << 30, 8
+# Of what `_built` asks TensorRT for. A change of it needs another number: engines are kept by it.
+_SETTINGS = 1
 
 
 class TensorrtEngine:
@@ -58,13 +61,16 @@ class TensorrtEngine:
         runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
         kept = os.path.join(os.path.dirname(self._timings), "tensorrt", self._name_of(model))
         plan = _read(kept, _MOST_PLAN_BYTES)
-        # TensorRT refuses one of another GPU.
+        # TensorRT refuses one of another driver or GPU.
         self._engine = runtime.deserialize_cuda_engine(plan) if plan else None
         if self._engine is None:
             plan = self._built(path, model)
             self._engine = runtime.deserialize_cuda_engine(plan)
-            _write(kept, plan)
+            _write(kept, plan, _MOST_PLAN_BYTES)
             _keep_newest(os.path.dirname(kept))
+        else:
+            with contextlib.suppress(OSError):
+                os.utime(kept)
         self._context = self._engine.create_execution_context()
         self._memory.free()
         self._addresses = {}
@@ -75,9 +81,10 @@ class TensorrtEngine:
         return {"inputs": self._tensors(inputs=True), "outputs": self._tensors(inputs=False)}
 
     def _name_of(self, model: bytes) -> str:
-        """The file of an engine: what it depends on beside the GPU."""
-        digest = hashlib.sha256(model)
-        digest.update(("%s %s" % (self._way, getattr(self._package, "__version__", ""))).encode())
+        """The file of an engine, by what it depends on."""
+        digest = hashlib.sha256(hashlib.sha256(model).digest())
+        version = getattr(self._package, "__version__", "")
+        digest.update(json.dumps([self._way, version, self._memory.gpu, _SETTINGS]).encode())
         return digest.hexdigest() + ".plan"
 
     def _built(self, path: str, model: bytes) -> bytes:
@@ -106,7 +113,7 @@ class TensorrtEngine:
         cache = config.get_timing_cache()
         kept = None if cache is None else cache.serialize()
         if kept is not None:
-            _write(self._timings, bytes(kept))
+            _write(self._timings, bytes(kept), _MOST_TIMINGS_BYTES)
         return bytes(plan)
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
@@ -159,24 +166,30 @@ def _first(parser: Any) -> str:
 
 
 def _read(path: str, most: int) -> bytes:
+    """What is kept in a file; nothing where there is none, or more than may be kept."""
     try:
         with open(path, "rb") as file:
-            return file.read(most)
+            return file.read() if os.fstat(file.fileno()).st_size <= most else b""
     except OSError:
         # The first build on this board.
         return b""
 
 
 def _keep_newest(folder: str) -> None:
-    """Removes the oldest engines that are kept, beyond a few."""
+    """Removes the engines that were not used for the longest time, beyond a few."""
     with contextlib.suppress(OSError):
         found = [os.path.join(folder, name) for name in os.listdir(folder)]
-        for path in sorted(found, key=os.path.getmtime)[:-_MOST_PLANS]:
-            os.unlink(path)
+        total = 0
+        for place, path in enumerate(sorted(found, key=os.path.getmtime, reverse=True)):
+            total += os.path.getsize(path)
+            if place >= _MOST_PLANS or total > _MOST_PLANS_BYTES:
+                os.unlink(path)
 
 
-def _write(path: str, data: bytes) -> None:
-    """Keeps a file. Where there is no room, the next build takes as long as this one."""
+def _write(path: str, data: bytes, most: int) -> None:
+    """Keeps a file of at most so many bytes. Where it is not kept, the next build takes as long again."""
+    if len(data) > most:
+        return
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         handle, name = tempfile.mkstemp(dir=os.path.dirname(path))

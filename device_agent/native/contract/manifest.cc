@@ -14,10 +14,6 @@ namespace {
 
 namespace bounds = limits::bundle;
 
-// In the order of device_agent/contract/manifest.py, whose reader says the same of a name that is none of them.
-constexpr const char* kBackends[] = {"tvm",           "onnxruntime",      "litert",
-                                     "tensorrt",      "tensorrt-fp16",    "tensorrt-int8",
-                                     "onnxruntime-cuda", "onnxruntime-tensorrt"};
 // What a bundle carries for people and checks; it decides nothing of what runs.
 constexpr const char* kBeside[] = {"golden.npz", "tasks.json"};
 constexpr size_t kSchemaCharacters = 80;
@@ -289,7 +285,9 @@ CheckedManifest check_manifest(std::string_view data) {
   need(name != nullptr && is_name(*name), "its name is not made of letters, digits, dot, dash and underscore");
   manifest.name = *name;
   const std::string* backend = text(fields.find("backend"));
-  const std::vector<std::string> backends(std::begin(kBackends), std::end(kBackends));
+  std::vector<std::string> backends(std::begin(protocol::bundle::backends), std::end(protocol::bundle::backends));
+  backends.insert(backends.end(), std::begin(protocol::bundle::board_backends),
+                  std::end(protocol::bundle::board_backends));
   need(backend != nullptr && std::find(backends.begin(), backends.end(), *backend) != backends.end(),
        "its backend is none of " + joined(backends));
   manifest.backend = *backend;

@@ -1,11 +1,13 @@
 """Elementwise chains on halves in pairs: one instruction for two neighbours (`add.rn.f16x2` and the like).
 
 A schedule computes neighbours one by one: it widens halves, computes in single precision and rounds once.
-Where a chain rounds once in halves too, its pairs give the same bits, and there is nothing to decide:
+Where a chain rounds once in halves too, its pairs give the same bits or nearer ones, and there is nothing to
+decide:
 
 - The sum of two halves in single precision, rounded to a half, is the sum in halves: 24 bits are twice the
   11 of a half and two more (Figueroa, "When is double rounding innocuous?", 1995). Their product is exact.
-- A product with a third half added is rounded once by `fma`, which is nearer than in single precision.
+- A product with a third half added is rounded once by `fma`. In single precision the sum is rounded before it
+  becomes a half, so a half may differ in its last bit; that of `fma` is the nearer.
 - Greatest and least of a half and a number that is rounded later may be taken after rounding, which keeps
   order.
 
@@ -75,6 +77,8 @@ def _in_pairs(loop: tirx.For, ordered: bool) -> tirx.Stmt | None:
     last = block.iter_vars[-1].var
     if not store.indices or not store.indices[-1].same_as(last):
         return None
+    if not _drives_the_last(loop, realised):
+        return None
     chain = _Chain(last, ordered).of(store.value)
     if chain is None:
         return None
@@ -88,6 +92,26 @@ def _in_pairs(loop: tirx.For, ordered: bool) -> tirx.Stmt | None:
     )
     whole = s_tir.SBlockRealize(values, realised.predicate, changed)
     return tirx.For(pair, 0, int(loop.extent) // 2, tirx.ForKind.UNROLLED, whole)
+
+
+def _drives_the_last(loop: tirx.For, realised: s_tir.SBlockRealize) -> bool:
+    """Whether two steps of a loop are two neighbours, the first one at an even place.
+
+    The loop may move nothing else, and no condition may part the two.
+    """
+    moving = loop.loop_var
+    *others, last = realised.iter_values
+    if any(_uses(one, moving) for one in (*others, realised.predicate)):
+        return False
+    analyser = tvm.sym.Analyzer()
+    first = mapped(last, (tvm.ir.Var, lambda one: loop.min if one.same_as(moving) else one))
+    zero = tirx.const(0, "int32")
+    # A pair takes steps 2 * pair and 2 * pair + 1, which is every step of a loop from zero.
+    return bool(
+        analyser.can_prove_equal(loop.min, zero)
+        and analyser.can_prove_equal(last, first + moving)
+        and analyser.can_prove_equal(first % 2, zero)
+    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +152,9 @@ class _Chain:
         return self._half(value)
 
     def _half(self, value: Any) -> Any | None:
-        """What is a half without rounding."""
+        """What is a half without rounding: one that is widened, not one that is made a whole number."""
+        if str(value.ty) != "float32":
+            return None
         if isinstance(value, tirx.Cast) and isinstance(value.value, tvm.ir.TensorLoad):
             load = value.value
             if str(load.ty) != "float16" or load.source.scope() != "local":

@@ -21,8 +21,14 @@ from host.keys import HostKey
 from tests.fuzz.case import Case
 from tests.fuzz.mutate import TEXTS, mangled
 
-BACKENDS = ("tvm", "onnxruntime", "litert")
-_MODELS = {"tvm": "lib.so", "onnxruntime": "model.onnx", "litert": "model.tflite"}
+# Every engine of the board's system has the same files.
+BACKENDS = ("tvm", "onnxruntime", "litert", "tensorrt-fp16")
+_MODELS = {
+    "tvm": "lib.so",
+    "onnxruntime": "model.onnx",
+    "litert": "model.tflite",
+    "tensorrt-fp16": "model.onnx",
+}
 _PATHS = ("../x", "/tmp/x", "..\\x", ".", "..", "", "a/b", "x\n", "\ud800", "a\0b", "-x", ".hidden")
 
 

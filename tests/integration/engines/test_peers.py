@@ -126,7 +126,7 @@ def test_no_part_of_a_file_of_times_is_left(tmp_path: Path, monkeypatch: pytest.
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    tensorrt_engine._write(str(folder / "timings"), b"later")
+    tensorrt_engine._write(str(folder / "timings"), b"later", 100)
     assert [(one.name, one.read_bytes()) for one in folder.iterdir()] == [("timings", b"earlier")]
 
 
@@ -155,6 +155,9 @@ def test_tensorrt_builds_an_engine_once(with_tensorrt: Device, tmp_path: Path) -
     assert loaded() == b"+FP16"
     assert loaded() == b"+FP16", "a second build would add its times"
     (plan,) = (cache / "tensorrt").iterdir()
+    os.utime(plan, (0, 0))
+    assert loaded() == b"+FP16"
+    assert plan.stat().st_mtime > 0, "an engine that is used is not the oldest"
     plan.write_bytes(b"of another GPU")
     assert loaded() == b"+FP16+FP16"
     assert plan.read_bytes().startswith(b"plan of ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import sdk
+from device_agent.execute.memory.pages import has_huge_pages
 from tests import tiny_decoder as tiny
 from tests.integration.examples.running import pair
 from tests.signing import reseal, trust
@@ -67,6 +69,10 @@ def test_a_cpp_program_runs_a_model_with_state(run_bundle: Path, tmp_path: Path)
         (lambda bundle: reseal(bundle, threads=1000000), "threads is 1000000, not a whole number from 1 to"),
         (lambda bundle: reseal(bundle, model="/lib/libc.so.6"), "its model is none of its files"),
         (lambda bundle: reseal(bundle, target={"kind": "cuda"}), "it is for a GPU"),
+        (
+            lambda bundle: reseal(bundle, backend="tensorrt-fp16", parameters=[]),
+            "it runs in tensorrt-fp16, not in TVM",
+        ),
     ],
 )
 @pytest.mark.usefixtures("trusted_here")
@@ -79,6 +85,40 @@ def test_a_cpp_program_says_what_is_wrong_with_a_bundle(
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
+
+
+def _files_in_memory(command: list[str | Path], fifo: Path, content: bytes) -> str:
+    """The mappings of a program that has loaded its bundle and begins to read an input; it ends well then."""
+    os.mkfifo(fifo)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        writer = None
+        while writer is None:
+            assert process.poll() is None, "it ended before it read an input"
+            try:
+                writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                time.sleep(0.01)  # nobody reads yet
+        found = Path(f"/proc/{process.pid}/maps").read_text()
+        with os.fdopen(writer, "wb") as file:
+            file.write(content)
+        assert process.wait(timeout=120) == 0
+    return found
+
+
+@pytest.mark.skipif(not has_huge_pages(), reason="without huge pages, weights are always mapped")
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.usefixtures("trusted_here")
+def test_a_cpp_program_copies_streamed_weights_to_huge_pages(
+    run_bundle: Path, pair_bundle: Path, tmp_path: Path, streamed: bool
+) -> None:
+    copy = shutil.copytree(pair_bundle, tmp_path / "copy")
+    reseal(copy, streamed=streamed)
+    inputs = pair()
+    inputs["b"].tofile(tmp_path / "b.bin")
+    command = [run_bundle, copy, "--runs", "1", tmp_path / "fifo", tmp_path / "b.bin"]
+    found = _files_in_memory(command, tmp_path / "fifo", inputs["x"].tobytes())
+    assert "lib.so" in found
+    assert ("params.bin" in found) == (not streamed)
 
 
 def test_a_cpp_program_runs_what_this_device_trusts(

@@ -197,3 +197,64 @@ def test_where_ours_is_wrong_the_fastest_engine_is_installed() -> None:
     other = found.results["onnxruntime"]
     theirs = replace(other, name="tensorrt", measurement=measurement(1.0), rounds_s=(1e-3,) * 12)
     assert choose(EngineComparison({**found.results, "tensorrt": theirs})).backend == "tensorrt"
+
+
+def test_of_two_engines_of_the_board_the_one_that_is_shown_faster_is_installed() -> None:
+    found = beside_tensorrt(Ratio(5.0, 6.0), Ratio(0.90, 1.05))
+    cuda = replace(
+        found.results["onnxruntime"], name="onnxruntime-cuda", rounds_s=Ratio(0.93, 0.95).times(2e-3, 12)
+    )
+    choice = choose(EngineComparison({**found.results, "onnxruntime-cuda": cuda}))
+    assert choice.backend == "onnxruntime-cuda"
+    assert "onnxruntime-cuda / tvm = 0.93" in choice.why
+
+
+def test_an_engine_of_the_board_takes_the_librarys_place_only_where_it_is_faster_than_it() -> None:
+    found = beside_tensorrt(Ratio(0.80, 0.82), Ratio(0.79, 0.85))
+    assert choose(found).backend == "onnxruntime"
+    assert choose(beside_tensorrt(Ratio(0.80, 0.82), Ratio(0.70, 0.75))).backend == "tensorrt-fp16"
+
+
+def without_ours(
+    own: tuple[float, Energy], board: tuple[float, Energy], spread: float = 1.01
+) -> EngineComparison:
+    """The user's library and TensorRT, where ours is wrong: seconds over 2 ms, and joules with watts."""
+    both = {}
+    for name, (ratio, energy) in (("onnxruntime", own), ("tensorrt", board)):
+        spent = energy.gross_j
+        assert spent is not None
+        # Only those of the board vary, so that pairs do.
+        high = spread if name == "tensorrt" else 1.0
+        each = Ratio(1.0, high).times(spent, 6)
+        both[name] = EntrantResult(
+            name,
+            measurement(2.0 * ratio, energy=energy),
+            PASSED,
+            rounds_s=Ratio(ratio, ratio * high).times(2e-3, 12),
+            windows=tuple(window(2.0 * ratio, replace(energy, gross_j=joules)) for joules in each),
+        )
+    return EngineComparison({"tvm": EntrantResult("tvm", None, FAILED), **both})
+
+
+def test_without_ours_the_objective_and_the_cap_decide_too() -> None:
+    hungry = without_ours((2.0, joules(1.0, 4.0)), (1.0, joules(9.0, 40.0)))
+    assert choose(hungry).backend == "tensorrt"
+    assert choose(hungry, cap_w=10.0).backend == "onnxruntime"
+    assert choose(hungry, objective="energy").backend == "onnxruntime"
+    assert choose(hungry, objective="energy", cap_w=10.0).backend == "onnxruntime"
+    frugal = without_ours((1.0, joules(9.0, 40.0)), (2.0, joules(1.0, 4.0)))
+    assert choose(frugal, objective="energy").backend == "tensorrt"
+    assert choose(frugal, cap_w=10.0).backend == "tensorrt"
+
+
+def test_without_ours_the_library_stays_where_the_board_is_not_shown_faster() -> None:
+    near = without_ours((1.0, joules(1.0)), (0.97, joules(1.0)), spread=1.05)
+    assert choose(near).backend == "onnxruntime"
+
+
+def test_without_ours_no_engine_above_the_cap_is_installed() -> None:
+    hungry = without_ours((2.0, joules(1.0, 40.0)), (1.0, joules(9.0)))
+    with pytest.raises(
+        MeasureError, match=r"--power-cap 10: tvm gives .*onnxruntime 40\.00 W, tensorrt unknown"
+    ):
+        choose(hungry, cap_w=10.0)

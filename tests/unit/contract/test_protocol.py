@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.contract.manifest import BACKENDS
 from device_agent.contract.protocol import PROTOCOL
+from host import options
 from host.payload.contract_header import contract_headers
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,6 +47,13 @@ def test_the_header_has_all_of_it() -> None:
     header = contract_headers()["contract/protocol.h"]
     for section in PROTOCOL:
         for name, value in section._asdict().items():
-            kind = {str: "char", int: "int64_t", float: "double"}[type(value)]
+            kinds = {str: "char", int: "int64_t", float: "double", tuple: "const char\\* const"}
+            kind = kinds[type(value)]
             assert re.search(rf"constexpr {kind} {name}(\[\])? = ", header), name
     assert all(f'= "{value}";' in header for value in _values())
+
+
+def test_both_languages_and_the_options_have_the_same_backends() -> None:
+    header = contract_headers()["contract/protocol.h"]
+    declared = re.findall(r"const char\* const (?:board_)?backends\[\] = \{(.*)\};", header)
+    assert _LITERAL.findall(", ".join(declared)) == list(BACKENDS) == list(options.BACKENDS)

@@ -2,6 +2,9 @@
 
 The rule `cuda_mma` with one more decision. GeForce GPUs of sm_86, sm_89 and sm_120 multiply halves with sums
 in single precision at half the rate of sums in halves; those of data centres and Orin do not (docs/cuda.md).
+
+A sum of 64 products beyond 65,504 is infinite in halves. A result that is stored as a half would be infinite
+as well, unless a scale or products of the other sign follow; other results keep sums in single precision.
 """
 
 from __future__ import annotations
@@ -29,12 +32,14 @@ class CudaMmaHalves(CudaMma):
     decisions = (*CudaMma.decisions, DecisionKind("single", Level.REGISTER, WordClass.SWITCH))
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """A product of halves, on a GPU that adds up halves faster."""
+        """A product of halves that is stored as one, on a GPU that adds up halves faster."""
         if not super().matches(workload, hardware):
             return False
         gpu, product = gpu_of(hardware), product_of(workload)
         faster = gpu.matrix_half_sums_per_cycle > gpu.matrix_fp16_per_cycle
-        return faster and product is not None and not product.bytes
+        if not faster or product is None or product.bytes:
+            return False
+        return product.result.type.name == "float16"
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Those of `cuda_mma`, and the precision of sums."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm import te, tirx
+import tvm
+from tvm import s_tir, te, tirx
 
 from benchmarks.gpu.machine_code import opcodes_of, widths
 from host.build.cuda.pairs import with_pairs
@@ -134,6 +135,64 @@ def test_chains_that_round_more_often_stay_in_single_precision(name: str) -> Non
     space = space_for(fn.task(_of(SINGLE[name])), gpu_board().hardware)
     function = scheduled_function(space.apply(space.candidate({"threads": 64, "vector": 8}, "test")))
     assert with_pairs(function, "sm_87").script() == function.script()
+
+
+def _cast(kind: str) -> tirx.PrimFunc:
+    """Halves that become numbers of another type, and halves again, scheduled."""
+    a = te.placeholder(_SHAPE, "float16", "A")
+    there = te.compute(_SHAPE, lambda *i: a(*i).astype(kind).astype("float16"), name="end")
+    space = space_for(fn.task(te.create_prim_func([a, there])), gpu_board().hardware)
+    return scheduled_function(space.apply(space.candidate({"threads": 64, "vector": 8}, "test")))
+
+
+@pytest.mark.parametrize("kind", ["int32", "int8", "bool"])
+def test_halves_that_become_another_type_lose_what_it_cannot_hold(kind: str, tmp_path: Path) -> None:
+    # Within the range of every type, and with a part behind the point.
+    given = (np.random.default_rng(0).standard_normal(_SHAPE) * 30).astype("float16")
+    given.ravel()[:4] = 0.0, -0.0, 0.5, -1.5
+    made = np.full(_SHAPE, np.nan, "float16")
+    emulate(_cast(kind), [given, made], gpu_target(), tmp_path)
+    np.testing.assert_array_equal(made, given.astype(kind).astype("float16"))
+
+
+def test_halves_that_are_rounded_to_bfloat16_are_not_taken_as_they_are() -> None:
+    # The emulator has no bfloat16, so the program itself is compared.
+    function = _cast("bfloat16")
+    assert with_pairs(function, "sm_87").script() == function.script()
+
+
+_Where = Callable[[Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("where", "row", "allowed", "taken"),
+    [
+        (lambda step: step, lambda step: 1, None, True),
+        (lambda step: step + 2, lambda step: 1, None, True),
+        (lambda step: step + 1, lambda step: 1, None, False),
+        (lambda step: 7 - step, lambda step: 1, None, False),
+        (lambda step: 2 * step, lambda step: 1, None, False),
+        (lambda step: 3, lambda step: step, None, False),
+        (lambda step: step, lambda step: step, None, False),
+        (lambda step: step, lambda step: 1, lambda step: step < 5, False),
+    ],
+    ids=["neighbours", "from 2", "from 1", "backwards", "every other", "rows", "diagonal", "condition"],
+)
+def test_only_steps_that_are_neighbours_are_paired(
+    where: _Where, row: _Where, allowed: _Where | None, taken: bool
+) -> None:
+    a, end = (tirx.decl_buffer((8, 16), "float16", name, scope="local") for name in ("a", "end"))
+    step, i, j = (tirx.Var(name, "int32") for name in ("step", "i", "j"))
+    axes = [tirx.IterVar(tvm.ir.Range(0, size), var, tirx.IterVar.DataPar) for size, var in ((8, i), (16, j))]
+    wide = tirx.BufferLoad(a, [i, j]).astype("float32")
+    store = tirx.BufferStore(end, (wide + wide).astype("float16"), [i, j])
+    block = s_tir.SBlock(axes, [], [], "end", store)
+    condition = tirx.const(True, "bool") if allowed is None else allowed(step)
+    there = [tirx.const(0, "int32") + value(step) for value in (row, where)]
+    realised = s_tir.SBlockRealize(there, condition, block)
+    loop = tirx.For(step, 0, 8, tirx.ForKind.UNROLLED, realised)
+    function = tirx.PrimFunc([], loop)
+    assert (with_pairs(function, "sm_87").script() != function.script()) == taken
 
 
 def test_xavier_has_no_greatest_of_pairs() -> None:

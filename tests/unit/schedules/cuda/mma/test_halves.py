@@ -57,6 +57,12 @@ def test_only_gpus_that_gain_have_the_decision() -> None:
         assert "single" not in {decision.name for decision in space.decisions}
 
 
+def test_results_that_a_half_may_not_hold_are_not_added_up_in_halves() -> None:
+    for half, name in ((True, "cuda_mma_halves"), (False, "cuda_mma")):
+        function = mma.batched(12, 128, 128, 64, half=half)
+        assert space_for(fn.task(function), gpu_board(FASTER).hardware).rule.name == name
+
+
 def test_the_estimate_takes_sums_in_halves_where_tensor_cores_bound() -> None:
     space = space_for(fn.task(mma.dense(1024, 3072, 768)), gpu_board(FASTER).hardware)
     (values, seconds), *_ = construct(space, space.estimate_s, WalkOptions(), 1, 0)
