@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from device_agent.execute.memory.free_memory import free_bytes
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.reference.model import make_model, parameter_named
@@ -18,6 +20,8 @@ from host.language_file import language_format
 
 # Of weights that stay in memory from text to text, where the bundle is much smaller than they are.
 _KEPT_BYTES = 1 << 29
+# Of the memory that is free, the share that weights may take where a text is continued token by token.
+_KEPT_SHARE = 0.5
 
 
 def run(directory: Path) -> int:
@@ -56,7 +60,9 @@ def computed(plan: Plan) -> Answers:
         original = None if text is None else logits_of(plain, text)
         before = logits_of(plain, last) if asked.halves else None
         del plain
-    model = make_model(read, parts, halves=asked.halves, kept=kept)
+        # Its modules and their hooks refer to each other.
+        gc.collect()
+    model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
     logits = tuple(logits_of(model, tokens.tolist()) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text)
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count)
@@ -69,6 +75,20 @@ def computed(plan: Plan) -> Answers:
         behind_rounded(model, last, asked.beginning, groups) if asked.rounded else None,
         0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
     )
+
+
+def kept_bytes(least: int, steps: int) -> int:
+    """Bytes of weights that stay in memory.
+
+    Each step of a continuation would read and dequantise all others again. Without one there are few passes,
+    and making a bundle is to take little memory.
+
+    Args:
+        least: that stay in any case.
+        steps: of the continuation; 0 for none.
+    """
+    free = free_bytes() if steps else None
+    return least if free is None else max(least, int(_KEPT_SHARE * free))
 
 
 def continued(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 The modules are those of transformers, made on torch's meta device, which has shapes and no values. Before a
 module is called its parameters are read, and behind the call they are gone. A table of an embedding is read
-by the rows that are looked up, and a large matrix of a linear module is multiplied by blocks of its rows.
+by the rows that are looked up, and a large matrix of a linear module is multiplied by blocks of its rows,
+where the file lets them be read without the others.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def make_model(read: ModelFolder, parts: Mapping[str, Stored], *, halves: bool =
         size = 4 * sum(module._parameters[name].numel() for name in names)
         stays = size <= kept
         kept -= size if stays else 0
-        if not stays and type(module) is torch.nn.Linear and module.weight.numel() > _BLOCK:
+        linear = type(module) is torch.nn.Linear and module.weight.numel() > _BLOCK
+        if linear and not stays and own["weight"][1].has_rows:
             _by_blocks(module, own)
         elif own:
             _when_called(module, own, stays=stays)
@@ -164,8 +166,11 @@ def _by_tokens(module: Any, stored: str, weight: Stored) -> None:
 
     def fill(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         tokens, places = torch.unique(given[0], return_inverse=True)
-        rows = [weight.rows(stored, token, token + 1) for token in tokens.tolist()]
-        values = _tensor(np.concatenate(rows))
+        if weight.has_rows:
+            rows = [weight.rows(stored, token, token + 1) for token in tokens.tolist()]
+            values = _tensor(np.concatenate(rows))
+        else:
+            values = _tensor(weight.read(stored)[tokens.numpy()])
         module._parameters["weight"] = torch.nn.Parameter(values, requires_grad=False)
         return (places, *given[1:])
 
