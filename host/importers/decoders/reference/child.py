@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,11 @@ def computed(plan: Plan) -> Answers:
         # Its modules and their hooks refer to each other.
         gc.collect()
     model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
+    # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
+    groups = [(product(model, name), parts[name].form.group) for name in asked.rounded if name in parts]
     logits = tuple(logits_of(model, tokens.tolist()) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text)
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count)
-    groups = {name: parts[name].form.group for name in asked.rounded if name in parts}
     return Answers(
         logits,
         behind,
@@ -158,8 +159,20 @@ def multiplying(model: Any, name: str) -> Any:
     return head if head is not None and head.weight is parameters[key] else None
 
 
+def product(model: Any, name: str) -> Any:
+    """The module that multiplies by a weight of the files.
+
+    Raises:
+        ValueError: there is none.
+    """
+    module = multiplying(model, name)
+    if module is None:
+        raise ValueError(f"{name!r} multiplies nothing")
+    return module
+
+
 def behind_rounded(
-    model: Any, tokens: Sequence[int], beginning: int, groups: Mapping[str, int]
+    model: Any, tokens: Sequence[int], beginning: int, groups: Sequence[tuple[Any, int]]
 ) -> np.ndarray:
     """The logits behind the end of a text, whose first tokens have rounded activations.
 
@@ -171,7 +184,7 @@ def behind_rounded(
         model: of transformers.
         tokens: of the text.
         beginning: number of those whose activations are rounded, fewer than all.
-        groups: elements that share a scale, by the names of the weights of products.
+        groups: modules that multiply, each with the number of elements that share a scale.
 
     Returns:
         (m, V) float32, where m are the other tokens.
@@ -188,9 +201,7 @@ def behind_rounded(
 
         return rounded
 
-    hooks = [
-        multiplying(model, name).register_forward_pre_hook(hook(group)) for name, group in groups.items()
-    ]
+    hooks = [module.register_forward_pre_hook(hook(group)) for module, group in groups]
     with torch.inference_mode():
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])

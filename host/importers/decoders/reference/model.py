@@ -8,6 +8,7 @@ where the file lets them be read without the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,9 @@ def _empty(read: ModelFolder) -> Any:
     for module in model.modules():
         buffers = dict(module.named_buffers(recurse=False))
         for name, buffer in buffers.items():
-            setattr(module, name, torch.empty_like(buffer, device="cpu"))
+            # What is not initialised below is seen in the logits, in place of what lay in memory.
+            nothing = math.nan if buffer.is_floating_point() else 0
+            setattr(module, name, torch.full_like(buffer, nothing, device="cpu"))
         if buffers:
             # As `from_pretrained` does with buffers that no file has, such as a rotation's frequencies.
             model._init_weights(module)

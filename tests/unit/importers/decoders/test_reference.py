@@ -225,3 +225,36 @@ def test_the_time_limit_grows_with_the_weights_and_the_passes(tmp_path: Path) ->
     os.truncate(path, 16 * 10**9)
     assert time_limit_s(tmp_path, once) == 1800.0 + 5 * 320
     assert time_limit_s(tmp_path, often) == time_limit_s(path, often) == 1800.0 + 69 * 320
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None:
+    folder, directory = tmp_path / "model", tmp_path / "plan"
+    directory.mkdir()
+    save(folder, "llama", tie_word_embeddings=tied)
+    read = read_folder(folder)
+    parts = parts_of(read, 4)
+    embedding = "model.embed_tokens.weight"
+    head = embedding if tied else "lm_head.weight"
+    assert head in {one.matrix.name for one in parts}
+    # The head is in memory after the first text.
+    answers = asked(read, directory, parts, rounded=(head,), beginning=30)
+    exact = answers.logits[1][30:]
+    assert answers.rounded.shape == exact.shape
+    # Only the first 30 tokens are rounded, and a head writes no keys.
+    np.testing.assert_allclose(answers.rounded, exact, rtol=0, atol=1e-4)
+    if not tied:
+        with pytest.raises(ValueError, match=f"'{embedding}' multiplies nothing"):
+            asked(read, directory, parts_of(read, 4), rounded=(embedding,), beginning=30)
+
+
+def test_a_buffer_that_nothing_initialises_is_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    save(tmp_path, "llama")
+    made = make_model(read_folder(tmp_path), {})
+    assert all(one.isfinite().all() for one in made.buffers()) and list(made.buffers())
+    monkeypatch.setattr(LlamaForCausalLM, "_init_weights", lambda self, module: None)
+    assert all(one.isnan().all() for one in make_model(read_folder(tmp_path), {}).buffers())
