@@ -79,6 +79,7 @@ class FinetuneResult:
         withheld: of them those that judge, each withheld from one of the models that are judged.
         forgotten: how much the loss on sentences of pre-training rose, a mean over those models.
         why: what the gate found, one line.
+        bound: see `gate.Verdict`.
     """
 
     accepted: bool
@@ -90,6 +91,7 @@ class FinetuneResult:
     withheld: int
     forgotten: float
     why: str = ""
+    bound: float | None = None
 
 
 def finetune(
@@ -154,6 +156,7 @@ def finetune(
         withheld=len(before),
         forgotten=statistics.fmean(forgotten),
         why=verdict.why,
+        bound=verdict.bound,
     )
 
 
