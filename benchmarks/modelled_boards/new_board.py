@@ -23,7 +23,7 @@ With `--language-model`, for the first draw of the records, also
     tuned_shuffled      as `tuned_t`, with shuffled times
 
 Draws are with replacement, and the mean of 16 of them counts. Ratios are speeds of first programs and of the
-best of ten, over tasks on boards, with 95% intervals. FOLDER keeps the tasks and what was chosen; a later
+best of ten, over tasks, with 95% intervals. FOLDER keeps the tasks and what was chosen; a later
 call goes on there. Nothing is timed here.
 """
 
@@ -278,30 +278,57 @@ def model_arms(taught: Sequence[RecordedTask], judged: Sequence[RecordedTask], s
 
 
 def figures_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Ratios of arms by number of measurements and board; a task on a board counts once, by its mean."""
-    logs: dict[tuple[str, str, str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Ratios of arms by number of measurements and board; a task on a board counts once, by its mean.
+
+    A kernel on several boards is no new kernel: over all boards a task counts once, by its mean over them.
+    Kernels of a network are alike, and share what taught: `over_networks` counts each network once.
+    """
+    logs: dict[tuple[str, str, str, str, str], list[float]] = defaultdict(list)
     for line in lines:
-        for arm, (first, best) in line["times"].items():
-            key = (line["board"], line["task"])
-            logs[("1", *key, arm)]["log"].append(math.log(first))
-            logs[("10", *key, arm)]["log"].append(math.log(best))
-    means = {key: math.fsum(one["log"]) / len(one["log"]) for key, one in logs.items()}
+        for arm, times in line["times"].items():
+            for measured, seconds in zip(("1", "10"), times, strict=True):
+                logs[(measured, line["board"], line["model"], line["task"], arm)].append(math.log(seconds))
+    means = {key: math.fsum(own) / len(own) for key, own in logs.items()}
     found: dict[str, Any] = {}
     for measured in ("1", "10"):
         for ratio in RATIOS:
             arm, other = ratio.split("/")
-            by_board: dict[str, list[float]] = defaultdict(list)
-            for (count, board, task, which), log in means.items():
-                beside = means.get((measured, board, task, other))
-                if count == measured and which == arm and beside is not None:
-                    by_board[board].append(math.exp(beside - log))
-                    by_board["all"].append(math.exp(beside - log))
-            if by_board:
-                own = {board: bounded(values) for board, values in sorted(by_board.items())}
-                found.setdefault(measured, {})[ratio] = {
-                    board: {"geomean": one["value"], **one} for board, one in own.items()
-                }
+            # The logarithm by (board, network, task).
+            beside = {
+                key[1:4]: means[(*key[:4], other)] - log
+                for key, log in means.items()
+                if (key[0], key[4]) == (measured, arm) and (*key[:4], other) in means
+            }
+            if not beside:
+                continue
+            by_task = {key: _mean(own) for key, own in _grouped(beside, lambda key: key[1:]).items()}
+            by_board = {
+                board: _geomean(own)
+                for (board,), own in sorted(_grouped(beside, lambda key: key[:1]).items())
+            }
+            networks = [_mean(own) for own in _grouped(by_task, lambda key: key[:1]).values()]
+            overall = _geomean(list(by_task.values())) | {"over_networks": _geomean(networks)}
+            found.setdefault(measured, {})[ratio] = {"all": overall, **by_board}
     return found
+
+
+def _grouped(
+    logs: Mapping[tuple[str, ...], float], part: Callable[[tuple[str, ...]], tuple[str, ...]]
+) -> dict[tuple[str, ...], list[float]]:
+    """Values by a part of their keys."""
+    found: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for key, one in logs.items():
+        found[part(key)].append(one)
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _geomean(logs: Sequence[float]) -> dict[str, Any]:
+    own = bounded([math.exp(one) for one in logs])
+    return {"geomean": own["value"], **own}
 
 
 def shares_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
