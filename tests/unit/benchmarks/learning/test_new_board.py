@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.gate.recorded import RecordedTask
-from benchmarks.modelled_boards.new_board import estimate_arms, few, figures_of, halves, in_order, shares_of
+from benchmarks.modelled_boards.new_board import estimate_arms, few, halves, in_order
+from benchmarks.modelled_boards.new_board_figures import figures_of, shares_of
 from host.tlm.training.gate import Chosen
 from tests.unit.benchmarks.learning.test_gate import _task
 
