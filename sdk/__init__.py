@@ -14,32 +14,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from host.options import CompileOptions, DeployOptions
-from sdk import errors
-from sdk.api import (
-    compare,
-    compile,
-    connect,
-    deploy,
-    deploy_fleet,
-    explain,
-    load,
-    load_language_model,
-    loadgen,
-    profile,
-    tune,
-)
-from sdk.device import Device
-from sdk.errors import EdgeError
-from sdk.fleet import FleetDeployment
-from sdk.language_model import LanguageModel
-from sdk.model import Deployment, Model
-
 if TYPE_CHECKING:
     from host.commands.tune import TunedModel
     from host.compile.explanation import Explanation
     from host.deploy.result import DeployResult
     from host.manifest import Manifest
+    from host.options import CompileOptions, DeployOptions
+    from sdk import errors
+    from sdk.api import (
+        compare,
+        compile,
+        connect,
+        deploy,
+        deploy_fleet,
+        explain,
+        load,
+        load_language_model,
+        loadgen,
+        profile,
+        tune,
+    )
+    from sdk.device import Device
+    from sdk.errors import EdgeError
+    from sdk.fleet import FleetDeployment
+    from sdk.language_model import LanguageModel
+    from sdk.model import Deployment, Model
     from sdk.report.compare import Comparison
 
 __all__ = [
@@ -70,14 +69,24 @@ __all__ = [
     "tune",
 ]
 
-# Results whose modules load NumPy and more: imported when they are asked for, so that `sdk --help` is quick.
-_LATE = {
+# Where each name is; it is imported when it is asked for. The command line imports this package before it can
+# see to an interruption.
+_PLACES = {
     "Comparison": "sdk.report.compare",
+    "CompileOptions": "host.options",
+    "DeployOptions": "host.options",
     "DeployResult": "host.deploy.result",
+    "Deployment": "sdk.model",
+    "Device": "sdk.device",
+    "EdgeError": "sdk.errors",
     "Explanation": "host.compile.explanation",
+    "FleetDeployment": "sdk.fleet",
+    "LanguageModel": "sdk.language_model",
     "Manifest": "host.manifest",
+    "Model": "sdk.model",
     "TunedModel": "host.commands.tune",
 }
+_MODULES = ("api", "device", "errors", "fleet", "language_model", "model")
 
 
 def __getattr__(name: str) -> Any:
@@ -85,6 +94,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("edgetlm")
-    if name not in _LATE:
+    if name in _MODULES:
+        return import_module(f"sdk.{name}")
+    if name not in __all__:
         raise AttributeError(f"module 'sdk' has no attribute {name!r}")
-    return getattr(import_module(_LATE[name]), name)
+    return getattr(import_module(_PLACES.get(name, "sdk.api")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

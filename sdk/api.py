@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from host.options import Number, Size
     from host.progress import Progress
     from sdk.report.compare import Comparison
+    from sdk.report.sides import Side
 
 PathLike = str | Path
 
@@ -336,10 +337,18 @@ def compare(
         UserError: a file is missing or no result.
     """
     from sdk.report.compare import compare as compare_sides
-    from sdk.report.sides import read_side
 
-    sides = [read_side(one.report if isinstance(one, Deployment) else Path(one)) for one in (before, after)]
-    return compare_sides(sides[0], sides[1], tolerance)
+    return compare_sides(_side(before), _side(after), tolerance)
+
+
+def _side(one: PathLike | Deployment) -> Side:
+    """A side of a comparison; a deployment by its own figures, since the next one replaces its report."""
+    from sdk.report.figures import deploy_json
+    from sdk.report.sides import read_side, side_of_figures
+
+    if isinstance(one, Deployment):
+        return side_of_figures(str(one.report), deploy_json(one.result))
+    return read_side(Path(one))
 
 
 def explain(

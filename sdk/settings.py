@@ -25,6 +25,7 @@ class CompileSettings(TypedDict, total=False):
     calibration: str | Path | None
     quantize_error: float
     context_tokens: int | None
+    cache: str
     sequences: int
     text: str | Path | None
     memory_cap_bytes: int

@@ -41,6 +41,9 @@ def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "")
         count: of plans of each arm.
         seed: of chance.
         without: a kind of decisions that a further plan leaves out; "" for no such plan.
+
+    Raises:
+        SystemExit: the model has no decision of that kind.
     """
     from host.compile import static_model
     from host.compile.bundle_builder import BundleBuilder
@@ -63,6 +66,10 @@ def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "")
 
     started = time.process_time()
     space = Space(lower, lower({}), PlanEstimator(profile))
+    kinds = sorted({site.kind for site in space.own.sites})
+    if without and without not in kinds:
+        known = f"give --without one of {', '.join(kinds)}" if kinds else "it has none at all"
+        raise SystemExit(f"{path.name} has no decision of kind {without!r}: {known}")
     proposed = [space.passes()]
     if count:
         proposed += [*by_estimate(space, count), *at_random(space, count, seed)]

@@ -74,6 +74,7 @@ TABLES: dict[str, Table] = {
     "construction": Table(("construction",), operators.construction),
     "sampling": Table(("sampling",), device.sampling),
     "memory": Table(("memory",), device.memory),
+    "documents": Table(("documents",), models.documents),
     "light_commands": Table(("light_commands",), models.light_commands),
     "first_model": Table(("first_model",), models.first_model),
     "scale": Table(("scale",), scale.records),

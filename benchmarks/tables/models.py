@@ -185,6 +185,22 @@ def first_model(result: Result) -> list[str]:
     return markdown(("step", "seconds", "processor seconds"), rows)
 
 
+def documents(result: Result) -> list[str]:
+    """What became of the commands and programs of each document."""
+    outcomes = ("run", "replaced", "declared", "failed")
+    rows = []
+    for name, found in result.figures["documents"].items():
+        made = [one["outcome"] for one in found["statements"]]
+        seconds = sum(one["cpu_s"] for one in found["statements"])
+        rows.append(
+            (f"`{name}`", *(made.count(one) for one in outcomes), f"{seconds:.0f}", found["commit"][:10])
+        )
+    total = [result.figures["count"][one] for one in outcomes]
+    rows.append(("all", *total, f"{sum(int(row[5]) for row in rows)}", ""))
+    head = ("document", "as written", "with stand-ins", "not run", "failed", "processor seconds", "commit")
+    return markdown(head, rows)
+
+
 def trials(result: Result) -> list[str]:
     """Speed of tuned over untuned models, by who proposed the programs."""
     arms = list(dict.fromkeys(arm for found in result.figures["models"].values() for arm in found))

@@ -125,6 +125,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
             half_of(options.dtype) == "float16",
             options.asymmetric,
             options.calibration,
+            options.cache,
         )
     return replace(model, name=options.name or as_name(model.name))
 

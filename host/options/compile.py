@@ -153,6 +153,14 @@ class CompileOptions:
         metavar="TOKENS",
         most=1 << 30,
     )
+    cache: str = declared(
+        "",
+        "int8: keep keys and values of a language model as bytes, in half the memory, on CPUs. If not given: "
+        "in half precision, or in fp32 where the weights are.",
+        "program",
+        commands=_OF_FUNCTIONS,
+        choices=("", "int8"),
+    )
     sequences: int = declared(
         1,
         "Texts that a language model continues at once, each with a context of its own; at most 4.",

@@ -41,10 +41,15 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
             raise UserError(
                 f"--dtype fp16 does not go with --quantize {options.quantize}: leave one of them out"
             )
+        if options.cache and (options.dtype == "fp16" or options.processor == "gpu"):
+            raise UserError(
+                f"--cache {options.cache} is for CPUs, and goes without --dtype fp16: leave it out"
+            )
         return
     _require_none(
         {
             "--context": options.context_tokens is not None,
+            f"--cache {options.cache}": bool(options.cache),
             "--sequences": options.sequences != 1,
             "--text": options.text is not None,
             f"--group {options.group}": options.group != GROUPS[0],

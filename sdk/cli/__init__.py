@@ -1,1 +1,4 @@
 """The command line, one file a group of commands."""
+
+# The exit code after Ctrl-C or a request to terminate.
+INTERRUPTED = 130

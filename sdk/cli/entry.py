@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from types import FrameType
+
+from sdk.cli import INTERRUPTED
 
 
 def main() -> int:
     """Run the command line; exit code 1 with one line where the host's packages are missing."""
+    before = {number: signal.signal(number, _leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         # A command that needs PyTorch imports it; TVM alone would do so for every command.
         import host.execution.without_torch  # noqa: F401
@@ -16,4 +22,14 @@ def main() -> int:
             f"error: {error}: this is the device agent alone, the host needs pip install 'edgetlm[host]'\n"
         )
         return 1
-    return run()
+    else:
+        return run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    # While packages are imported there is nothing to clean up, and any of them might swallow an exception.
+    os.write(2, b"error: interrupted\n")
+    os._exit(INTERRUPTED)

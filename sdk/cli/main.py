@@ -26,6 +26,7 @@ from typer.exceptions import TyperException
 
 from host.devices import notes
 from host.errors import EdgeError
+from sdk.cli import INTERRUPTED
 from sdk.cli.commands import bundles, chat, compile_model, deploy, explain, profile, run, tune
 from sdk.cli.console import (
     escape_unencodable_text,
@@ -40,7 +41,6 @@ from sdk.cli.mistakes import as_typed, correction
 from sdk.cli.options import State
 from targets import BoardFileError
 
-_INTERRUPTED = 130
 # Under whatever name it was started: shells complete this one.
 _NAME = "sdk"
 # What click ends with where a write finds no reader; the last flush is after it.
@@ -128,12 +128,12 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         return _fail(_refusal(error, words), error.exit_code, state)
     except EdgeError as error:
         if _while_interrupted(error):
-            return _fail("interrupted", _INTERRUPTED, state)
+            return _fail("interrupted", INTERRUPTED, state)
         return _fail(str(error), error.exit_code, state)
     except BoardFileError as error:
         return _fail(str(error), 2, state)
     except Interrupted:
-        return _fail("interrupted", _INTERRUPTED, state)
+        return _fail("interrupted", INTERRUPTED, state)
     except BrokenPipeError as error:
         # Somebody else's pipe is an error; nobody reads messages on ours, and it raises again here.
         sys.stdout.flush()

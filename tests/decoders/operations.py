@@ -22,29 +22,43 @@ def cached_attention(
     key: np.ndarray,
     value: np.ndarray,
     position: np.ndarray,
-    key_cache: np.ndarray,
-    value_cache: np.ndarray,
-    options: dict[str, Any],
+    *kept: Any,
 ) -> np.ndarray:
-    """Query (T, Hq, D), key and value (T, Hkv, D); the caches (Hkv, C/16, D, 16), (Hkv, C, D) are changed."""
+    """Query (T, Hq, D), key and value (T, Hkv, D); the caches (Hkv, C/16, D, 16), (Hkv, C, D) are changed.
+
+    Before caches of bytes are their scales (Hkv, C/16, 16). Behind the caches are the options.
+    """
+    *scales, key_cache, value_cache, options = kept
     rows, heads, _ = query.shape
     group = heads // key.shape[1]
     result = np.empty_like(query)
     for row in range(rows):
         place = int(position[0]) + row
-        key_cache[:, place // BLOCK, :, place % BLOCK] = key[row]
-        value_cache[:, place, :] = value[row]
+        given = [key[row], value[row]]
+        for index, scale in enumerate(scales):
+            found = (np.abs(given[index]).max(axis=-1) / np.float32(127)).astype(np.float16)
+            scale[:, place // BLOCK, place % BLOCK] = found
+            given[index] = np.rint(given[index] * (1 / found.astype(np.float32)[:, None]))
+        key_cache[:, place // BLOCK, :, place % BLOCK] = given[0]
+        value_cache[:, place, :] = given[1]
     for row in range(rows):
         place = int(position[0]) + row
         first = max(0, place - options["window"] + 1) if options["window"] else 0
         seen = np.arange(first, place + 1)
         for head in range(heads):
             keys = key_cache[head // group, seen // BLOCK, :, seen % BLOCK]
+            values = value_cache[head // group, seen]
+            if scales:
+                of_keys, of_values = (
+                    one[head // group, seen // BLOCK, seen % BLOCK].astype(np.float32)[:, None]
+                    for one in scales
+                )
+                keys, values = keys * of_keys, values * of_values
             scores = keys @ query[row, head] * options["scale"]
             if options["cap"]:
                 scores = np.tanh(scores / options["cap"]) * options["cap"]
             shares = np.exp(scores - scores.max())
-            result[row, head] = shares / shares.sum() @ value_cache[head // group, seen]
+            result[row, head] = shares / shares.sum() @ values
     return result
 
 

@@ -186,3 +186,30 @@ def doubled(path: Path, operator: str = "Mul", name: str = "x") -> Path:
     nodes = [helper.make_node(operator, [name, "two"], ["y"])]
     weights = {"two": np.array([2.0], dtype="float32")}
     return save(path, nodes, [floats(name, 1, 8)], [floats("y", 1, 8)], weights)
+
+
+def inverted_residuals(path: Path, height: int = 640, width: int = 20) -> Path:
+    """Two blocks of a 1x1, a depthwise and a 1x1 convolution with a shortcut; their mean is added.
+
+    What lies between the convolutions of a block does not fit the cache of a core.
+    """
+    draw = np.random.default_rng(2)
+    shapes = {"wide": (64, 8, 1, 1), "window": (64, 1, 3, 3), "narrow": (8, 64, 1, 1)}
+    weights, nodes = {}, []
+    for number, given in ((1, "image"), (2, "block1")):
+        for name, shape in shapes.items():
+            weights[f"{name}{number}"] = draw.normal(size=shape, scale=0.3).astype(np.float32)
+        a, b, c, d, e = (f"{name}{number}" for name in "abcde")
+        nodes += [
+            helper.make_node("Conv", [given, f"wide{number}"], [a]),
+            helper.make_node("Relu", [a], [b]),
+            helper.make_node("Conv", [b, f"window{number}"], [c], group=64, pads=[1] * 4),
+            helper.make_node("Relu", [c], [d]),
+            helper.make_node("Conv", [d, f"narrow{number}"], [e]),
+            helper.make_node("Add", [e, given], [f"block{number}"]),
+        ]
+    # Something to read the result, which the model's own output would turn.
+    nodes.append(helper.make_node("GlobalAveragePool", ["block2"], ["mean"]))
+    nodes.append(helper.make_node("Add", ["block2", "mean"], ["y"]))
+    interface = [floats("image", 1, 8, height, width)], [floats("y", 1, 8, height, width)]
+    return save(path, nodes, *interface, weights)

@@ -13,7 +13,9 @@ from onnx import helper, numpy_helper
 from tests.memory_check.compiled import outputs_in_a_child, save
 
 
-@pytest.mark.parametrize("height, kernel, stride", [(641, 3, 1), (1283, 5, 2)])
+@pytest.mark.parametrize(
+    "height, kernel, stride", [pytest.param(641, 3, 1, marks=pytest.mark.long), (1283, 5, 2)]
+)
 def test_a_chain_in_bands(height: int, kernel: int, stride: int, tmp_path: Path) -> None:
     generator = np.random.default_rng(height)
     depth, channels, width = 8, 64, 20

@@ -14,7 +14,10 @@ namespace {
 
 namespace bounds = limits::bundle;
 
-constexpr const char* kBackends[] = {"tvm", "onnxruntime", "litert"};
+// In the order of device_agent/contract/manifest.py, whose reader says the same of a name that is none of them.
+constexpr const char* kBackends[] = {"tvm",           "onnxruntime",      "litert",
+                                     "tensorrt",      "tensorrt-fp16",    "tensorrt-int8",
+                                     "onnxruntime-cuda", "onnxruntime-tensorrt"};
 // What a bundle carries for people and checks; it decides nothing of what runs.
 constexpr const char* kBeside[] = {"golden.npz", "tasks.json"};
 constexpr size_t kSchemaCharacters = 80;

@@ -71,11 +71,12 @@ class Constants:
         half: whether the program's tensors will be in half precision.
         asymmetry: of weights that are quantised here, see `Form`.
         importance: by names of weights, what an error in the weights of each input weighs; see `quantise`.
+        cache: "int8" for keys and values of bytes; "" for floating point.
 
     Attributes:
         half: the same.
         kept: type of the keys and values: float32, and float16 with `half` and beside quantised weights,
-            which lose more than that.
+            which lose more than that; int8 where that is asked for.
     """
 
     def __init__(
@@ -88,11 +89,12 @@ class Constants:
         half: bool = False,
         asymmetry: str = "",
         importance: Mapping[str, np.ndarray] | None = None,
+        cache: str = "",
     ) -> None:
         self._folder, self._bits, self._context, self._group = folder, bits, context, group
         self._asymmetry, self._importance = asymmetry, importance or {}
         self.half = half
-        self.kept = "float16" if bits or half else "float32"
+        self.kept = cache or ("float16" if bits or half else "float32")
         self._products: dict[Product, ProductConstants] = {}
         self._others: dict[object, relax.Constant] = {}
         self._tables: dict[Rotary, tuple[relax.Constant, relax.Constant]] = {}

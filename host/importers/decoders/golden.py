@@ -142,7 +142,16 @@ def make_golden(
         for part in product.parts
         if part.name in {one.matrix.name for one in parts}
     )
-    questions = Questions(prompts, text, prompt, count, rounded, sum(functions.chunks), constants.half)
+    questions = Questions(
+        prompts,
+        text,
+        prompt,
+        count,
+        rounded,
+        sum(functions.chunks),
+        constants.half,
+        cached=constants.kept == "int8",
+    )
     answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)

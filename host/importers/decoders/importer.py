@@ -49,6 +49,7 @@ def import_decoder(
     half: bool = False,
     asymmetric: bool = False,
     calibration: Path | None = None,
+    cache: str = "",
 ) -> ImportedModel:
     """Read a language model.
 
@@ -67,6 +68,8 @@ def import_decoder(
         asymmetric: whether weights of 4 bits that are quantised here have zero points.
         calibration: file with a text of the user's: an error in a weight of 4 bits weighs as much as the
             square of its input there; None to have all errors weigh the same.
+        cache: "int8" to keep keys and values as bytes, with a scale for each position of a head; "" for half
+            precision beside quantised weights and with `half`, and float32 otherwise.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -96,7 +99,9 @@ def import_decoder(
     asymmetry = ZERO if asymmetric and not read.bits else ""
     check_bytes(read, weights, bits, group, asymmetry)
     sample, importance = _importance(calibration, read, description, weights)
-    constants = Constants(read, bits, context, group, half=half, asymmetry=asymmetry, importance=importance)
+    constants = Constants(
+        read, bits, context, group, half=half, asymmetry=asymmetry, importance=importance, cache=cache
+    )
     constants.read(weights)
     step = build_step(description, weights, constants, context)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
@@ -123,6 +128,7 @@ def import_decoder(
     settings |= {"half": [16]} if half else {}
     settings |= {"asymmetric": [1]} if asymmetry else {}
     settings |= {"calibration": sample} if sample else {}
+    settings |= {"cache": [8]} if cache else {}
     digest = content_hash(read.files(), settings)
     return ImportedModel(
         read.name,

@@ -46,16 +46,17 @@ _ACTIVATIONS = {
 def state_specs(description: DecoderDescription, context: int, kept: str) -> tuple[TensorSpec, ...]:
     """The caches of all layers: "key_i" (Hkv, C/16, D, 16) and "value_i" (Hkv, C, D).
 
-    Elements are of type `kept`, see `Constants`.
+    Elements are of type `kept`, see `Constants`. Those of bytes have scales before them: "key_scale_i" and
+    "value_scale_i" (Hkv, C/16, 16) in half precision.
     """
     heads, size = description.key_heads, description.head_size
+    places = (heads, context // BLOCK, BLOCK)
+    scales = [("key_scale", places), ("value_scale", places)] if kept == "int8" else []
+    caches = [("key", (heads, context // BLOCK, size, BLOCK)), ("value", (heads, context, size))]
     return tuple(
-        TensorSpec(f"{kind}_{number}", shape, kept)
+        TensorSpec(f"{kind}_{number}", shape, kept if kind in ("key", "value") else "float16")
         for number in range(len(description.layers))
-        for kind, shape in (
-            ("key", (heads, context // BLOCK, size, BLOCK)),
-            ("value", (heads, context, size)),
-        )
+        for kind, shape in (*scales, *caches)
     )
 
 
@@ -183,8 +184,9 @@ class _Builder:
                 relax.op.add(value, self._emit(relax.op.take(table, places, axis=0, mode="clip")))
             )
         for number, (layer, weights) in enumerate(zip(self._model.layers, self._weights.layers, strict=True)):
-            count = 2 * len(self._model.layers)
-            caches = [state[first : first + 2] for first in range(2 * number, len(state), count)]
+            each = 4 if self._constants.kept == "int8" else 2
+            count = each * len(self._model.layers)
+            caches = [state[first : first + each] for first in range(each * number, len(state), count)]
             made = self._attention(
                 rows, self._norm(value, weights.attention_norm), (layer, weights), (position, places), caches
             )

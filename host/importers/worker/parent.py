@@ -31,6 +31,15 @@ _CPU_S, _CPU_S_PER_MB = 24.0, 1.0
 # A busy machine gives a worker a part of its time.
 _WAITING = 4.0
 _FILES = 4096
+# Loaded before the limits begin. `torch.export` itself imports most of what it needs when it is called, SymPy
+# among it: these are the modules that it then imports, in PyTorch 2.13.
+_PT2_LIBRARIES = (
+    "torch",
+    "torch._export.serde.serialize",
+    "torch.export._trace",
+    "torch.export.pt2_archive._package",
+    "host.importers.torch.importer",
+)
 
 Notice = Callable[[str], None]
 
@@ -111,9 +120,7 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
     if kind == "pt2" and (reason := unavailable("torch")):
         raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
     files = files_of(path)
-    # Each with what it imports: what is loaded later counts against the limits.
-    libraries = ("torch", "torch.export", "host.importers.torch.importer")
-    first = libraries if kind == "pt2" else ("host.execution.without_torch",)
+    first = _PT2_LIBRARIES if kind == "pt2" else ("host.execution.without_torch",)
     return Worker(files, replace(limits_for(files), calls=calls), (*first, "host.importers.worker.child"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tvm.tirx import max as most
 from tvm.tirx import min as least
 
 from host.lowering.graph import Shape
@@ -88,6 +89,22 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Zeros:
+    """Rows of the buffer between the first two parts that hold zeros in one band.
+
+    Attributes:
+        name: on which side of the image they are: "before" or "behind".
+        band: the only one that reads outside of the image on that side.
+        first, count: of the rows of the buffer.
+    """
+
+    name: str
+    band: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Bands:
     """Where the bands of a depthwise convolution lie in its input and its output.
 
@@ -129,10 +146,12 @@ class Bands:
     @property
     def possible(self) -> bool:
         """Whether only the first band reads before the image, and only the last one behind it."""
-        second, last_but_one = self.rows * self.stride, (self.count - 2) * self.rows * self.stride
+        last_but_one = (self.count - 2) * self.rows * self.stride
+        # The last band may move on by less than the others: it ends with the output.
+        least_moved = min(self.rows, self.made - self.rows) * self.stride
         return (
             self.count > 1
-            and 0 <= self.padding <= second
+            and 0 <= self.padding <= least_moved
             and last_but_one - self.padding + self.read <= self.height
             and self.read <= self.height
         )
@@ -142,6 +161,22 @@ class Bands:
         return (
             band * self.rows if self.made % self.rows == 0 else least(band * self.rows, self.made - self.rows)
         )
+
+    def start(self, band: Any) -> Any:
+        """The first row of the image that a band computes in the first part, likewise."""
+        wanted = self.first(band) * self.stride - self.padding
+        return most(0, least(wanted, self.height - self.read))
+
+    def place(self, band: Any) -> Any:
+        """Where the row `start` lies in the buffer, likewise; a band reads the buffer from `over` on."""
+        return self.start(band) - self.first(band) * self.stride + (self.padding + self.over)
+
+    @property
+    def zeros(self) -> tuple[Zeros, ...]:
+        """Rows of the buffer that stand for those outside of the image."""
+        before = Zeros("before", 0, self.over, self.padding)
+        behind = Zeros("behind", self.count - 1, self.read, self.over)
+        return tuple(one for one in (before, behind) if one.count)
 
     @property
     def stored(self) -> int:

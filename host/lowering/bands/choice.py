@@ -67,7 +67,8 @@ def own_rows(options: Sequence[Bands], sizes: Sizes, hardware: HardwareModel) ->
     """The rows of the bands that are estimated to be the fastest; 0 where functions of their own are.
 
     What lies between the functions of a whole image comes from the level of memory that holds all of it; of a
-    band it stays in the cache of the core. Rows that two bands read are computed twice.
+    band it stays in the cache of the core. Rows that two bands read are computed twice. The estimate is for
+    one thread: lowering does not know how many there are, and does not count those that have no band.
 
     Args:
         options: bands of each number of rows.

@@ -36,12 +36,16 @@ def chain_in_bands(graph: Graph, hardware: HardwareModel, choices: Choices | Non
     groups = [group for group in fuse(graph, taken.fresh()) if not group.is_view]
     found: dict[Node, tuple[Chain, tuple[Value, ...]]] = {}
     finder = _Finder(graph, {node: group for group in groups for node in group.nodes})
+    chained: set[Group] = set()
     for group in groups:
         links = finder.links(group)
-        if links is not None:
-            made = _decided(links, hardware, taken)
-            if made is not None:
-                found[links.groups[-1].nodes[-1]] = made
+        # A product between two depthwise convolutions ends one chain or begins the next, and is not in both.
+        if links is None or not chained.isdisjoint(links.groups):
+            continue
+        made = _decided(links, hardware, taken)
+        if made is not None:
+            found[links.groups[-1].nodes[-1]] = made
+            chained.update(links.groups)
 
     replaced: dict[Value, Value] = {}
 
@@ -64,17 +68,16 @@ def chain_in_bands(graph: Graph, hardware: HardwareModel, choices: Choices | Non
 
 def _as_image(builder: Builder, value: Value, chain: Chain, number: int) -> Value:
     """An argument in the shape in which the chain reads it: images have four dimensions."""
-    shape = next(
+    images = (
         read.shape
         for part in chain.parts
         for step in part.steps
         for read in step.reads
-        if isinstance(read, Argument) and read.number == number
+        if isinstance(read, Argument) and read.number == number and read.rows
     )
-    if len(shape) != 4 or value.is_constant:
-        return value
-    _, _, width, channels = shape
-    return builder.reshape(value, (1, -1, width, channels))
+    # All read it in one width, or there were no chain.
+    shape = next(images, None)
+    return value if shape is None else builder.reshape(value, (1, -1, *shape[2:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +235,7 @@ class _Parts:
     """
 
     arguments: dict[Value, int] = field(default_factory=dict)
+    _shapes: dict[Value, Shape] = field(default_factory=dict)
 
     def part(
         self, group: Group, image: tuple[int, int], rows: int, joint: Value | None, before: Shape
@@ -279,12 +283,17 @@ class _Parts:
         if number is not None:
             return Scalar(number, value.shape, value.dtype)
         if weight or prod(value.shape[:-1]) == 1:
-            return Argument(self._number(value), value.shape, value.dtype, rows=False)
+            return self._argument(value, value.shape, rows=False)
         shape = None if value.is_constant else _of_band(value.shape, image, rows)
-        return None if shape is None else Argument(self._number(value), shape, value.dtype, rows=True)
+        return None if shape is None else self._argument(value, shape, rows=True)
 
-    def _number(self, value: Value) -> int:
-        return self.arguments.setdefault(value, len(self.arguments))
+    def _argument(self, value: Value, shape: Shape, rows: bool) -> Argument | None:
+        """None where another part reads the same elements as an image of another width, or as a weight."""
+        alike = shape[2:] if rows else shape
+        if self._shapes.setdefault(value, alike) != alike:
+            return None
+        number = self.arguments.setdefault(value, len(self.arguments))
+        return Argument(number, shape, value.dtype, rows)
 
 
 def _of_band(shape: Shape, image: tuple[int, int], rows: int) -> Shape | None:

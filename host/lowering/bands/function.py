@@ -77,20 +77,12 @@ def _between(chain: Chain, number: int) -> Any:
     return tirx.decl_buffer((1, rows, width, channels), "float32", f"between{number}")
 
 
-def _first_row(chain: Chain, band: Any) -> Any:
-    """The first row of the image that a band computes in the first part."""
-    bands = chain.bands
-    start = bands.first(band) * bands.stride - bands.padding
-    return tirx.max(0, tirx.min(start, bands.height - bands.read))
-
-
 def _made(chain: Chain, number: int, between: Sequence[Any], band: Any) -> Any:
     """Where a part that is not the last one writes a band."""
     bands = chain.bands
     if number:
         return _whole(between[number])
-    place = _first_row(chain, band) - bands.first(band) * bands.stride + (bands.padding + bands.over)
-    return _rows(between[0], place, bands.read)
+    return _rows(between[0], bands.place(band), bands.read)
 
 
 def _region(
@@ -103,7 +95,7 @@ def _region(
     buffer = outside[argument.number]
     if not argument.rows:
         return _whole(buffer)
-    first = _first_row(chain, band) if number == 0 else bands.first(band)
+    first = bands.start(band) if number == 0 else bands.first(band)
     return _rows(buffer, first, argument.shape[1])
 
 
@@ -119,21 +111,17 @@ def _rows(buffer: Any, first: Any, count: int) -> Any:
 
 def _edges(chain: Chain, buffer: Any, band: Any) -> list[Any]:
     """Zeros where the first band reads before the image, and the last one behind it."""
-    bands = chain.bands
     found = []
-    for name, of_band, first, count in (
-        ("before", 0, bands.over, bands.padding),
-        ("behind", bands.count - 1, bands.read, bands.over),
-    ):
-        if not count:
-            continue
+    for zeros in chain.bands.zeros:
         row, column, channel = (tirx.Var(axis, "int32") for axis in ("r", "w", "c"))
         _, _, width, channels = buffer.shape
-        fill: Any = tirx.BufferStore(buffer, tirx.const(0.0, "float32"), [0, row + first, column, channel])
-        for variable, extent in ((channel, channels), (column, width), (row, count)):
+        fill: Any = tirx.BufferStore(
+            buffer, tirx.const(0.0, "float32"), [0, row + zeros.first, column, channel]
+        )
+        for variable, extent in ((channel, channels), (column, width), (row, zeros.count)):
             fill = tirx.For(variable, 0, extent, tirx.ForKind.SERIAL, fill)
-        body = tirx.IfThenElse(tirx.EQ(band, tirx.IntImm("int32", of_band)), fill, None)
-        block = s_tir.SBlock([], [], [_rows(buffer, first, count)], f"zeros_{name}", body)
+        body = tirx.IfThenElse(tirx.EQ(band, tirx.IntImm("int32", zeros.band)), fill, None)
+        block = s_tir.SBlock([], [], [_rows(buffer, zeros.first, zeros.count)], f"zeros_{zeros.name}", body)
         found.append(s_tir.SBlockRealize([], True, block))
     return found
 

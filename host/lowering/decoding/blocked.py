@@ -135,14 +135,20 @@ def _copied(shape: CacheShape, tiles: _Tiles, block: str, last: str) -> list[str
     """The keys and values of a block as far as any row reads them."""
     held = tiles.positions
     left = f"T.min({held}, {last} - {block} * {held})"
+    key_scale = value_scale = ""
+    if shape.scaled:
+        key_scale = f" * T.cast(key_scales[vh, {block} * {held // 16} + b, l], 'float32')"
+        place = f"{block} * {held // 16} + n // 16, n % 16"
+        value_scale = f" * T.cast(value_scales[vh, {place}], 'float32')"
+    key = f"T.cast(key_cache[vh, {block} * {held // 16} + b, d, l], 'float32')"
     return [
         f"for b in range(({left} + 15) // 16):",
         f"    for d in range({shape.size}):",
         "        for l in T.vectorized(16):",
-        f"            keys[b, d, l] = T.cast(key_cache[vh, {block} * {held // 16} + b, d, l], 'float32')",
+        f"            keys[b, d, l] = {key}{key_scale}",
         f"for n in range({left}):",
         f"    for d in T.vectorized({shape.size}):",
-        f"        values[n, d] = T.cast(value_cache[vh, {block} * {held} + n, d], 'float32')",
+        f"        values[n, d] = T.cast(value_cache[vh, {block} * {held} + n, d], 'float32'){value_scale}",
     ]
 
 

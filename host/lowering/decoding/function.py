@@ -5,6 +5,9 @@ function writes the new keys and values to their places first. Then it computes,
 scores of all positions up to the last one that any of the rows may read, their softmax, and the mean of the
 values. Where there are many rows, `blocked` is how.
 
+Caches of bytes have a scale in half precision for each position of a head: key_scales and value_scales
+(Hk, C / 16, 16). Elements are number * scale, and the largest of a position is 127 times its scale.
+
 Loops over positions end where the text ends, so that the function is one block for each head of keys whose
 inside no schedule changes: rows of a tile and vectors are chosen here.
 """
@@ -68,6 +71,11 @@ class CacheShape:
     stated: bool = False
 
     @property
+    def scaled(self) -> bool:
+        """Whether the caches have scales."""
+        return self.kept == "int8"
+
+    @property
     def element_bytes(self) -> int:
         """Bytes of an element of the caches."""
         return int(tvm.DataType(self.kept).itemsize)
@@ -95,13 +103,18 @@ class CacheShape:
 
 
 def cached_attention_function(node: Node) -> tirx.PrimFunc:
-    """The function of a "cached_attention" node: query, key, value, position, both caches, the result."""
+    """The function of a "cached_attention" node: query, key, value, position, both caches, the result.
+
+    The scales of both caches, where there are some, come before these.
+    """
     shape: CacheShape = node.attrs["extents"]
 
     def capped(score: Any) -> Any:
         return tanh(score * number(1.0 / shape.cap)) * number(shape.cap)
 
-    return function_of_script(_text(shape), power=exp_below, capped=capped, fetch=fetched)
+    return function_of_script(
+        _text(shape), power=exp_below, capped=capped, fetch=fetched, nearest=tirx.nearbyint
+    )
 
 
 def _text(shape: CacheShape) -> str:
@@ -111,7 +124,10 @@ def _text(shape: CacheShape) -> str:
     blocks = capacity // POSITIONS
     blocked = None if shape.stated else blocked_tiles(shape, _start(shape))
     body = [*_append(shape), *(_tiles(shape) if blocked is None else blocked.lines)]
-    buffers = "\n".join(" " * 12 + line for line in (_buffers(shape) if blocked is None else blocked.buffers))
+    allocated = _buffers(shape) if blocked is None else blocked.buffers
+    if shape.scaled:
+        allocated = [*allocated, 'bound = T.sblock_alloc_buffer((1,), "float32", scope="local")']
+    buffers = "\n".join(" " * 12 + line for line in allocated)
     lines = "\n".join(" " * 12 + line for line in body)
     return f"""
 @T.prim_func(s_tir=True, private=True)
@@ -120,7 +136,7 @@ def function(
     key: T.Buffer(({rows}, {key_heads}, {size}), "float32"),
     value: T.Buffer(({rows}, {key_heads}, {size}), "float32"),
     position: T.Buffer((1,), "int32"),
-    key_cache: T.Buffer(({key_heads}, {blocks}, {size}, {POSITIONS}), "{shape.kept}"),
+{_scales(shape)}    key_cache: T.Buffer(({key_heads}, {blocks}, {size}, {POSITIONS}), "{shape.kept}"),
     value_cache: T.Buffer(({key_heads}, {capacity}, {size}), "{shape.kept}"),
     output: T.Buffer(({rows}, {heads}, {size}), "float32"),
 ) -> None:
@@ -135,13 +151,26 @@ def function(
                 position[0],
             )
             T.writes(
-                key_cache[vh, 0:{blocks}, 0:{size}, 0:{POSITIONS}],
+{_scales_written(shape)}                key_cache[vh, 0:{blocks}, 0:{size}, 0:{POSITIONS}],
                 value_cache[vh, 0:{capacity}, 0:{size}],
                 output[0:{rows}, vh * {shape.group} : vh * {shape.group} + {shape.group}, 0:{size}],
             )
 {buffers}
 {lines}
 """
+
+
+def _scales(shape: CacheShape) -> str:
+    """Text of the parameters that are the scales of the caches; none where these have none."""
+    extents = f"({shape.key_heads}, {shape.capacity // POSITIONS}, {POSITIONS})"
+    names = ("key_scales", "value_scales") if shape.scaled else ()
+    return "".join(f'    {name}: T.Buffer({extents}, "float16"),\n' for name in names)
+
+
+def _scales_written(shape: CacheShape) -> str:
+    names = ("key_scales", "value_scales") if shape.scaled else ()
+    place = f"[vh, 0:{shape.capacity // POSITIONS}, 0:{POSITIONS}]"
+    return "".join(f"                {name}{place},\n" for name in names)
 
 
 def _buffers(shape: CacheShape) -> list[str]:
@@ -169,12 +198,37 @@ def _start(shape: CacheShape) -> str:
 def _append(shape: CacheShape) -> list[str]:
     start, kept = _start(shape), shape.kept
     place = f"({start} + t) // 16, d, ({start} + t) % 16"
+    if shape.scaled:
+        at = f"[vh, ({start} + t) // 16, ({start} + t) % 16]"
+        keys = _append_bytes(shape, "key", f"key_cache[vh, {place}]", at)
+        return [
+            f"for t in range({shape.rows}):",
+            *keys,
+            *_append_bytes(shape, "value", f"value_cache[vh, {start} + t, d]", at),
+        ]
     return [
         f"for t in range({shape.rows}):",
         f"    for d in range({shape.size}):",
         f"        key_cache[vh, {place}] = T.cast(key[t, vh, d], '{kept}')",
         f"    for d in T.vectorized({shape.size}):",
         f"        value_cache[vh, {start} + t, d] = T.cast(value[t, vh, d], '{kept}')",
+    ]
+
+
+def _append_bytes(shape: CacheShape, name: str, element: str, at: str) -> list[str]:
+    """Text that writes a row of keys or values as bytes, and its scale."""
+    scale = f"{name}_scales{at}"
+    return [
+        "    bound[0] = T.float32(0)",
+        f"    for d in range({shape.size}):",
+        f"        bound[0] = T.max(bound[0], T.abs({name}[t, vh, d]))",
+        f"    {scale} = T.cast(T.min(bound[0] / T.float32(127), T.float32(65504)), 'float16')",
+        # By the scale as it is kept; a row of zeros has none.
+        f"    bound[0] = T.cast({scale}, 'float32')",
+        "    bound[0] = T.Select(bound[0] > T.float32(0), T.float32(1) / bound[0], T.float32(0))",
+        f"    for d in range({shape.size}):",
+        f"        {element} = T.cast(T.max(T.min(nearest({name}[t, vh, d] * bound[0]), "
+        "T.float32(127)), T.float32(-127)), 'int8')",
     ]
 
 
@@ -194,7 +248,13 @@ def _tiles(shape: CacheShape) -> list[str]:
     output = f"output[{row} // {group}, vh * {group} + {row} % {group}, d]"
     place = f"({first} + b) * 16 + l"
     inside = f"{place} < {end}" + (f" and {place} >= {low}" if shape.window else "")
-    score = f"sums[i, l] * T.float32({shape.scale!r})"
+    score = "sums[i, l]"
+    by_value: list[str] = []
+    if shape.scaled:
+        score += f" * T.cast(key_scales[vh, {first} + b, l], 'float32')"
+        scaled = f"scores[i, b, l] * T.cast(value_scales[vh, {first} + b, l], 'float32')"
+        by_value = each(tile, f"scores[i, b, l] = {scaled}", 8)
+    score += f" * T.float32({shape.scale!r})"
     score = f"capped({score})" if shape.cap else score
     within = f"T.Select({inside}, {score}, {LOWEST})"
     lanes = shape.lanes
@@ -214,6 +274,7 @@ def _tiles(shape: CacheShape) -> list[str]:
         f"    for b in range({blocks}):",
         *each(tile, "scores[i, b, l] = power(scores[i, b, l], highest[i])", 8),
         *each(tile, "sums[i, l] = sums[i, l] + scores[i, b, l]", 8),
+        *by_value,
         f"    for i in T.unroll({tile}):",
         "        highest[i] = sums[i, 0]",
         "        for n in T.unroll(15):",

@@ -34,13 +34,15 @@ def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:
         if node.op != READ:
             return builder.copy(node, inputs)
         shape = replace(_shape_of(node, hardware.lanes), stated=hardware.gpu is not None)
+        if shape.stated and shape.scaled:
+            raise LoweringError("attention over a cache of bytes has no program for GPUs: leave --cache out")
         return builder.one(OPERATION, inputs, node.output.shape, "float32", extents=shape)
 
     return rebuild(graph, rule) if any(node.op == READ for node in graph.nodes) else graph
 
 
 def _shape_of(node: Node, lanes: int) -> CacheShape:
-    query, key, value, position, key_cache, value_cache = (one.shape for one in node.inputs)
+    query, key, value, position, *scales, key_cache, value_cache = (one.shape for one in node.inputs)
     rows, heads, size = query
     key_heads, capacity = value_cache[:2]
     kept = node.inputs[-1]
@@ -66,7 +68,9 @@ def _shape_of(node: Node, lanes: int) -> CacheShape:
         and heads % key_heads == 0
         and rows <= capacity
         and kept.dtype == node.inputs[-2].dtype
-        and kept.dtype in ("float32", "float16")
+        and kept.dtype in ("float32", "float16", "int8")
+        and scales == ([(key_heads, capacity // POSITIONS, POSITIONS)] * 2 if kept.dtype == "int8" else [])
+        and all(one.dtype == "float16" for one in node.inputs[4:-2])
     )
     if not fits:
         raise LoweringError(f"Attention over a cache of {value_cache} does not fit queries of {query}.")

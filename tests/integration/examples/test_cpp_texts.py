@@ -49,6 +49,22 @@ def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bun
 
 
 @pytest.mark.usefixtures("trusted_here")
+def test_cpp_writes_and_keeps_what_python_does_with_keys_and_values_of_bytes(
+    generate: Path, text_bundle: Path, folder: Path, tmp_path: Path
+) -> None:
+    bundle = folder / "bytes"
+    sdk.compile(folder / "qwen", output=bundle, backend="tvm", threads=1, context_tokens=80, cache="int8")
+    prompt, kept = [place * 7 % 128 for place in range(41)], tmp_path / "kept"
+    found, _ = generated(generate, bundle, "--max-tokens", 30, "--save", kept, *prompt)
+    assert len(found) == 30 and len(set(found)) > 3
+    with sdk.load_language_model(bundle) as model:
+        assert found == list(model.generate(prompt, max_tokens=30))
+    # The state of the C++ program, scales and all, in the Python runtime.
+    with sdk.load_language_model(bundle) as model:
+        assert model.load_prompt(kept) == len(prompt) + 29
+
+
+@pytest.mark.usefixtures("trusted_here")
 @pytest.mark.parametrize("how", [[], ["--temperature", 0.5, "--seed", 4]], ids=str)
 def test_cpp_writes_the_same_text_by_speculation(
     generate: Path, text_bundle: Path, how: list[object]

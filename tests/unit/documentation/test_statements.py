@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from benchmarks.result_file import RESULTS, heading, write_result
 from tests.documents import Statement, declarations, statements
+from tests.documents.results import SCHEMA, counts, digest, results_so_far, stands
 from tests.unit.documentation import ROOT
 
 DECLARED = declarations()
@@ -43,3 +46,26 @@ def _unfilled(one: Statement) -> list[str]:
 
 def test_what_runs_has_no_word_that_stands_for_another() -> None:
     assert [one.run for one in STATEMENTS if _unfilled(one)] == []
+
+
+def test_a_document_that_failed_or_says_something_else_runs_again(tmp_path: Path) -> None:
+    wanted = [one for one in STATEMENTS if one.document == "README.md"]
+    rows = [{"outcome": "run"}, {"outcome": "declared"}]
+    found = {"text": digest(wanted), "statements": rows}
+    write_result(
+        tmp_path / "r.json",
+        heading("tests.documents", SCHEMA)
+        | {"count": counts({"a": found}), "documents": {"README.md": found}},
+    )
+    kept = results_so_far(tmp_path / "r.json")
+    assert kept == {"README.md": found} and results_so_far(tmp_path / "none.json") == {}
+    assert stands(kept["README.md"], wanted) and not stands(None, wanted)
+    assert not stands(kept["README.md"], [replace(wanted[0], run="sdk"), *wanted[1:]])
+    assert not stands(found | {"statements": [*rows, {"outcome": "failed"}]}, wanted)
+
+
+def test_no_statement_of_the_result_failed() -> None:
+    """Whether it is of today's documents, `python -m tests.documents --resume` says."""
+    result = results_so_far(RESULTS / "documents.json")
+    assert result and set(result) <= set(DECLARED.documents)
+    assert counts(result)["failed"] == 0

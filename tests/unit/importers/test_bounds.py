@@ -9,8 +9,10 @@ import pytest
 import host.importers.worker.child  # noqa: F401 - loaded once, not in each child
 from host.errors import EdgeError, ModelFileError
 from host.importers import load, load_here
-from host.importers.worker.parent import explained, files_of, limits_for, try_import
-from host.sandbox import Limits, Unforeseen, WorkerLost
+from host.importers.worker import parent
+from host.importers.worker.parent import explained, files_of, limits_for, open_worker, try_import
+from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
+from tests.shared_cache import zoo_model
 from tests.unit.importers.hostile import HOSTILE
 
 
@@ -82,3 +84,23 @@ def test_the_limit_of_time_holds_for_the_original_runtime_too(tmp_path: Path) ->
     HOSTILE["loops in loops"][0](path)
     outcome = try_import(path, limits=Limits(3_000_000_000, 0.01, 60.0, 1 << 30))
     assert outcome.kind in ("time", "error")
+
+
+def test_the_libraries_of_an_archive_are_loaded_before_its_limits_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SymPy and most of `torch.export` would come with the first file that is read."""
+
+    def with_tests(read: list[Path], limits: Limits, prepare: tuple[str, ...]) -> Worker:
+        return Worker([*read, Path(__file__).parents[2]], limits, prepare)
+
+    monkeypatch.setattr(parent, "Worker", with_tests)
+    path = zoo_model("mlp", "pt2")
+    request = {"path": str(path), "shapes": {}, "seed": 0, "golden_cases": 1, "samples": None, "half": ""}
+    with open_worker(path, calls=3) as worker:
+        before = worker.call("tests.unit.sandbox.tasks:loaded", {})
+        worker.call("host.importers.worker.child:read", request)
+        after = worker.call("tests.unit.sandbox.tasks:loaded", {})
+    assert len(before) > 2000
+    late = set(after) - set(before)
+    assert len(late) < 50, sorted(late)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from tvm import relax
 
 from host.errors import LoweringError
 from host.lowering import lower
+from host.lowering.bands.chain import Bands
 from host.model import LoweredModel, Site
 from targets import Board, MemoryLevel
 from tests.unit.lowering.harness import board, imported, normal, relax_module, run, run_lowered, weight
@@ -99,22 +100,29 @@ def _is_equal(shape: Shape, model: LoweredModel) -> None:
 
 
 SHAPES = {
-    "stride 1": Shape(),
-    "stride 2": Shape(stride=2),
     "5x5 with stride 2": Shape(height=14, kernel=5, stride=2, padding=(2, 2, 2, 2)),
     "rows that bands do not divide": Shape(height=13),
     "padding behind alone": Shape(height=12, stride=2, padding=(0, 0, 1, 1)),
-    "no padding": Shape(padding=(0, 0, 0, 0)),
     "dilation": Shape(height=14, dilation=2, padding=(2, 2, 2, 2)),
+    "two parts with stride 2": Shape(out=0, height=11, stride=2),
+}
+MORE_SHAPES = {
+    "stride 1": Shape(),
+    "stride 2": Shape(stride=2),
+    "no padding": Shape(padding=(0, 0, 0, 0)),
     "residual": Shape(residual=True),
     "two parts": Shape(out=0),
-    "two parts with stride 2": Shape(out=0, height=11, stride=2),
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_any_bands_compute_the_same(name: str) -> None:
-    shape = SHAPES[name]
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *(pytest.param(shape, id=name) for name, shape in SHAPES.items()),
+        *(pytest.param(shape, id=name, marks=pytest.mark.long) for name, shape in MORE_SHAPES.items()),
+    ],
+)
+def test_any_bands_compute_the_same(shape: Shape) -> None:
     [site] = _sites(_lowered(shape))
     for rows in site.options[1:]:
         model = _lowered(shape, rows=rows)
@@ -140,18 +148,62 @@ def test_the_layers_of_a_chain_are_those_of_its_convolutions() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"padding": (9, 1, 9, 1)},  # More rows of zeros than a band moves on.
-        {"height": 3, "padding": (1, 1, 1, 1)},  # No band is smaller than the image.
-    ],
-)
-def test_what_bands_cannot_be_made_of_has_no_decision_or_small_bands_only(change: dict[str, Any]) -> None:
-    shape = Shape(**change)
-    for site in _sites(_lowered(shape)):
-        for rows in site.options[1:]:
-            _is_equal(shape, _lowered(shape, rows=rows))
+IMPOSSIBLE = {
+    "more rows of zeros than a band moves on": Shape(padding=(9, 1, 9, 1)),
+    "no band smaller than the image": Shape(height=3),
+    # Of three rows the last band of two has to move on by one only, less than the rows of zeros.
+    "last band that starts before the image": Shape(height=7, kernel=5, stride=2, padding=(3, 2, 0, 2)),
+    "the same of all padding before it": Shape(height=9, kernel=5, stride=3, padding=(4, 2, 0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_bands_cannot_be_made_of_has_no_decision(name: str) -> None:
+    model = _lowered(IMPOSSIBLE[name])
+    assert not _sites(model)
+    assert "chain" not in " ".join(_kernels(model))
+
+
+def test_padding_leaves_large_bands_only() -> None:
+    [few] = _sites(_lowered(Shape(height=24, kernel=7, padding=(6, 3, 0, 3)), 64 << 10))
+    [more] = _sites(_lowered(Shape(height=24, kernel=7, padding=(3, 3, 3, 3)), 64 << 10))
+    assert few.options == (0, 6, 12)
+    assert len(more.options) > len(few.options)
+
+
+def _unmade_rows(bands: Bands) -> list[tuple[int, int]]:
+    """Band and row of all that the second part reads and that is neither of the image nor zero."""
+    found = []
+    for band in range(bands.count):
+        first, start, place = (int(one) for one in (bands.first(band), bands.start(band), bands.place(band)))
+        assert first >= 0 and first + bands.rows <= bands.made
+        assert start >= 0 and start + bands.read <= bands.height
+        assert place >= 0 and place + bands.read <= bands.stored
+        # Of the buffer: the row of the image that each holds; zeros are written behind it.
+        held: dict[int, int | None] = {place + row: start + row for row in range(bands.read)}
+        for zeros in bands.zeros:
+            if zeros.band == band:
+                held |= dict.fromkeys(range(zeros.first, zeros.first + zeros.count))
+        for row in range(bands.read):
+            wanted = first * bands.stride - bands.padding + row
+            inside = 0 <= wanted < bands.height
+            if held.get(bands.over + row, -1) != (wanted if inside else None):
+                found.append((band, row))
+    return found
+
+
+def test_every_row_that_a_band_reads_is_of_the_image_or_zero() -> None:
+    generator = random.Random(1)
+    possible = 0
+    while possible < 1000:
+        kernel, stride = generator.randint(1, 7), generator.randint(1, 4)
+        before, behind = generator.randint(0, kernel), generator.randint(0, kernel)
+        height = generator.randint(kernel, 24)
+        made = (height + before + behind - kernel) // stride + 1
+        bands = Bands(height, made, generator.randint(1, made), kernel, stride, before)
+        if bands.possible:
+            possible += 1
+            assert not _unmade_rows(bands), bands
 
 
 def test_a_result_that_others_read_is_made_whole() -> None:
@@ -162,6 +214,45 @@ def test_a_result_that_others_read_is_made_whole() -> None:
 
     model = lower(imported(relax_module(build, Shape().inputs)), _board(16 << 10))
     assert not _sites(model)
+
+
+def test_a_product_between_two_depthwise_convolutions_is_of_one_chain() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Var:
+        result = builder.emit(relax.op.nn.conv2d(x, weight(16, 8, 1, 1)))
+        for seed in (3, 5):
+            window = weight(16, 1, 3, 3, seed=seed)
+            result = builder.emit(relax.op.nn.conv2d(result, window, padding=1, groups=16))
+            result = builder.emit(relax.op.nn.conv2d(result, weight(16, 16, 1, 1, seed=seed + 1)))
+        return result
+
+    model = imported(relax_module(build, Shape().inputs))
+    apart = lower(model, _board(16 << 10))
+    one, two = _sites(apart)
+    assert one.own == two.own == 0
+    first = lower(model, _board(16 << 10), decisions={one.name: one.options[-1]})
+    assert [site.name for site in _sites(first)] == [one.name]
+    assert " ".join(_kernels(first)).count("chain") == 1
+    second = lower(model, _board(16 << 10), decisions={two.name: two.options[-1]})
+    assert [site.name for site in _sites(second)] == [one.name, two.name]
+    assert len(_kernels(first)) == len(_kernels(second)) == len(_kernels(apart)) - 2
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_flat_tensor_of_which_two_parts_make_images_of_other_widths(again: bool) -> None:
+    """9x8 pixels become 8x9, and the pixels of the input are added to those of the result, one by one."""
+
+    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Var:
+        emit = builder.emit
+        first = emit(relax.op.matmul(x, weight(8, 16)))
+        image = emit(relax.op.permute_dims(emit(relax.op.reshape(first, (1, 9, 8, 16))), [0, 3, 1, 2]))
+        window = weight(16, 1, 2, 2, seed=3)
+        second = emit(relax.op.nn.conv2d(image, window, padding=(0, 1, 0, 1), groups=16))
+        flat = emit(relax.op.reshape(emit(relax.op.permute_dims(second, [0, 2, 3, 1])), (1, 72, 16)))
+        third = emit(relax.op.matmul(flat, weight(16, 8, seed=5)))
+        return emit(relax.op.add(third, x)) if again else third
+
+    model = lower(imported(relax_module(build, [normal(1, 72, 8)])), _board(16 << 10))
+    assert len(_sites(model)) == (0 if again else 1)
 
 
 def test_a_number_of_rows_that_is_none_of_the_options_is_refused() -> None:

@@ -64,5 +64,10 @@ def test_plans_of_a_model_are_compared(tmp_path: Path) -> None:
     rows = json.loads(result.read_text())["models"]["net"]["plans"]
     assert [row["arm"] for row in rows] == ["passes", WITHOUT]
     assert rows[1]["departures"] and all("lanes" in clause for clause in rows[1]["departures"])
+    words[4] = "lane"
+    with pytest.raises(
+        SystemExit, match=r"net.onnx has no decision of kind 'lane': give --without one of .*lanes"
+    ):
+        main(words)
     # The command that makes the committed result.
     assert RUNS["plans"].words()[1:3] == ["-m", "benchmarks.plans"]

@@ -107,3 +107,8 @@ def write_much(size: int) -> None:
     """A large file."""
     with Path("large").open("wb") as stream:
         stream.truncate(size)
+
+
+def loaded() -> list[str]:
+    """The names of the modules that are loaded."""
+    return sorted(sys.modules)

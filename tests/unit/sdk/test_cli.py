@@ -325,6 +325,26 @@ sys.exit(main(["deploy", "net.onnx"]))
     assert not scratch.exists()
 
 
+@pytest.mark.parametrize("moment", ["sdk.cli.main", "typer"])
+def test_an_interruption_while_packages_are_imported_is_one_line(moment: str) -> None:
+    program = f"""
+import os, signal, sys
+class Interrupter:
+    def find_spec(self, name, path, target=None):
+        if name == {moment!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+from sdk.cli.entry import main
+# What came until now is not seen to: nothing that takes time.
+print(sorted(name for name in sys.modules if name.startswith(("host.", "targets.", "typer"))))
+sys.stdout.flush()
+sys.meta_path.insert(0, Interrupter())
+sys.argv[1:] = ["--version"]
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "[]\n", "error: interrupted\n")
+
+
 def test_json_is_written_whole(tmp_path: Path) -> None:
     from sdk.cli.printing import write_json
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sdk
 from host.deploy import DeployResult
 from host.model import EMULATOR, SIMULATION
 from sdk.cli.main import main
@@ -315,3 +316,13 @@ def test_the_figures_of_one_result_are_shown(tmp_path: Path, capsys: pytest.Capt
     [latency, *_] = json.loads(capsys.readouterr().out)
     assert latency["value"] is None and latency["remark"] == "the device is emulated"
     assert main(["report", "show", str(tmp_path / "none.json")]) == 2
+
+
+def test_deployments_are_compared_by_their_own_figures(tmp_path: Path) -> None:
+    """Two of one model have the same report: that of the later one."""
+    report = tmp_path / "report.html"
+    before, after = (sdk.Deployment(measured(*one), report) for one in ((2.0, 1), (2.4, 3)))
+    report.write_text(render(after.result))
+    assert change(sdk.compare(before, after), "latency").verdict == WORSE
+    assert change(sdk.compare(after, before), "latency").verdict == BETTER
+    assert change(sdk.compare(report, after), "latency").verdict == SAME

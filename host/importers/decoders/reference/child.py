@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def computed(plan: Plan) -> Answers:
         return Answers((), measured=energies(model, [one.tolist() for one in asked.texts], asked.measured))
     # A bundle in floats is as large as the weights here, one of quantised weights is much smaller.
     kept = _KEPT_BYTES if parts or read.bits else sys.maxsize
-    changed = bool(parts or asked.halves)
+    changed = bool(parts or asked.halves or asked.cached)
     text = None if asked.text is None else asked.text.tolist()
     last = asked.texts[-1].tolist()
     original = before = None
@@ -65,15 +65,16 @@ def computed(plan: Plan) -> Answers:
     model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
     # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
     groups = [(product(model, name), parts[name].form.group) for name in asked.rounded if name in parts]
-    logits = tuple(logits_of(model, tokens.tolist()) for tokens in asked.texts)
-    behind = None if text is None else logits_of(model, text)
-    greedy = () if text is None else continued(model, text[: asked.prompt], asked.count)
+    cache = rounded_cache if asked.cached else empty_cache
+    logits = tuple(logits_of(model, tokens.tolist(), cache) for tokens in asked.texts)
+    behind = None if text is None else logits_of(model, text, cache)
+    greedy = () if text is None else continued(model, text[: asked.prompt], asked.count, cache)
     return Answers(
         logits,
         behind,
         original if changed or read.bits else behind,
         greedy,
-        behind_rounded(model, last, asked.beginning, groups) if asked.rounded else None,
+        behind_rounded(model, last, asked.beginning, groups, cache) if asked.rounded else None,
         0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
     )
 
@@ -92,12 +93,41 @@ def kept_bytes(least: int, steps: int) -> int:
     return least if free is None else max(least, int(_KEPT_SHARE * free))
 
 
-def continued(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:
+def empty_cache(model: Any) -> Any:
+    """A cache of transformers, in float32."""
+    from transformers import DynamicCache
+
+    return DynamicCache(config=model.config)
+
+
+def rounded_cache(model: Any) -> Any:
+    """A cache that holds what bytes hold, with a scale in half precision for each position of a head.
+
+    As `host.lowering.decoding.function` keeps keys and values.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    def rounded(values: torch.Tensor) -> torch.Tensor:
+        scale = (values.abs().amax(-1, keepdim=True) / 127).clamp(max=65504).half().float()
+        inverse = torch.where(scale > 0, 1 / scale, 0.0)
+        return (values * inverse).round().clamp(-127, 127) * scale
+
+    class Rounded(DynamicCache):  # type: ignore[misc]
+        def update(self, keys: Any, values: Any, *others: Any, **named: Any) -> Any:
+            return super().update(rounded(keys), rounded(values), *others, **named)
+
+    return Rounded(config=model.config)
+
+
+def continued(
+    model: Any, prompt: Sequence[int], count: int, made_cache: Callable[[Any], Any] = empty_cache
+) -> tuple[int, ...]:
     """The likeliest token each time, whatever the model's own settings of a generation say."""
     import torch
 
     made: list[int] = []
-    given, cache = list(prompt), None
+    given, cache = list(prompt), made_cache(model)
     with torch.inference_mode():
         while len(made) < count:
             result = model(input_ids=torch.tensor([given]), past_key_values=cache, use_cache=True)
@@ -107,12 +137,17 @@ def continued(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(made)
 
 
-def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:
-    """The logits (n, V) float32 after each of the tokens of one text."""
+def logits_of(
+    model: Any, tokens: Sequence[int], made_cache: Callable[[Any], Any] | None = None
+) -> np.ndarray:
+    """The logits (n, V) float32 after each of the tokens of one text; a cache may round keys and values."""
     import torch
 
+    cache = None if made_cache is None else made_cache(model)
     with torch.inference_mode():
-        made = model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
+        made = model(
+            input_ids=torch.tensor([list(tokens)]), past_key_values=cache, use_cache=cache is not None
+        ).logits
     return np.asarray(made[0].float().numpy())
 
 
@@ -172,7 +207,11 @@ def product(model: Any, name: str) -> Any:
 
 
 def behind_rounded(
-    model: Any, tokens: Sequence[int], beginning: int, groups: Sequence[tuple[Any, int]]
+    model: Any,
+    tokens: Sequence[int],
+    beginning: int,
+    groups: Sequence[tuple[Any, int]],
+    made_cache: Callable[[Any], Any] = empty_cache,
 ) -> np.ndarray:
     """The logits behind the end of a text, whose first tokens have rounded activations.
 
@@ -185,6 +224,7 @@ def behind_rounded(
         tokens: of the text.
         beginning: number of those whose activations are rounded, fewer than all.
         groups: modules that multiply, each with the number of elements that share a scale.
+        made_cache: makes the cache of the text.
 
     Returns:
         (m, V) float32, where m are the other tokens.
@@ -205,7 +245,8 @@ def behind_rounded(
     with torch.inference_mode():
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])
-        cache = model(input_ids=beginning_of, use_cache=True, logits_to_keep=1).past_key_values
+        cache = made_cache(model)
+        model(input_ids=beginning_of, past_key_values=cache, use_cache=True, logits_to_keep=1)
         for one in hooks:
             one.remove()
         rest = torch.tensor([list(tokens[beginning:])])

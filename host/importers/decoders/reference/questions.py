@@ -35,6 +35,8 @@ class Questions:
         halves: whether the matrices are rounded to half precision, as the compiled model's are.
         measured: weights of products, by their names in the files: the mean squares of their inputs over all
             of `texts` are wanted, and nothing else.
+        cached: whether keys and values are rounded to bytes, as the compiled model keeps them; not for the
+            logits by the weights in the files.
     """
 
     texts: tuple[np.ndarray, ...]
@@ -45,6 +47,7 @@ class Questions:
     beginning: int = 0
     halves: bool = False
     measured: tuple[str, ...] = ()
+    cached: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,8 @@ from host.tensor_ir.bands import part_name
 from targets import HardwareModel
 
 _MOST_PARTS = 3
+# Of what this rule adds to the programs of its parts.
+_OWN_VERSION = 1
 # Seconds of a part of a band beside its loops: views of its rows, and zeros at an edge.
 _START_S = 1e-7
 
@@ -32,7 +34,8 @@ class ChainInBands(Rule):
 
     name = "chain"
     processor = CPU
-    version = 1
+    # The parts are programs of `tiled`. Both numbers only grow, so a change of either makes another sum.
+    version = _OWN_VERSION + TILED.version
     priority = 4
     constants = TILED.constants
     decisions = tuple(

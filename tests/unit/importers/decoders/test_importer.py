@@ -225,3 +225,25 @@ def test_in_half_precision_weights_and_state_are_halves_and_stored_once(folder: 
     assert 0.95 * model.parameters < halves < 1.2 * model.parameters and singles < halves // 20
     with pytest.raises(UserError, match=r"--dtype fp16: .* is quantised: leave --dtype out"):
         import_decoder(folder, 32, 8, "int4", half=True)
+
+
+@pytest.mark.parametrize("quantize", ["", "int4"])
+def test_keys_and_values_are_kept_as_bytes(folder: Path, quantize: str) -> None:
+    model = import_decoder(folder, 32, 8, quantize, verified=3, sequences=2, cache="int8")
+    usual = import_decoder(folder, 32, 8, quantize, verified=3, sequences=2)
+    assert model.content_hash != usual.content_hash
+    assert [(one.name, one.dtype) for one in model.state[:4]] == [
+        ("key_scale_0", "float16"),
+        ("value_scale_0", "float16"),
+        ("key_0", "int8"),
+        ("value_0", "int8"),
+    ]
+    assert len(model.state) == 2 * len(usual.state)
+    # Logits are those of a reference that rounds keys and values, which is another one.
+    machine = Machine(model.module, empty_state(model.state))
+    moved = 0.0
+    for case, other in zip(model.golden[:24], usual.golden[:24], strict=True):
+        [wanted], [plain] = case.outputs, other.outputs
+        assert np.abs(machine.run(*case.inputs) - wanted).max() < 1e-3 * np.abs(wanted).max()
+        moved = max(moved, float(np.abs(plain - wanted).max() / np.abs(wanted).max()))
+    assert 3e-3 < moved < 0.1

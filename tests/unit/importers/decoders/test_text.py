@@ -155,6 +155,14 @@ def test_a_sample_of_text_chooses_scales_and_is_part_of_the_program(folder: Path
         made(text.with_name("none.txt"))
 
 
+def test_a_cache_of_bytes_is_for_language_models_on_cpus(folder: Path) -> None:
+    for given in ({"dtype": "fp16"}, {"processor": "gpu"}):
+        with pytest.raises(UserError, match="--cache int8 is for CPUs, and goes without --dtype fp16"):
+            check_for_model(CompileOptions(model=folder, cache="int8", **given), folder, "transformers")
+    with pytest.raises(UserError, match="--cache int8 goes only with a language model"):
+        check_for_model(CompileOptions(model=folder, cache="int8"), folder, "onnx")
+
+
 def test_a_sample_goes_with_four_bits(folder: Path, text: Path) -> None:
     for quantize, line in (("", "goes with --quantize int8 or int4"), ("int8", "goes with --quantize int4")):
         options = CompileOptions(model=folder, quantize=quantize, calibration=text)

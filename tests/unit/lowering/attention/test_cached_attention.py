@@ -43,6 +43,7 @@ class Case:
             (small, "float32"),
             (small, "float32"),
             ((1,), "int32"),
+            *([((self.key_heads, self.capacity // 16, 16), "float16")] * (2 if self.kept == "int8" else 0)),
             ((self.key_heads, self.capacity // 16, self.size, 16), self.kept),
             ((self.key_heads, self.capacity, self.size), self.kept),
         ]
@@ -88,6 +89,9 @@ CASES = [
     Case(4, 4, 2, 32, 64, kept="float16"),
     Case(1, 4, 2, 32, 64, window=20, cap=0.5),
     Case(5, 6, 2, 20, 64, kept="float16", lanes=8, cap=0.75),
+    Case(1, 14, 2, 64, 64, kept="int8"),
+    Case(5, 6, 2, 20, 64, window=7, kept="int8", lanes=8, cap=0.75),
+    Case(24, 4, 2, 40, 288, kept="int8"),
     # So many rows that the cache is read in blocks, of 128 and of 48 positions.
     Case(24, 4, 2, 40, 288, kept="float16"),
     Case(36, 2, 2, 160, 144, window=50, lanes=8, cap=0.5),
@@ -99,15 +103,14 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_row_attends_to_what_stands_before_it(case: Case, threads: int) -> None:
     call, draw = program(lowered(case), threads), np.random.default_rng(5)
-    kept = [np.full(shape, 1e3, dtype) for shape, dtype in case.shapes[4:]]
+    kept = [np.full(shape, 100 if case.kept == "int8" else 1e3, dtype) for shape, dtype in case.shapes[4:]]
     ours = [tvm.runtime.tensor(one) for one in kept]
     exact = [one.astype("float32") for one in kept]
     for start in range(0, case.capacity - case.rows + 1, case.rows):
         given = [draw.normal(size=shape).astype(dtype) for shape, dtype in case.shapes[:3]]
         position = np.array([start], np.int32)
         query, key, value = given
-        keys, values = exact
-        wanted = cached_attention(query, key, value, position, keys, values, case.options)
+        wanted = cached_attention(query, key, value, position, *exact, case.options)
         made = tvm.runtime.tensor(np.zeros_like(wanted))
         call(*(tvm.runtime.tensor(one) for one in (*given, position)), *ours, made)
         tolerance = 3e-3 if case.kept == "float16" else 2e-5
@@ -140,3 +143,18 @@ def test_a_position_that_is_none_writes_nothing_outside(position: int) -> None:
 def test_caches_that_do_not_fit_are_refused() -> None:
     with pytest.raises(LoweringError, match=r"Attention over a cache of \(2, 40, 16\) does not fit"):
         lowered(Case(1, 4, 2, 16, 40))
+
+
+def test_rows_of_zeros_and_of_the_largest_numbers_stay_finite_as_bytes() -> None:
+    case = Case(2, 2, 1, 16, 32, kept="int8")
+    call = program(lowered(case), 1)
+    kept = [tvm.runtime.tensor(np.zeros(shape, dtype)) for shape, dtype in case.shapes[4:]]
+    rows = np.zeros((2, 1, 16), np.float32)
+    rows[1] = 1e30
+    made = tvm.runtime.tensor(np.zeros((2, 2, 16), np.float32))
+    query = np.full((2, 2, 16), 1e-30, np.float32)
+    given = [tvm.runtime.tensor(one) for one in (query, rows, rows, np.zeros(1, np.int32))]
+    call(*given, *kept, made)
+    assert (made.numpy()[0] == 0).all() and np.isfinite(made.numpy()).all()
+    key_scales, _, keys, _ = (one.numpy() for one in kept)
+    assert key_scales[0, 0, :3].tolist() == [0, 65504, 0] and keys[0, 0, 0, :3].tolist() == [0, 127, 0]

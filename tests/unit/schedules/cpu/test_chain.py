@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import runpy
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,8 @@ import tvm
 from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.cpu.chain import rule as chain_rule
+from host.schedules.cpu.tiled.rule import RULE as TILED
 from tests.unit.lowering.test_bands import Shape, _lowered, _sites
 from tests.unit.schedules import functions as fn
 
@@ -39,8 +42,15 @@ def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> np.ndarray:
     return made.numpy()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name, threads",
+    [
+        ("three parts", 2),
+        ("two parts with stride 2", 1),
+        pytest.param("three parts", 1, marks=pytest.mark.long),
+        pytest.param("two parts with stride 2", 2, marks=pytest.mark.long),
+    ],
+)
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     space, target = _space(name, threads)
     assert space.rule.name == "chain"
@@ -60,6 +70,7 @@ def test_the_estimate_is_that_of_the_parts_times_the_bands() -> None:
     assert space.estimate_s(values) > space.workload.flops / space.hardware.peak_flops
 
 
+@pytest.mark.long
 def test_gensor_decides_every_part() -> None:
     space, _ = _space("three parts")
     board = fn.board("avx2")
@@ -75,3 +86,12 @@ def test_gensor_decides_every_part() -> None:
 def test_the_trace_carries_every_factor() -> None:
     space, _ = _space("two parts with stride 2")
     fn.assert_its_trace_is_the_program(space)
+
+
+def test_another_version_of_its_parts_is_another_version_of_the_chain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(TILED), "version", TILED.version + 1)
+    # The module again, beside the one that the program has.
+    again = runpy.run_path(chain_rule.__file__)["RULE"]
+    assert again.version == chain_rule.RULE.version + 1
