@@ -7,8 +7,10 @@ research.modelled_boards` and its `pools`); each FILE has programs of a machine 
 research.collection.in_model`). Nothing is timed here.
 
 `headroom` of a task on a board is the time of the program that is constructed without measuring over that of
-the fastest timed one. It is at least what a learner could gain there, as more programs could be tried. A task
-below `--least` leaves nothing to learn, and is listed as such. Programs of rules that have changed since are
+the fastest timed one. On a modelled board it is at least what a learner could gain there, as more programs
+could be tried. The programs of FILE were mostly timed once, so the fastest is chosen and timed by the same
+noisy times: its time is too short, and the headroom too large; it bounds nothing. A task below `--least`
+leaves nothing to learn, and is listed as such. Programs of rules that have changed since are
 left out, and tasks with few programs.
 """
 

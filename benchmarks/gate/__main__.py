@@ -22,7 +22,8 @@ The arms that have no model draw as often, uniformly from the same programs, and
 T_hat, which the same tasks teach (`chance_that`); `new_that` is the new model's programs ranked by T_hat. All
 are speeds over the model in use, ranked by T as deployed.
 
-FOLDER keeps the tasks, the network and a line for each training; a later call goes on there.
+FOLDER keeps the tasks, the network and a line for each training; a later call goes on there. What is accepted
+follows from the recorded bounds by the gate as it is; lines of another design of the gate are refused.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from benchmarks.gate.recorded import (
     shuffled,
 )
 from benchmarks.result_file import add_json_option, heading, write_result
+from host.errors import UserError
 from host.statistics import Estimate, mean_of, one_sided_bound
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.network import load_model
@@ -100,7 +102,7 @@ def trained(
                 present, _ = tuned(base, base, wrong, seed, folder / "wrong")
             learned = told.get(kind, teach)
             new, result = tuned(base, present, learned, seed, folder / kind, _LONGER.get(kind, _STEPS))
-            line = {"seed": seed, "kind": kind, "accepted": result.accepted, "why": result.why}
+            line = {"seed": seed, "kind": kind, "bound": result.bound, "design": gate.DESIGN}
             judged = list(map(preferred, truth)) if kind == "preferred" else truth
             before, by_that = choices(present, judged), ranked_by(judged, learned_logs(learned, judged))
             found = {
@@ -159,6 +161,19 @@ def _above(verdict: gate.Verdict) -> bool:
     return verdict.bound is not None and verdict.bound > 1.0
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The trainings of a file; none where there is no file.
+
+    Raises:
+        UserError: one was judged by another design of the gate.
+    """
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    for number, one in enumerate(lines, start=1):
+        if one.get("design") != gate.DESIGN or "bound" not in one:
+            raise UserError(f"{path}, line {number}: of another design of the gate: give another --folder")
+    return lines
+
+
 def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """For each kind of training, what is true of the new models, and how the gate judged them."""
     found: dict[str, Any] = {}
@@ -169,13 +184,13 @@ def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         by_truth = {
             truth: {
                 "trainings": sum(one["truth"] == truth for one in own),
-                "accepted": sum(one["truth"] == truth and one["accepted"] for one in own),
+                "accepted": sum(one["truth"] == truth and gate.accepts(one["bound"]) for one in own),
             }
             for truth in ("better", "neither", "worse")
         }
         found[kind] = {
             "trainings": len(own),
-            "accepted": sum(one["accepted"] for one in own),
+            "accepted": sum(gate.accepts(one["bound"]) for one in own),
             "truth": by_truth,
             "first": _mean([one["first"] for one in own]),
             "best": _mean([one["best"] for one in own]),
@@ -192,9 +207,13 @@ def _shares(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """How often the gate is right, of all trainings, and of those whose new model is better or worse."""
     shown = [one for one in lines if one["truth"] != "neither"]
     return {
-        name: sum(one["accepted"] == (one["truth"] == "better") for one in some) / len(some) if some else None
+        name: _share([gate.accepts(one["bound"]) == (one["truth"] == "better") for one in some])
         for name, some in (("right", lines), ("right_where_shown", shown))
     }
+
+
+def _share(right: Sequence[bool]) -> float | None:
+    return sum(right) / len(right) if right else None
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:
@@ -224,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     base = options.start or small_network(options.folder / "network")
     path = options.folder / "trainings.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    lines = read_lines(path)
     done = {(one["seed"], one["kind"]) for one in lines}
     seeds = options.seeds or list(range(options.trainings))
     for seed in seeds:
@@ -232,14 +251,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if missing:
             # Both ways of measuring in turn.
             name = options.data[seed % len(options.data)]
-            new = [one | {"data": name} for one in trained(tasks[name], seed, base, missing)]
+            new = [
+                one | {"data": name, "commit": about["commit"]}
+                for one in trained(tasks[name], seed, base, missing)
+            ]
             lines += new
             with path.open("a") as stream:
                 stream.writelines(json.dumps(one) + "\n" for one in new)
             print(*map(json.dumps, new), sep="\n", flush=True)
     used = [one for one in lines if one["seed"] in seeds and one["kind"] in options.kinds]
     sizes = {name: len(of) for name, of in tasks.items()}
-    write_result(options.json, about | {"tasks": sizes, "kinds": figures_of(used)})
+    rule = {"design": gate.DESIGN, "least_gain": gate.LEAST_GAIN, "seeds": seeds}
+    write_result(options.json, about | {"tasks": sizes, "gate": rule, "kinds": figures_of(used)})
 
 
 if __name__ == "__main__":

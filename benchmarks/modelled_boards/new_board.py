@@ -23,7 +23,7 @@ With `--language-model`, for the first draw of the records, also
     tuned_shuffled      as `tuned_t`, with shuffled times
 
 Draws are with replacement, and the mean of 16 of them counts. Ratios are speeds of first programs and of the
-best of ten, over tasks on boards, with 95% intervals. FOLDER keeps the tasks and what was chosen; a later
+best of ten, over tasks, with 95% intervals. FOLDER keeps the tasks and what was chosen; a later
 call goes on there. Nothing is timed here.
 """
 
@@ -34,7 +34,6 @@ import json
 import math
 import random
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +53,7 @@ from benchmarks.gate.recorded import (
     undescribed,
     write_tasks,
 )
-from benchmarks.learned_estimate.withheld import bounded
+from benchmarks.modelled_boards.new_board_figures import figures_of, shares_of
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.errors import UserError
 from host.execution import LocalEngine
@@ -75,26 +74,6 @@ SCHEMA = "edgetlm.new_board/1"
 # 7% of the 256 programs of a search.
 _TAUGHT = 18
 _STEPS, _KEEP, _TEN = 24, 4, 10
-RATIOS = (
-    "that/t",
-    "that_mean/t",
-    "deployed/t",
-    "boards/t",
-    "fleet/t",
-    "fleet_alone/t",
-    "fleet/chance_fleet",
-    "that_shuffled/t",
-    "fleet_shuffled/t",
-    "chance_t/t",
-    "chance_that/chance_t",
-    "chance_fleet/chance_t",
-    "tlm_t/chance_t",
-    "tuned_t/tlm_t",
-    "tuned_shuffled/tlm_t",
-    "tuned_that/tlm_t",
-    "tuned_that/chance_that",
-    "fastest/t",
-)
 Choices = dict[str, list[gate.Chosen]]
 
 
@@ -274,49 +253,6 @@ def model_arms(taught: Sequence[RecordedTask], judged: Sequence[RecordedTask], s
             found["tuned_t" if arm == "tuned" else "tuned_shuffled"] = choices(new, judged)
             if arm == "tuned":
                 found["tuned_that"] = choices(new, by_that)
-    return found
-
-
-def figures_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Ratios of arms by number of measurements and board; a task on a board counts once, by its mean."""
-    logs: dict[tuple[str, str, str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines:
-        for arm, (first, best) in line["times"].items():
-            key = (line["board"], line["task"])
-            logs[("1", *key, arm)]["log"].append(math.log(first))
-            logs[("10", *key, arm)]["log"].append(math.log(best))
-    means = {key: math.fsum(one["log"]) / len(one["log"]) for key, one in logs.items()}
-    found: dict[str, Any] = {}
-    for measured in ("1", "10"):
-        for ratio in RATIOS:
-            arm, other = ratio.split("/")
-            by_board: dict[str, list[float]] = defaultdict(list)
-            for (count, board, task, which), log in means.items():
-                beside = means.get((measured, board, task, other))
-                if count == measured and which == arm and beside is not None:
-                    by_board[board].append(math.exp(beside - log))
-                    by_board["all"].append(math.exp(beside - log))
-            if by_board:
-                own = {board: bounded(values) for board, values in sorted(by_board.items())}
-                found.setdefault(measured, {})[ratio] = {
-                    board: {"geomean": one["value"], **one} for board, one in own.items()
-                }
-    return found
-
-
-def shares_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Speed of each arm beside the fastest timed program, by number of measurements and board."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for place, measured in enumerate(("1", "10")):
-        by_arm: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for line in lines:
-            for arm, times in line["times"].items():
-                for board in (line["board"], "all"):
-                    by_arm[arm][board].append(-math.log(times[place]))
-        found[measured] = {
-            arm: {board: math.exp(math.fsum(one) / len(one)) for board, one in own.items()}
-            for arm, own in by_arm.items()
-        }
     return found
 
 

@@ -94,7 +94,9 @@ def by_measurements(result: Result) -> list[str]:
                 *(f"{shares[k]:.3f}" if k in shares else "" for k in kinds),
             )
             rows.append((*row, f"{shares[_ALL]:.3f}"))
-    return markdown(("measured", "ratio", *kinds, "all, 95%; median"), rows)
+    clustered = any("over_networks" in one[_ALL] for one in result.figures["ratios"]["1"].values())
+    last = "all, 95%; median" + ("; over networks, 95%" if clustered else "")
+    return markdown(("measured", "ratio", *kinds, last), rows)
 
 
 def shares(result: Result) -> list[str]:
@@ -123,7 +125,10 @@ def _mean(figure: Mapping[str, Any] | None) -> str:
 
 def _bounded(figure: Mapping[str, Any]) -> str:
     bounds = "" if figure["low"] is None else f" ({figure['low']:.3f} to {figure['high']:.3f})"
-    return f"{figure['geomean']:.3f}{bounds}; {figure['median']:.3f}"
+    networks = figure.get("over_networks")
+    return f"{figure['geomean']:.3f}{bounds}; {figure['median']:.3f}" + (
+        f"; {_interval(networks)}" if networks else ""
+    )
 
 
 def withheld(result: Result) -> list[str]:

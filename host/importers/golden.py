@@ -72,7 +72,10 @@ def make_golden(
         ModelFileError: the outputs change from run to run.
     """
     if options.samples is not None:
-        return _cases(options.samples, options.reference(engine, path, options.samples))
+        given = _cases(options.samples, options.reference(engine, path, options.samples))
+        # One says whether random numbers are drawn: samples may be many.
+        _check_repeats(engine, path, given[:1], options.reference)
+        return given
     golden, attempt = _drawn(engine, path, ranges, options)
     if options.written is None:
         return golden
@@ -147,7 +150,7 @@ def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], refere
     Raises:
         ModelFileError: the same inputs give other outputs in the same engine.
     """
-    apart = max(_spreads(golden, engine, path, reference))
+    apart = max(_spreads(golden, engine, path, reference), default=0.0)
     if apart > _RANDOM:
         raise ModelFileError(
             f"{path.name}: its outputs differ from run to run under the same inputs, by {apart:.0%} of "

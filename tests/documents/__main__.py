@@ -13,6 +13,7 @@ import argparse
 import itertools
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -96,22 +97,7 @@ def _row(statement: Statement, where: Place) -> dict[str, Any]:
     row, reasons = _described(statement), list(statement.reasons)
     command = [sys.executable, "-c"] if statement.kind == PROGRAM else ["bash", "-euo", "pipefail", "-c"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    try:
-        done = subprocess.run(
-            [*command, statement.run],
-            stdin=subprocess.DEVNULL,
-            cwd=where.folder,
-            env=where.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-        code, said = done.returncode, done.stdout
-    except subprocess.TimeoutExpired as error:
-        code, said = -1, f"not ended after {_LIMIT_S} s: {os.fsdecode(error.stdout or b'')}"
+    code, said = ended([*command, statement.run], where, _LIMIT_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
     same = statement.run == statement.written and not reasons
@@ -120,6 +106,30 @@ def _row(statement: Statement, where: Place) -> dict[str, Any]:
     if statement.kind == SHELL and statement.run != statement.written:
         row["ran"] = statement.run
     return row | ({"said": said[-_SHOWN:]} if outcome == "failed" else {})
+
+
+def ended(command: list[str], where: Place, limit_s: float) -> tuple[int, str]:
+    """The exit status of a command and what it said; -1 where it and all that it started were ended."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        cwd=where.folder,
+        env=where.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            return -1, f"not ended after {limit_s} s: {os.fsdecode(error.stdout or b'')}"
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, said
 
 
 if __name__ == "__main__":

@@ -54,10 +54,7 @@ def place(scratch: Path, shared: bool) -> Iterator[Place]:
         shared: whether its hosts share their records, in a server of PostgreSQL.
     """
     folder, home = scratch / "checkout", make_client(scratch / "home")
-    folder.mkdir()
-    for path in ROOT.iterdir():
-        if not path.name.startswith((".git", ".cache", "edgetlm-out")):
-            (folder / path.name).symlink_to(path)
+    make_checkout(ROOT, folder)
     _write_files(folder)
     with ExitStack() as running:
         lines = []
@@ -78,6 +75,19 @@ def place(scratch: Path, shared: bool) -> Iterator[Place]:
             running.callback(server.remove)
             environment["EDGETLM_RECORDS"] = server.url(server.database())
         yield Place(folder, environment)
+
+
+def make_checkout(root: Path, folder: Path) -> None:
+    """The files of a repository in folders of their own: a new file there is not in the repository."""
+    folder.mkdir()
+    for path in root.iterdir():
+        if path.name.startswith((".git", ".cache", "edgetlm-out")):
+            continue
+        if path.is_dir() and not path.name.startswith("."):
+            left_out = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(path, folder / path.name, True, left_out, os.symlink)
+        else:
+            (folder / path.name).symlink_to(path)
 
 
 def _environment(scratch: Path, home: Path) -> dict[str, str]:

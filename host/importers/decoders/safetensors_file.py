@@ -48,6 +48,11 @@ class StoredTensor:
         """The form of the values where the file has whole numbers with scales; None of floating point."""
         return None
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether some rows can be read without all the others; `rows` reads all where they cannot."""
+        return True
+
     def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values (N, K) in the form of the file, or rounded to whole numbers with scales.
 

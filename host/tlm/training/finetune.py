@@ -26,11 +26,11 @@ from host.execution import Engine, LocalEngine
 from host.files import write_whole
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model import checkpoints
-from host.tlm.model.card import CARD
+from host.tlm.model.card import CARD, read_card
 from host.tlm.model.network import load_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example, content_of, example_from
-from host.tlm.training.fitting import FinetuneOptions, Fitting, repeated_samples, replay_of
+from host.tlm.training.fitting import LEARNED, FinetuneOptions, Fitting, repeated_samples, replay_of
 from host.tlm.training.on_host import Advance
 from host.tlm.training.record_examples import examples_of, examples_of_records
 from host.tlm.training.replay import read_replay
@@ -79,6 +79,7 @@ class FinetuneResult:
         withheld: of them those that judge, each withheld from one of the models that are judged.
         forgotten: how much the loss on sentences of pre-training rose, a mean over those models.
         why: what the gate found, one line.
+        bound: see `gate.Verdict`.
     """
 
     accepted: bool
@@ -90,6 +91,7 @@ class FinetuneResult:
     withheld: int
     forgotten: float
     why: str = ""
+    bound: float | None = None
 
 
 def finetune(
@@ -132,7 +134,7 @@ def finetune(
         name = fold_name(fold.number)
         steps = fitting.trained(name, fold.learned, candidate / name, told)
         done += options.steps
-        old = load_model(_judged_at(present, fold.number), vocabulary)[0]
+        old = load_model(_judged_at(present, fold), vocabulary)[0]
         new = load_model(candidate / name, vocabulary)[0]
         before += gate.choices_of(old, vocabulary, fold.withheld)
         after += gate.choices_of(new, vocabulary, fold.withheld)
@@ -154,6 +156,7 @@ def finetune(
         withheld=len(before),
         forgotten=statistics.fmean(forgotten),
         why=verdict.why,
+        bound=verdict.bound,
     )
 
 
@@ -162,14 +165,20 @@ def fold_name(number: int) -> str:
     return f"fold-{number}"
 
 
-def _judged_at(present: Path, number: int) -> Path:
-    """The model in use as it was before it saw the tasks of a fold; itself where that is not there.
+def _judged_at(present: Path, fold: gate.Fold) -> Path:
+    """The model in use as it was before it saw the tasks of a fold; itself where there is no such model.
 
-    The shipped model has seen none of them. One that came from another host or an earlier version has no
-    models of folds: it is judged with what it has seen, and so is replaced less easily.
+    The shipped model has seen none of them. One that came from another host has no models of folds, and those
+    of an earlier version do not say what they have learned, or have learned some of these tasks: it is judged
+    with what it has seen, and so is replaced less easily.
     """
-    own = present / fold_name(number)
-    return own if (own / CARD).is_file() else present
+    own = present / fold_name(fold.number)
+    if not (own / CARD).is_file():
+        return present
+    learned = read_card(own).training.get(LEARNED)
+    if not isinstance(learned, list):
+        return present
+    return present if {gate.task_of(one) for one in fold.withheld} & set(map(str, learned)) else own
 
 
 def write_job(path: Path, options: FinetuneOptions, examples: Sequence[Example]) -> None:

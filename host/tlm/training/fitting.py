@@ -18,11 +18,14 @@ from host.tlm.model import checkpoints
 from host.tlm.model.card import Card, Size
 from host.tlm.model.network import load_model, new_model, save_model
 from host.tlm.training.example import Example, content_of
+from host.tlm.training.gate import task_of
 from host.tlm.training.on_host import Advance, Plan, train_to_the_end
 from host.tlm.training.packing import Sample, samples_of
 from host.tlm.training.replay import REPLAY
 from host.tlm.training.trainer import Schedule, Trainer, trained_rules
 
+# In the history of a card: digests of the tasks that the model has learned (`gate.task_of`).
+LEARNED = "learned"
 _WARM_UP = 5
 # Sentences of pre-training by which it is seen what is forgotten.
 _LOOKED_AT = 64
@@ -112,7 +115,7 @@ class Fitting:
         """
         options = self._options
         model, start = load_model(options.start, self._vocabulary)
-        trainer = Trainer(model, self._vocabulary, _schedule_of(options), self._key(name, start))
+        trainer = Trainer(model, self._vocabulary, _schedule_of(options), self._key(name, start, learned))
         state = options.out / state_name(name)
         if options.resume and state.exists():
             trainer.restore(state.read_bytes(), state)
@@ -133,10 +136,11 @@ class Fitting:
         for state in self._states:
             state.unlink(missing_ok=True)
 
-    def _key(self, name: str, start: Card) -> dict[str, Any]:
+    def _key(self, name: str, start: Card, learned: Sequence[Example]) -> dict[str, Any]:
         options = self._options
         return {
             "part": name,
+            LEARNED: sorted({task_of(example) for example in learned}),
             "start": start.weights,
             "tokens": start.tokens,
             "records": self._records,
@@ -153,6 +157,7 @@ class Fitting:
             "seed": self._options.seed,
             "start": start.weights,
             "tasks": len(learned),
+            LEARNED: sorted({task_of(example) for example in learned}),
             "programs": sum(len(example.programs) for example in learned),
             "loss": round(trainer.recent_loss, 4),
         }

@@ -155,3 +155,11 @@ def test_a_model_that_draws_random_numbers_is_refused() -> None:
 def test_a_model_whose_rewritten_graph_parts_far_is_not_taken_for_random() -> None:
     options = GoldenOptions(reference=reference(lambda x: x), written=reference(lambda x: x + 1))
     assert min(case.spread for case in make_golden("onnxruntime", PATH, [REAL], options)) > 0.1
+
+
+def test_a_model_that_draws_random_numbers_is_refused_with_samples_too() -> None:
+    generator = np.random.default_rng(0)
+    samples = [[np.ones((4, 4), np.float32)]] * 2
+    random = reference(lambda x: generator.standard_normal(x.shape).astype(np.float32))
+    with pytest.raises(ModelFileError, match="its outputs differ from run to run"):
+        make_golden("onnxruntime", PATH, [REAL], GoldenOptions(samples=samples, reference=random))

@@ -34,6 +34,11 @@ class GgufTensor(StoredTensor):
         """The form of its type; None of floating point."""
         return form_of(self.dtype)
 
+    @property
+    def has_rows(self) -> bool:
+        """See `StoredTensor.has_rows`; no where they lie in another order."""
+        return not (self.heads or self.transposed)
+
     def read(self, name: str) -> np.ndarray:
         """The values as float32; see `StoredTensor.read`."""
         if self.dtype not in BLOCKS:
@@ -50,10 +55,7 @@ class GgufTensor(StoredTensor):
 
     def rows(self, name: str, begin: int, end: int) -> np.ndarray:
         """Some rows of the values as float32; see `StoredTensor.rows`."""
-        if self.heads or self.transposed:
-            # They lie in another order.
-            return self.read(name)[begin:end]
-        return super().rows(name, begin, end)
+        return super().rows(name, begin, end) if self.has_rows else self.read(name)[begin:end]
 
     def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
         """The values (rows, columns) in the form of their type, none changed; see `StoredTensor.quantised`.

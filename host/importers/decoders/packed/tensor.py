@@ -43,6 +43,11 @@ class PackedTensor(StoredTensor):
         symmetric = bool((self._zeros() == 1 << bits - 1).all())
         return Form(bits, block=columns // self.layout.groups(columns), asymmetry="" if symmetric else ZERO)
 
+    @property
+    def has_rows(self) -> bool:
+        """See `StoredTensor.has_rows`."""
+        return False
+
     def read(self, name: str) -> np.ndarray:
         """The values as float32; see `StoredTensor.read`."""
         return dequantise(self.quantised(name, self.form))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from device_agent.execute.memory.free_memory import free_bytes
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.reference.model import make_model, parameter_named
@@ -18,6 +20,8 @@ from host.language_file import language_format
 
 # Of weights that stay in memory from text to text, where the bundle is much smaller than they are.
 _KEPT_BYTES = 1 << 29
+# Of the memory that is free, the share that weights may take where a text is continued token by token.
+_KEPT_SHARE = 0.5
 
 
 def run(directory: Path) -> int:
@@ -56,12 +60,15 @@ def computed(plan: Plan) -> Answers:
         original = None if text is None else logits_of(plain, text)
         before = logits_of(plain, last) if asked.halves else None
         del plain
-    model = make_model(read, parts, halves=asked.halves, kept=kept)
+        # Its modules and their hooks refer to each other.
+        gc.collect()
+    model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
+    # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
+    groups = [(product(model, name), parts[name].form.group) for name in asked.rounded if name in parts]
     cache = rounded_cache if asked.cached else empty_cache
     logits = tuple(logits_of(model, tokens.tolist(), cache) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text, cache)
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count, cache)
-    groups = {name: parts[name].form.group for name in asked.rounded if name in parts}
     return Answers(
         logits,
         behind,
@@ -70,6 +77,20 @@ def computed(plan: Plan) -> Answers:
         behind_rounded(model, last, asked.beginning, groups, cache) if asked.rounded else None,
         0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
     )
+
+
+def kept_bytes(least: int, steps: int) -> int:
+    """Bytes of weights that stay in memory.
+
+    Each step of a continuation would read and dequantise all others again. Without one there are few passes,
+    and making a bundle is to take little memory.
+
+    Args:
+        least: that stay in any case.
+        steps: of the continuation; 0 for none.
+    """
+    free = free_bytes() if steps else None
+    return least if free is None else max(least, int(_KEPT_SHARE * free))
 
 
 def empty_cache(model: Any) -> Any:
@@ -173,11 +194,23 @@ def multiplying(model: Any, name: str) -> Any:
     return head if head is not None and head.weight is parameters[key] else None
 
 
+def product(model: Any, name: str) -> Any:
+    """The module that multiplies by a weight of the files.
+
+    Raises:
+        ValueError: there is none.
+    """
+    module = multiplying(model, name)
+    if module is None:
+        raise ValueError(f"{name!r} multiplies nothing")
+    return module
+
+
 def behind_rounded(
     model: Any,
     tokens: Sequence[int],
     beginning: int,
-    groups: Mapping[str, int],
+    groups: Sequence[tuple[Any, int]],
     made_cache: Callable[[Any], Any] = empty_cache,
 ) -> np.ndarray:
     """The logits behind the end of a text, whose first tokens have rounded activations.
@@ -190,7 +223,7 @@ def behind_rounded(
         model: of transformers.
         tokens: of the text.
         beginning: number of those whose activations are rounded, fewer than all.
-        groups: elements that share a scale, by the names of the weights of products.
+        groups: modules that multiply, each with the number of elements that share a scale.
         made_cache: makes the cache of the text.
 
     Returns:
@@ -208,9 +241,7 @@ def behind_rounded(
 
         return rounded
 
-    hooks = [
-        multiplying(model, name).register_forward_pre_hook(hook(group)) for name, group in groups.items()
-    ]
+    hooks = [module.register_forward_pre_hook(hook(group)) for module, group in groups]
     with torch.inference_mode():
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])

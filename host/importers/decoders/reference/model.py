@@ -2,11 +2,13 @@
 
 The modules are those of transformers, made on torch's meta device, which has shapes and no values. Before a
 module is called its parameters are read, and behind the call they are gone. A table of an embedding is read
-by the rows that are looked up, and a large matrix of a linear module is multiplied by blocks of its rows.
+by the rows that are looked up, and a large matrix of a linear module is multiplied by blocks of its rows,
+where the file lets them be read without the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +52,8 @@ def make_model(read: ModelFolder, parts: Mapping[str, Stored], *, halves: bool =
         size = 4 * sum(module._parameters[name].numel() for name in names)
         stays = size <= kept
         kept -= size if stays else 0
-        if not stays and type(module) is torch.nn.Linear and module.weight.numel() > _BLOCK:
+        linear = type(module) is torch.nn.Linear and module.weight.numel() > _BLOCK
+        if linear and not stays and own["weight"][1].has_rows:
             _by_blocks(module, own)
         elif own:
             _when_called(module, own, stays=stays)
@@ -91,7 +94,9 @@ def _empty(read: ModelFolder) -> Any:
     for module in model.modules():
         buffers = dict(module.named_buffers(recurse=False))
         for name, buffer in buffers.items():
-            setattr(module, name, torch.empty_like(buffer, device="cpu"))
+            # What is not initialised below is seen in the logits, in place of what lay in memory.
+            nothing = math.nan if buffer.is_floating_point() else 0
+            setattr(module, name, torch.full_like(buffer, nothing, device="cpu"))
         if buffers:
             # As `from_pretrained` does with buffers that no file has, such as a rotation's frequencies.
             model._init_weights(module)
@@ -164,8 +169,11 @@ def _by_tokens(module: Any, stored: str, weight: Stored) -> None:
 
     def fill(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         tokens, places = torch.unique(given[0], return_inverse=True)
-        rows = [weight.rows(stored, token, token + 1) for token in tokens.tolist()]
-        values = _tensor(np.concatenate(rows))
+        if weight.has_rows:
+            rows = [weight.rows(stored, token, token + 1) for token in tokens.tolist()]
+            values = _tensor(np.concatenate(rows))
+        else:
+            values = _tensor(weight.read(stored)[tokens.numpy()])
         module._parameters["weight"] = torch.nn.Parameter(values, requires_grad=False)
         return (places, *given[1:])
 

@@ -29,6 +29,10 @@ from host.importers.decoders.reference.questions import (
 
 _OFFLINE = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
+# What the process may take whatever the model, and for each pass through the weights: one core reads and
+# dequantises about four times as much of a file of 4 bits, and 16 times as much of one of 16 bits.
+_LIMIT_S, _BYTES_A_SECOND = 1800.0, 50e6
+
 
 def reference_logits(folder: Path, tokens: np.ndarray, quantised: Iterable[QuantisedPart]) -> np.ndarray:
     """The logits (n, V) float32 after each of the tokens (n) of one text; see `reference_answers`."""
@@ -60,8 +64,6 @@ def reference_answers(
     folder: Path,
     questions: Questions,
     quantised: Iterable[QuantisedPart],
-    *,
-    time_limit_s: float = 1800.0,
 ) -> Answers:
     """The references that transformers computes in float32, in a process of its own.
 
@@ -69,16 +71,24 @@ def reference_answers(
         folder: of the model, or a GGUF file.
         questions: what is wanted.
         quantised: matrices to replace.
-        time_limit_s: after this the process is killed.
 
     Raises:
-        EngineError: transformers refused the model, crashed or took too long.
+        EngineError: transformers refused the model, crashed or took too long (`time_limit_s`).
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-reference-") as name:
         directory = Path(name)
         write_plan(directory, folder, questions, quantised)
-        _run_apart(folder, directory, time_limit_s)
+        _run_apart(folder, directory, time_limit_s(folder, questions))
         return read_answers(directory, 0 if questions.measured else len(questions.texts))
+
+
+def time_limit_s(folder: Path, questions: Questions) -> float:
+    """Seconds after which the process is killed: it may read all weights from the files for each pass."""
+    paths = folder.glob("*.safetensors") if folder.is_dir() else [folder]
+    size = sum(path.stat().st_size for path in paths if path.is_file())
+    # Through the text by the weights in the files and by others, and through the last text three times.
+    passes = len(questions.texts) + 4 + questions.count
+    return _LIMIT_S + passes * size / _BYTES_A_SECOND
 
 
 def _run_apart(folder: Path, directory: Path, time_limit_s: float) -> None:

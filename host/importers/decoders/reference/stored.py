@@ -20,6 +20,10 @@ class Stored(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Of the weight."""
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether some rows can be read without all the others."""
+
     def read(self, name: str) -> np.ndarray:
         """All values as float32; the name is for messages."""
 
@@ -70,6 +74,11 @@ class StoredPart:
         """As the model has it."""
         return self.matrix.shape
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether some rows can be read without all the others."""
+        return not self.matrix.transposed
+
     def read(self, name: str) -> np.ndarray:
         """The values that the numbers represent."""
         made = self._dequantised(0, self.matrix.rows)
@@ -97,6 +106,11 @@ class Halves:
     def shape(self) -> tuple[int, ...]:
         """Of the weight."""
         return self.weight.shape
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether some rows can be read without all the others."""
+        return self.weight.has_rows
 
     def read(self, name: str) -> np.ndarray:
         """The rounded values."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks.gate.__main__ import beside, by_chance, figures_of, ranked_by, true_of
+from benchmarks.gate.__main__ import beside, by_chance, figures_of, ranked_by, read_lines, true_of
 from benchmarks.gate.recorded import RecordedTask, learned_logs, preferred, reversed_times, shuffled
+from host.errors import UserError
 from host.learned_estimate.observation import EstimatedProgram
+from host.tlm.training import gate
 from host.tlm.training.gate import Chosen
 from tests.unit.tlm.learning import CHOICES, example_of, tokens_of
 
@@ -33,17 +37,17 @@ def _task(number: int) -> RecordedTask:
     )
 
 
-def _line(kind: str, accepted: bool, truth: str, first: float = 1.0) -> dict[str, object]:
+def _line(kind: str, bound: float | None, truth: str, first: float = 1.0) -> dict[str, object]:
     arms = {arm: {"first": 1.0, "best": 1.0} for arm in ("chance", "chance_that", "new_that")}
-    return {"kind": kind, "accepted": accepted, "truth": truth, "first": first, "best": 1.0, "arms": arms}
+    return {"kind": kind, "bound": bound, "truth": truth, "first": first, "best": 1.0, "arms": arms}
 
 
 def test_verdicts_are_counted_by_what_is_true() -> None:
     lines = [
-        _line("true", True, "better", 1.21),
-        _line("true", False, "better", 1.0),
-        _line("true", False, "neither"),
-        _line("shuffled", True, "worse"),
+        _line("true", 1.02, "better", 1.21),
+        _line("true", 1.005, "better", 1.0),
+        _line("true", None, "neither"),
+        _line("shuffled", 1.011, "worse"),
     ]
     found = figures_of(lines)
     assert found["true"]["trainings"] == 3 and found["true"]["accepted"] == 1
@@ -54,6 +58,20 @@ def test_verdicts_are_counted_by_what_is_true() -> None:
     assert found["shuffled"]["right"] == 0.0 and found["true"]["arms"]["chance_that"]["best"]["value"] == 1.0
     assert "recovered" not in found and found["all"]["trainings"] == 4
     assert 1.06 < found["true"]["first"]["value"] < 1.07
+
+
+def test_lines_of_another_design_of_the_gate_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trainings.jsonl"
+    assert read_lines(path) == []
+    good = {**_line("true", 1.0, "better"), "design": gate.DESIGN}
+    path.write_text(json.dumps(good) + "\n")
+    assert read_lines(path) == [good]
+    without = {name: one for name, one in good.items() if name != "bound"}
+    older = {**good, "design": {**gate.DESIGN, "folds": 5}}
+    for bad in (without, older, {**good, "design": None, "accepted": True}):
+        path.write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
+        with pytest.raises(UserError, match="line 2: of another design of the gate: give another --folder"):
+            read_lines(path)
 
 
 def test_a_model_is_better_or_worse_only_where_a_bound_says_so() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.gate.recorded import RecordedTask
-from benchmarks.modelled_boards.new_board import estimate_arms, few, figures_of, halves, in_order, shares_of
+from benchmarks.modelled_boards.new_board import estimate_arms, few, halves, in_order
+from benchmarks.modelled_boards.new_board_figures import figures_of, shares_of
 from host.tlm.training.gate import Chosen
 from tests.unit.benchmarks.learning.test_gate import _task
 
@@ -42,6 +44,7 @@ def test_what_a_board_has_taught_is_ahead_and_shuffled_times_are_not() -> None:
         {
             "board": "b",
             "task": str(n),
+            "model": judged[n].model,
             "times": {arm: (own[n].first, own[n].best) for arm, own in arms.items()},
         }
         for n in range(len(judged))
@@ -58,13 +61,30 @@ def test_what_a_board_has_taught_is_ahead_and_shuffled_times_are_not() -> None:
 
 def test_a_task_counts_once_by_the_mean_over_draws() -> None:
     lines = [
-        {"board": "b", "task": "one", "times": {"t": (2.0, 1.0), "that": (1.0, 1.0)}},
-        {"board": "b", "task": "one", "times": {"t": (2.0, 1.0), "that": (2.0, 1.0)}},
+        {"board": "b", "model": "net", "task": "one", "times": {"t": (2.0, 1.0), "that": (1.0, 1.0)}},
+        {"board": "b", "model": "net", "task": "one", "times": {"t": (2.0, 1.0), "that": (2.0, 1.0)}},
     ]
     found = figures_of(lines)
     assert found["1"]["that/t"]["all"]["n"] == 1
     assert found["1"]["that/t"]["all"]["value"] == pytest.approx(2**0.5)
     assert found["10"]["that/t"]["all"]["value"] == 1.0
+
+
+def test_a_kernel_on_several_boards_is_one_and_a_network_has_its_kernels() -> None:
+    gains = {("one", "a"): 1.2, ("one", "b"): 1.3, ("two", "c"): 1.0, ("three", "d"): 0.9}
+    lines = [
+        {"board": board, "model": model, "task": task, "times": {"t": (gain * own, 1.0), "that": (1.0, 1.0)}}
+        for (model, task), gain in gains.items()
+        for board, own in (("x", 1.1), ("y", 1.1), ("z", 1.1 if task != "a" else 1.0))
+    ]
+    found = figures_of(lines)["1"]["that/t"]
+    assert found["x"]["n"] == found["all"]["n"] == 4 and found["all"]["over_networks"]["n"] == 3
+    alone = figures_of([one for one in lines if one["board"] == "x"])["1"]["that/t"]["all"]
+    # Two more boards of nearly the same ratios make no interval narrower.
+    width, before = (math.log(one["high"] / one["low"]) for one in (found["all"], alone))
+    assert width > 0.9 * before
+    networks = (math.sqrt(1.2 * 1.1 ** (2 / 3) * 1.3 * 1.1), 1.1, 0.9 * 1.1)
+    assert found["all"]["over_networks"]["value"] == pytest.approx(math.prod(networks) ** (1 / 3))
 
 
 def test_the_best_of_ten_is_among_the_first_ten() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.quantise import QuantisedPart
-from host.importers.decoders.reference import Questions, input_energies
+from host.importers.decoders.reference import Questions, child, input_energies
 from host.importers.decoders.reference import model as streamed
 from host.importers.decoders.reference.child import computed, logits_of
 from host.importers.decoders.reference.model import make_model, parameter_named
+from host.importers.decoders.reference.process import time_limit_s
 from host.importers.decoders.reference.questions import read_plan, write_plan
+from host.importers.decoders.reference.stored import StoredPart
 from host.model.text_quality import divergence
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import MODELS, place_and_run
@@ -168,3 +172,89 @@ def test_a_file_without_a_weight_of_the_model_is_refused(tmp_path: Path) -> None
     vars(read)["weights"] = less
     with pytest.raises(ValueError, match=r"the file has no .*layers\.1\.mlp\.up_proj\.weight"):
         make_model(read, {})
+
+
+def reads(monkeypatch: pytest.MonkeyPatch, kind: type) -> Counter[str]:
+    """Count how often each matrix of a kind is read as a whole."""
+    count: Counter[str] = Counter()
+    read = kind.read  # type: ignore[attr-defined]
+
+    def counted(self: Any, name: str) -> np.ndarray:
+        count[name] += len(self.shape) > 1
+        return np.asarray(read(self, name))
+
+    monkeypatch.setattr(kind, "read", counted)
+    return count
+
+
+def test_a_continuation_keeps_weights_where_memory_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, directory = tmp_path / "model", tmp_path / "plan"
+    directory.mkdir()
+    save(folder, "llama")
+    read = read_folder(folder)
+    parts = parts_of(read, 4)
+    monkeypatch.setattr(child, "_KEPT_BYTES", 0)
+    most: dict[int, int] = {}
+    for free in (0, 1 << 30):
+        monkeypatch.setattr(child, "free_bytes", lambda free=free: free)
+        with monkeypatch.context() as own:
+            count = reads(own, StoredPart)
+            answers = asked(read, directory, parts, text=TOKENS, prompt=5, count=6)
+        assert len(answers.greedy) == 6
+        most[free] = max(count.values())
+    # Three texts and six steps; or once.
+    assert most == {0: 9, 1 << 30: 1}
+
+
+def test_without_a_continuation_little_is_kept_whatever_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "free_bytes", lambda: 1 << 40)
+    assert child.kept_bytes(1 << 29, 0) == 1 << 29
+    assert child.kept_bytes(1 << 29, 64) == 1 << 39
+    monkeypatch.setattr(child, "free_bytes", lambda: None)
+    assert child.kept_bytes(1 << 29, 64) == 1 << 29
+
+
+def test_the_time_limit_grows_with_the_weights_and_the_passes(tmp_path: Path) -> None:
+    path = tmp_path / "model-1.safetensors"
+    path.touch()
+    once, often = Questions((TOKENS,)), Questions((TOKENS,), count=64)
+    assert time_limit_s(tmp_path, often) == 1800.0
+    # Of 8 billion weights in bfloat16; nothing is written.
+    os.truncate(path, 16 * 10**9)
+    assert time_limit_s(tmp_path, once) == 1800.0 + 5 * 320
+    assert time_limit_s(tmp_path, often) == time_limit_s(path, often) == 1800.0 + 69 * 320
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None:
+    folder, directory = tmp_path / "model", tmp_path / "plan"
+    directory.mkdir()
+    save(folder, "llama", tie_word_embeddings=tied)
+    read = read_folder(folder)
+    parts = parts_of(read, 4)
+    embedding = "model.embed_tokens.weight"
+    head = embedding if tied else "lm_head.weight"
+    assert head in {one.matrix.name for one in parts}
+    # The head is in memory after the first text.
+    answers = asked(read, directory, parts, rounded=(head,), beginning=30)
+    exact = answers.logits[1][30:]
+    assert answers.rounded.shape == exact.shape
+    # Only the first 30 tokens are rounded, and a head writes no keys.
+    np.testing.assert_allclose(answers.rounded, exact, rtol=0, atol=1e-4)
+    if not tied:
+        with pytest.raises(ValueError, match=f"'{embedding}' multiplies nothing"):
+            asked(read, directory, parts_of(read, 4), rounded=(embedding,), beginning=30)
+
+
+def test_a_buffer_that_nothing_initialises_is_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    save(tmp_path, "llama")
+    made = make_model(read_folder(tmp_path), {})
+    assert all(one.isfinite().all() for one in made.buffers()) and list(made.buffers())
+    monkeypatch.setattr(LlamaForCausalLM, "_init_weights", lambda self, module: None)
+    assert all(one.isnan().all() for one in make_model(read_folder(tmp_path), {}).buffers())

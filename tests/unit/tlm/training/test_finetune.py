@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from host.errors import TlmError
 from host.tlm.model import checkpoints
-from host.tlm.model.card import WEIGHTS, read_card
+from host.tlm.model.card import CARD, WEIGHTS, read_card
 from host.tlm.model.network import load_model
 from host.tlm.training import gate
 from host.tlm.training.finetune import (
@@ -105,6 +106,31 @@ def test_the_model_in_use_is_judged_as_it_was_before_it_saw_the_withheld_tasks(
     shutil.copytree(good.checkpoint / "fold-1", alone / "fold-1")
     mixed, _ = _run(_options(base, tmp_path / "mixed", present=alone), measured(30))
     assert again.before < mixed.before < other.before
+
+
+def test_models_of_folds_that_may_have_learned_what_judges_them_are_not_looked_at(
+    base: Path, tmp_path: Path
+) -> None:
+    good, _ = _run(_options(base, tmp_path / "tuned"), measured(30))
+    alone, moved, older = (tmp_path / name for name in ("alone", "moved", "older"))
+    shutil.copytree(base, alone)
+    for folder in (moved, older):
+        shutil.copytree(base, folder)
+        for number in range(gate.FOLDS):
+            # Of another fold, as where tasks have moved.
+            source = (number + 1) % gate.FOLDS if folder == moved else number
+            shutil.copytree(good.checkpoint / f"fold-{source}", folder / f"fold-{number}")
+    for number in range(gate.FOLDS):
+        path = older / f"fold-{number}" / CARD
+        card = json.loads(path.read_text())
+        learned = card["training"].pop("learned")
+        assert len(learned) == card["training"]["tasks"]
+        path.write_text(json.dumps(card))
+    found = [
+        _run(_options(base, tmp_path / f"new-{one.name}", present=one), measured(30))[0].before
+        for one in (alone, moved, older)
+    ]
+    assert found[0] == found[1] == found[2] != good.after
 
 
 def test_too_few_tasks_are_refused_before_anything_is_trained(base: Path, tmp_path: Path) -> None:

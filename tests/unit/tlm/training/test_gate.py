@@ -23,6 +23,22 @@ def test_each_task_is_withheld_once_and_stays_in_its_fold_when_more_is_measured(
         assert not {one.prompt for one in fold.learned} & {one.prompt for one in fold.withheld}
 
 
+def test_a_calibration_moves_no_task_to_another_fold() -> None:
+    before = measured(30)
+    after = [
+        replace(one, prompt=example_of(8, one.index, 1).prompt)
+        for one in before
+        if one.prompt != example_of(8, one.index, 1).prompt
+    ]
+    assert len(after) == 30
+    assert list(map(gate.fold_of, before)) == list(map(gate.fold_of, after))
+    # The same tasks with both descriptions stay together, and are no more tasks.
+    for fold in gate.folds([*before, *after]):
+        assert not set(map(gate.task_of, fold.learned)) & set(map(gate.task_of, fold.withheld))
+    with pytest.raises(TlmError, match="too few"):
+        gate.folds([*before[:2], *after[:2]])
+
+
 def test_a_task_with_one_program_teaches_and_judges_nothing() -> None:
     tasks = measured(30)
     tasks[0] = replace(tasks[0], programs=tasks[0].programs[:1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.gguf.tensor import GgufTensor
 from host.importers.decoders.importer import import_decoder, positions_of
 from host.importers.decoders.quantise import dequantise
+from host.importers.decoders.reference import model as streamed
 from host.importers.decoders.reference.child import logits_of
 from host.importers.decoders.reference.model import make_model
 from host.importers.dispatch import load_here
@@ -102,6 +105,22 @@ def test_logits_are_those_of_the_model(name: str, tmp_path: Path) -> None:
     for place, token in enumerate(TOKENS):
         step = machine.run(np.array([token], np.int32), np.array([place], np.int32))
         assert np.abs(step[0] - wanted[place]).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_a_pass_reads_no_weight_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = made(tmp_path, "llama")
+    # Every matrix has more than a block; those of queries and keys have their rows in another order.
+    monkeypatch.setattr(streamed, "_BLOCK", 64)
+    read, count = GgufTensor.read, Counter[str]()
+
+    def counted(self: GgufTensor, name: str) -> np.ndarray:
+        count[name] += math.prod(self.shape)
+        return read(self, name)
+
+    monkeypatch.setattr(GgufTensor, "read", counted)
+    logits_of(make_model(read_gguf(path), {}), TOKENS)
+    sizes = {name: math.prod(one.shape) for name, one in read_gguf(path).weights.items()}
+    assert set(count) == set(sizes) and all(count[name] <= size for name, size in sizes.items())
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +13,11 @@ import pytest
 from host.errors import EdgeError
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.importer import import_decoder
+from host.importers.decoders.packed.tensor import PackedTensor
 from host.importers.decoders.quantise import Form
+from host.importers.decoders.reference import model as streamed
 from host.importers.decoders.reference import reference_logits
+from host.importers.decoders.reference.child import logits_of
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import llama, llama_weights, write
 
@@ -211,3 +215,20 @@ def test_parts_that_do_not_fit_are_one_line(
 def test_a_folder_without_packed_weights_is_told(tmp_path: Path) -> None:
     fields = llama(**FIELDS, quantization_config=Way("awq").config)
     refused(write(tmp_path, fields, llama_weights()), "says awq, and no weight is packed")
+
+
+def test_a_pass_dequantises_a_packed_matrix_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = made(tmp_path, WAYS["gptq"][0])
+    # Every matrix has more than a block.
+    monkeypatch.setattr(streamed, "_BLOCK", 64)
+    read, count = PackedTensor.read, Counter[str]()
+
+    def counted(self: PackedTensor, name: str) -> np.ndarray:
+        count[name] += 1
+        return read(self, name)
+
+    monkeypatch.setattr(PackedTensor, "read", counted)
+    model = streamed.make_model(read_folder(path), {})
+    for passes in (1, 2):
+        logits_of(model, [1, 2, 3])
+        assert len(count) == 14 and set(count.values()) == {passes}
