@@ -6,7 +6,8 @@ functions take the same names. So an option is written once.
 
 from __future__ import annotations
 
-from host.options.compile import BACKENDS, Backend, CompileOptions, Number, Size
+from host.options.backends import BACKENDS, Backend
+from host.options.compile import CompileOptions, Number, Size
 from host.options.deploy import SINGLE_PRECISION, DeployOptions, settings_of, text_of
 
 __all__ = [

@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, get_args
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.options.backends import BACKENDS
 from host.options.engine import check_engine
 from host.options.setting import EVERYWHERE, Setting, declared, key_of, setting_of
 
-Backend = Literal[
-    "tvm",
-    "onnxruntime",
-    "litert",
-    "tensorrt",
-    "tensorrt-fp16",
-    "tensorrt-int8",
-    "onnxruntime-cuda",
-    "onnxruntime-tensorrt",
-]
-BACKENDS: tuple[Backend, ...] = get_args(Backend)
 # What tensors of single precision lie in memory as; "" for what they are.
 _HALVES = {"fp32": "", "fp16": "float16", "bf16": "bfloat16"}
 DTYPES = tuple(_HALVES)

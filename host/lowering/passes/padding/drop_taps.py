@@ -1,8 +1,8 @@
 """Kernels without the outer taps that read nothing but padding at every output position.
 
 A convolution that is dilated by more than the size of its image has such taps; where only the centre is left,
-the convolution becomes a dense product. Pooling whose window is as large as the number of channels, and so larger
-than any image, has them too: such files pool the whole image.
+the convolution becomes a dense product. Pooling has them too whose window is larger than the image: some files
+pool whole images by a window as large as the number of channels.
 """
 
 from __future__ import annotations
