@@ -1,8 +1,8 @@
 """Kernels without the outer taps that read nothing but padding at every output position.
 
 A convolution that is dilated by more than the size of its image has such taps; where only the centre is left,
-the convolution becomes a dense product. Pooling whose window is larger than the image has them too: some files
-pool whole images by a window as large as the number of channels.
+the convolution becomes a dense product. Pooling whose window is larger than the image has such
+taps too: some files pool images as a whole by a window as large as the number of channels.
 """
 
 from __future__ import annotations
