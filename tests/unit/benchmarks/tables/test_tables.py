@@ -25,12 +25,12 @@ def result(tmp_path: Path, **figures: Any) -> Result:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_documents_are_what_their_results_make_of_them(path: Path) -> None:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert updated(text, TABLES) == text, "run python -m benchmarks.tables"
 
 
 def test_every_table_stands_in_one_document_and_every_result_in_a_table() -> None:
-    shown = [name for path in documents() for name in names_in(path.read_text())]
+    shown = [name for path in documents() for name in names_in(path.read_text(encoding="utf-8"))]
     assert sorted(shown) == sorted(TABLES)
     assert {one for table in TABLES.values() for one in table.results} == set(RUNS)
     assert {path.stem for path in RESULTS.glob("*.json")} <= set(RUNS)
