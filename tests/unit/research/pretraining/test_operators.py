@@ -51,8 +51,8 @@ def test_every_rule_that_leaves_something_open_is_drawn() -> None:
     wanted -= {"cuda_cached_attention"}
     # No kind draws queries, keys and values in halves yet: Gensor alone proposes here as well.
     wanted -= {"cuda_attention"}
-    # Nor three convolutions in a row, products in halves on a CPU, or a GPU that gains from sums in halves.
-    wanted -= {"chain", "half_sums", "cuda_mma_halves"}
+    # Nor are there three convolutions in a row, or a GPU that gains from sums in halves.
+    wanted -= {"chain", "cuda_mma_halves"}
     found: Counter[str] = Counter()
     for index in range(1000):
         try:
