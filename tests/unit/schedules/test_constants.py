@@ -21,6 +21,7 @@ from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
 from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
+from tests.unit.schedules.cpu.tiled.test_half_sums_programs import space_of as half_sums_space
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
 
 RULES = {rule.name: rule for rule in installed_rules() if rule.constants}
@@ -48,6 +49,8 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
     elif rule == "lane_dots":
         processor = dot_cases.vnni_board().hardware
         yield space_for(Depthwise(28, 28, 64, 3).task(processor), processor)
+    elif rule == "half_sums":
+        yield half_sums_space("dense", 1)
     elif rule == "winograd":
         for size, channels in ((56, 64), (14, 512), (7, 512)):
             yield winograd_space(board, (1, size, size, channels), channels, 4)
@@ -85,7 +88,7 @@ def _estimates(rule: str, learned: tuple[tuple[str, float], ...]) -> list[float]
 def test_every_declared_constant_moves_an_estimate(rule: str) -> None:
     plain = _estimates(rule, ())
     of_tiled = {constant.name for constant in RULES["tiled"].constants}
-    others = of_tiled if rule in ("dot", "chain") else set()
+    others = of_tiled if rule in ("dot", "chain", "half_sums") else set()
     unread = [
         constant.name
         for constant in RULES[rule].constants

@@ -35,7 +35,7 @@ def conv(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
 CASES = {"dense": (dense, normal(7, 12)), "conv": (conv, normal(2, 3, 9, 7))}
 
 
-def _space(name: str, threads: int) -> DesignSpace:
+def space_of(name: str, threads: int) -> DesignSpace:
     build, data = CASES[name]
     model = lower(imported(relax_module(build, [data])), board(), half="float16")
     task = [task for task in model.tasks if f"half_{name}" in task.name][-1]
@@ -59,7 +59,7 @@ def _run(function: tvm.tirx.PrimFunc) -> np.ndarray:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
-    space = _space(name, threads)
+    space = space_of(name, threads)
     assert space.rule.name == "half_sums"
     wanted = _run(space.task.function)
     generator = random.Random(threads)
