@@ -72,7 +72,6 @@ def test_wrong_times_are_refused_and_the_old_model_stays(base: Path, tmp_path: P
     options = _options(base, tmp_path / "tuned", present=good.checkpoint, replay=base / REPLAY)
     result, told = _run(options, measured(30, right=False))
     assert not result.accepted
-    assert result.after > result.before
     # What is refused is not trained on everything.
     assert told[-1].done == 60
     assert result.checkpoint == good.checkpoint
