@@ -82,36 +82,43 @@ def multiply_add(
     element, letter, shape = ("float", "f", "m16n8k16") if halves else ("int", "r", "m16n8k32")
     sum_type = "f32" if halves else "s32"
     kinds = ".".join((sum_type, *(_PTX_TYPES[kind] for kind in types), sum_type))
-    outputs = ", ".join(f'"={letter}"(sums[total + {number}])' for number in range(4))
-    inputs = [f'"r"(left[first + {number}])' for number in range(4)]
-    inputs += [f'"r"(right[second + {number}])' for number in range(2)]
-    inputs += [f'"{letter}"(sums[total + {number}])' for number in range(4)]
-    words = "const unsigned int* left, int first, const unsigned int* right, int second"
-    registers = "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13}"
-    text = f"""{_HEAD} {name}({element}* sums, int total, {words}) {{
-  asm volatile("mma.sync.aligned.{shape}.row.col.{kinds} {registers};\\n"
-               : {outputs}
-               : {", ".join(inputs)});
-}}
-"""
+    text = _product_text(name, "sums", element, letter, 4, f"{shape}.row.col.{kinds}")
     return call(name, text, sums, total, left, first, right, second)
 
 
 def multiply_add_halves(halves: Any, total: Any, left: Any, first: Any, right: Any, second: Any) -> tirx.Stmt:
     """Adds a product of 16 x 16 and 16 x 8 halves to 16 x 8 sums in halves, two registers of pairs."""
-    outputs = ", ".join(f'"=r"(halves[total + {number}])' for number in range(2))
+    name, kinds = "edgetlm_multiply_add_halves", "m16n8k16.row.col.f16.f16.f16.f16"
+    text = _product_text(name, "halves", "unsigned int", "r", 2, kinds)
+    return call(name, text, halves, total, left, first, right, second)
+
+
+def _product_text(name: str, sums: str, element: str, letter: str, count: int, kinds: str) -> str:
+    """A function that adds a product of four registers and two to `count` registers of sums.
+
+    Args:
+        name: of the function.
+        sums: name of its first parameter.
+        element: type of these.
+        letter: constraint of the registers that hold them.
+        count: how many registers a thread has of them.
+        kinds: shape, layouts and types of the instruction.
+    """
+    outputs = ", ".join(f'"={letter}"({sums}[total + {number}])' for number in range(count))
     inputs = [f'"r"(left[first + {number}])' for number in range(4)]
     inputs += [f'"r"(right[second + {number}])' for number in range(2)]
-    inputs += [f'"r"(halves[total + {number}])' for number in range(2)]
+    inputs += [f'"{letter}"({sums}[total + {number}])' for number in range(count)]
     words = "const unsigned int* left, int first, const unsigned int* right, int second"
-    registers = "{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %9}"
-    text = f"""{_HEAD} edgetlm_multiply_add_halves(unsigned int* halves, int total, {words}) {{
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {registers};\\n"
+    places = iter(range(2 * count + 6))
+    registers = ", ".join(
+        "{" + ", ".join(f"%{next(places)}" for _ in range(size)) + "}" for size in (count, 4, 2, count)
+    )
+    return f"""{_HEAD} {name}({element}* {sums}, int total, {words}) {{
+  asm volatile("mma.sync.aligned.{kinds} {registers};\\n"
                : {outputs}
                : {", ".join(inputs)});
 }}
 """
-    return call("edgetlm_multiply_add_halves", text, halves, total, left, first, right, second)
 
 
 def promote(sums: Any, total: Any, halves: Any, first: Any) -> tirx.Stmt:
