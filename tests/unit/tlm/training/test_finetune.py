@@ -72,6 +72,8 @@ def test_wrong_times_are_refused_and_the_old_model_stays(base: Path, tmp_path: P
     options = _options(base, tmp_path / "tuned", present=good.checkpoint, replay=base / REPLAY)
     result, told = _run(options, measured(30, right=False))
     assert not result.accepted
+    # Judged by the same wrong times, what was learned from them does not carry over as right ones do.
+    assert result.after > good.after + 0.5
     # What is refused is not trained on everything.
     assert told[-1].done == 60
     assert result.checkpoint == good.checkpoint
