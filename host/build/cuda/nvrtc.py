@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,6 +185,11 @@ class Nvrtc:
         Raises:
             BuildError: the compiler refuses it; the message has the first error.
         """
+        # NVRTC of CUDA 11 leaves its thread with the locale "C", in which texts are read and written as ASCII.
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvrtc") as apart:
+            return apart.submit(self._least_spilled, source, arch).result()
+
+    def _least_spilled(self, source: str, arch: str) -> Cubin:
         first = self._compile(source, arch, _OPTIONS)
         if not any(kernel.spills for kernel in first.resources):
             return first

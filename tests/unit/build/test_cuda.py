@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import locale
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,10 @@ MAJORS = [(11, "sm_72"), (11, "sm_87"), (12, "sm_87"), (13, "sm_87"), (13, "sm_1
 @pytest.mark.parametrize(("major", "arch"), MAJORS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_every_cuda_major(major: int, arch: str, dtype: str) -> None:
+    codes = locale.nl_langinfo(locale.CODESET)
     kernel = compile_cuda(scaled(2.0, dtype), "double", target(arch), cuda_major=major)
+    # The compiler's locale is not that of its caller, whose next file is written in UTF-8.
+    assert locale.nl_langinfo(locale.CODESET) == codes != "ANSI_X3.4-1968"
     (resources,) = kernel.resources
     assert resources.registers > 0
     assert not resources.spills
