@@ -185,7 +185,7 @@ class Nvrtc:
         Raises:
             BuildError: the compiler refuses it; the message has the first error.
         """
-        # NVRTC of CUDA 11 leaves its thread with the locale "C", in which texts are read and written as ASCII.
+        # NVRTC of CUDA 11 leaves its thread with the locale "C", in which text files are ASCII.
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvrtc") as apart:
             return apart.submit(self._least_spilled, source, arch).result()
 
