@@ -38,7 +38,7 @@ def _task(number: int) -> RecordedTask:
 
 
 def _line(kind: str, bound: float | None, truth: str, first: float = 1.0) -> dict[str, object]:
-    arms = {arm: {"first": 1.0, "best": 1.0} for arm in ("chance", "chance_that", "new_that")}
+    arms = {arm: {"first": 1.0, "best": 1.0} for arm in ("chance", "chance_that", "before_that", "new_that")}
     return {"kind": kind, "bound": bound, "truth": truth, "first": first, "best": 1.0, "arms": arms}
 
 
@@ -78,10 +78,13 @@ def test_a_model_is_better_or_worse_only_where_a_bound_says_so() -> None:
     slow = [Chosen(1.5, 1.1)] * 6
     fast = [Chosen(1.1 + 0.02 * number, 1.0) for number in range(6)]
     mixed = [Chosen(0.7 if number % 2 else 3.0, 1.1) for number in range(6)]
-    assert true_of(slow, fast)["truth"] == "better" and true_of(slow, fast)["first"] > 1.2
-    assert true_of(fast, slow)["truth"] == "worse"
-    assert true_of(slow, mixed)["truth"] == "neither"
-    assert true_of(slow, slow)["truth"] == "neither"
+    assert true_of(slow, fast, slow)["truth"] == "better" and true_of(slow, fast, slow)["first"] > 1.2
+    assert true_of(fast, slow, slow)["truth"] == "worse"
+    assert true_of(slow, mixed, slow)["truth"] == "neither"
+    assert true_of(slow, slow, slow)["truth"] == "neither"
+    # As fast as chance, and slower than chance.
+    assert true_of(slow, fast, fast)["truth"] == "neither"
+    assert true_of(slow, slow, fast)["truth"] == "worse"
 
 
 def test_times_change_hands_and_estimates_stay_with_their_programs() -> None:
