@@ -15,9 +15,10 @@ does between two batches, and the gate judges it:
                 programs of each task were taken for the fastest
 
 The truth about the new model is what it, the one in use and chance choose for the tasks that taught nothing,
-as the gate computes it. It is `better` where one-sided 95% bounds say that it is faster than both, and
-`worse` where one says that it is slower than one of them. Right is to accept what is better, and to refuse
-all else: `right`. `right_where_shown` leaves out what is neither.
+as the gate computes it. It is `better` where a one-sided 95% bound says that it is faster than the one in use
+and it is faster than chance on average, and `worse` where a bound says that it is slower than one of them.
+Right is to accept what is better, and to refuse all else: `right`. `right_where_shown` leaves out what is
+neither.
 
 The arms that have no model draw as often, uniformly from the same programs, and rank by T (`chance`) or by
 T_hat, which the same tasks teach (`chance_that`); `before_that` and `new_that` are the programs of the model
@@ -103,7 +104,8 @@ def trained(
                 present, _ = tuned(base, base, wrong, seed, folder / "wrong")
             learned = told.get(kind, teach)
             new, result = tuned(base, present, learned, seed, folder / kind, _LONGER.get(kind, _STEPS))
-            line = {"seed": seed, "kind": kind, "bound": result.bound, "design": gate.DESIGN}
+            line = {"seed": seed, "kind": kind, "design": gate.DESIGN}
+            line |= {"bound": result.bound, "over_chance": result.over_chance}
             judged = list(map(preferred, truth)) if kind == "preferred" else truth
             lines.append(line | found_of(present, new, learned, judged))
     return lines
@@ -154,10 +156,11 @@ def true_of(
     """How much faster the choices of a new model are, and whether a bound says that they are or are not."""
     verdict = gate.compare(before, after, chance)
     slower = any(_above(gate.compare(after, other)) for other in (before, chance))
+    better = _above(verdict) and not slower and (verdict.over_chance or 0.0) > 1.0
     return {
         "first": verdict.first.value,
         "best": verdict.best.value,
-        "truth": "better" if _above(verdict) else "worse" if slower else "neither",
+        "truth": "better" if better else "worse" if slower else "neither",
     }
 
 
@@ -174,7 +177,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     for number, one in enumerate(lines, start=1):
-        if one.get("design") != gate.DESIGN or "bound" not in one:
+        if one.get("design") != gate.DESIGN or not {"bound", "over_chance"} <= set(one):
             raise UserError(f"{path}, line {number}: of another design of the gate: give another --folder")
     return lines
 
@@ -189,13 +192,13 @@ def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         by_truth = {
             truth: {
                 "trainings": sum(one["truth"] == truth for one in own),
-                "accepted": sum(one["truth"] == truth and gate.accepts(one["bound"]) for one in own),
+                "accepted": sum(one["truth"] == truth and _accepted(one) for one in own),
             }
             for truth in ("better", "neither", "worse")
         }
         found[kind] = {
             "trainings": len(own),
-            "accepted": sum(gate.accepts(one["bound"]) for one in own),
+            "accepted": sum(_accepted(one) for one in own),
             "truth": by_truth,
             "first": _mean([one["first"] for one in own]),
             "best": _mean([one["best"] for one in own]),
@@ -212,9 +215,14 @@ def _shares(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """How often the gate is right, of all trainings, and of those whose new model is better or worse."""
     shown = [one for one in lines if one["truth"] != "neither"]
     return {
-        name: _share([gate.accepts(one["bound"]) == (one["truth"] == "better") for one in some])
+        name: _share([_accepted(one) == (one["truth"] == "better") for one in some])
         for name, some in (("right", lines), ("right_where_shown", shown))
     }
+
+
+def _accepted(line: Mapping[str, Any]) -> bool:
+    """What the gate as it is says of a training."""
+    return gate.accepts(line["bound"], line["over_chance"])
 
 
 def _share(right: Sequence[bool]) -> float | None:

@@ -79,7 +79,7 @@ class FinetuneResult:
         withheld: of them those that judge, each withheld from one of the models that are judged.
         forgotten: how much the loss on sentences of pre-training rose, a mean over those models.
         why: what the gate found, one line.
-        bound: see `gate.Verdict`.
+        bound, over_chance: see `gate.Verdict`.
     """
 
     accepted: bool
@@ -92,6 +92,7 @@ class FinetuneResult:
     forgotten: float
     why: str = ""
     bound: float | None = None
+    over_chance: float | None = None
 
 
 def finetune(
@@ -159,6 +160,7 @@ def finetune(
         forgotten=statistics.fmean(forgotten),
         why=verdict.why,
         bound=verdict.bound,
+        over_chance=verdict.over_chance,
     )
 
 

@@ -11,8 +11,10 @@ further, bolder rounds follow until ten different programs are drawn. A deployme
 each token. Here the probability of a program at the temperature t is that of the whole program to the power
 of 1 / t, made to add up to one over the recorded programs.
 
-The new model has to be faster than the one in use, and faster than chance: draws by which every recorded
-program is equally likely, ranked in the same way. What chance reaches too was not learned.
+The new model has to be faster than the one in use, which a bound has to show, and faster than chance on
+average: draws by which every recorded program is equally likely, ranked in the same way. What chance reaches
+too was not learned. No bound is asked for there: recorded programs were mostly chosen by their estimates, so
+that chance among them is far better than chance in the whole space.
 
 Each task judges once (`folds`): for each third of the tasks, a model learns the other two thirds. The verdict
 is about training on such records, and not about one set of weights; the model that is used learns all tasks.
@@ -91,29 +93,21 @@ class Verdict:
         before, after: mean over the tasks of the logarithm of `Chosen.first`, of the model in use and of the
             new one; 0 is the fastest recorded program.
         first, best: speed of the new model over that of the one in use: first programs, and best of ten.
-        over_present: what the geometric mean of both speeds is at least, one-sided 95%; None with too few
-            tasks.
-        over_chance: the same over chance; None where the two models alone are compared.
+        bound: what the geometric mean of both speeds is at least, one-sided 95%; None with too few tasks.
+        over_chance: the geometric mean of both speeds over chance; None where two models alone are compared.
     """
 
     before: float
     after: float
     first: Estimate
     best: Estimate
-    over_present: float | None
+    bound: float | None
     over_chance: float | None = None
 
     @property
-    def bound(self) -> float | None:
-        """The lesser one of both bounds."""
-        if self.over_present is None or self.over_chance is None:
-            return self.over_present
-        return min(self.over_present, self.over_chance)
-
-    @property
     def accepted(self) -> bool:
-        """Whether the new model is faster by one per cent at least: the bound says so."""
-        return accepts(self.bound)
+        """Whether the new model is used."""
+        return accepts(self.bound, self.over_chance)
 
     @property
     def why(self) -> str:
@@ -122,10 +116,10 @@ class Verdict:
             f"on {self.first.n} withheld tasks first programs are {self.first.value:.3f} times as fast, "
             f"best of {_MEASURED} {self.best.value:.3f}"
         )
-        if self.over_present is None:
+        if self.bound is None:
             return f"{what}: too few tasks for a bound"
-        chance = "" if self.over_chance is None else f", and at least {self.over_chance:.3f} of chance"
-        return f"{what}; both together at least {self.over_present:.3f}{chance}, {LEAST_GAIN} is needed"
+        chance = "" if self.over_chance is None else f"; {self.over_chance:.3f} of chance, 1 is needed"
+        return f"{what}; both together at least {self.bound:.3f}, {LEAST_GAIN} is needed{chance}"
 
 
 # How a bound comes about: bounds of different designs are not compared. The version changes with what the
@@ -142,9 +136,9 @@ DESIGN = {
 }
 
 
-def accepts(bound: float | None) -> bool:
-    """Whether a model whose gain has this bound is used."""
-    return bound is not None and bound > LEAST_GAIN
+def accepts(bound: float | None, over_chance: float | None = None) -> bool:
+    """Whether a model whose gain has this bound, and which is so much faster than chance, is used."""
+    return bound is not None and bound > LEAST_GAIN and (over_chance is None or over_chance > 1.0)
 
 
 def folds(examples: Sequence[Example]) -> list[Fold]:
@@ -234,18 +228,18 @@ def compare(before: Sequence[Chosen], after: Sequence[Chosen], chance: Sequence[
         statistics.fmean(math.log(one.first) for one in after),
         mean_of([old.first / new.first for old, new in zip(before, after, strict=True)]),
         mean_of([old.best / new.best for old, new in zip(before, after, strict=True)]),
-        _bound(before, after),
-        _bound(chance, after) if chance else None,
+        one_sided_bound(_both(before, after)),
+        _both(chance, after).value if chance else None,
     )
 
 
-def _bound(before: Sequence[Chosen], after: Sequence[Chosen]) -> float | None:
-    """What the geometric mean of the speeds of first programs and of the best of ten is at least."""
+def _both(before: Sequence[Chosen], after: Sequence[Chosen]) -> Estimate:
+    """The geometric mean of the speeds of first programs and of the best of ten."""
     speeds = [
         math.sqrt(old.first * old.best / (new.first * new.best))
         for old, new in zip(before, after, strict=True)
     ]
-    return one_sided_bound(mean_of(speeds))
+    return mean_of(speeds)
 
 
 def chosen_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -> Chosen:

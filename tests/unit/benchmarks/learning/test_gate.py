@@ -39,7 +39,8 @@ def _task(number: int) -> RecordedTask:
 
 def _line(kind: str, bound: float | None, truth: str, first: float = 1.0) -> dict[str, object]:
     arms = {arm: {"first": 1.0, "best": 1.0} for arm in ("chance", "chance_that", "before_that", "new_that")}
-    return {"kind": kind, "bound": bound, "truth": truth, "first": first, "best": 1.0, "arms": arms}
+    about = {"kind": kind, "bound": bound, "over_chance": 1.01, "truth": truth}
+    return {**about, "first": first, "best": 1.0, "arms": arms}
 
 
 def test_verdicts_are_counted_by_what_is_true() -> None:
@@ -66,7 +67,7 @@ def test_lines_of_another_design_of_the_gate_are_refused(tmp_path: Path) -> None
     good = {**_line("true", 1.0, "better"), "design": gate.DESIGN}
     path.write_text(json.dumps(good) + "\n")
     assert read_lines(path) == [good]
-    without = {name: one for name, one in good.items() if name != "bound"}
+    without = {name: one for name, one in good.items() if name != "over_chance"}
     older = {**good, "design": {**gate.DESIGN, "folds": 5}}
     for bad in (without, older, {**good, "design": None, "accepted": True}):
         path.write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
