@@ -79,7 +79,7 @@ def _interval(found: Mapping[str, float | None]) -> str:
 
 
 def by_measurements(result: Result) -> list[str]:
-    """Ratios of arms by measurements a task and by kind of program or board, and over all; shares of the best."""
+    """Ratios of arms by measurements a task and by kind or board, and over all; shares of the best."""
     arms = [found for ratios in result.figures["ratios"].values() for found in ratios.values()]
     kinds = sorted({kind for found in arms for kind in found} - {_ALL})
     rows = []
