@@ -89,14 +89,25 @@ class Pool:
 
     size: int
     entries: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+    # Of a full pool, the estimate and the decisions of its last program.
+    _last: tuple[float, tuple[tuple[str, int], ...]] | None = None
 
     def offer(self, state: State, cost_s: float) -> bool:
         """Takes a program in if it is among the best; whether it is the best of all."""
+        key = state.key()
+        if self._last is not None and (cost_s, key) >= self._last:
+            return False
         best = min(self.entries.values(), default=math.inf)
-        self.entries.setdefault(state.key(), cost_s)
+        self.entries.setdefault(key, cost_s)
         if len(self.entries) > self.size:
-            del self.entries[max(self.entries, key=lambda key: (self.entries[key], key))]
+            del self.entries[self._worst()]
+        if len(self.entries) == self.size:
+            worst = self._worst()
+            self._last = (self.entries[worst], worst)
         return cost_s < best
+
+    def _worst(self) -> tuple[tuple[str, int], ...]:
+        return max(self.entries, key=lambda key: (self.entries[key], key))
 
     def ranked(self) -> list[tuple[dict[str, int], float]]:
         """Programs with their estimates, best first."""
@@ -231,11 +242,13 @@ def _descend(
     while True:
         near = [_finished(other) for other in space.neighbours(state.decisions)]
         far = [_finished(other) for other in space.exchanges(state.decisions)] if exchange else []
-        around = [*near, *far]
-        for other in around:
-            pool.offer(other, cost(other))
-        # The order of the pool, so that the best program is one that a descent came to, and not next to it.
-        best = min([state, *around], key=lambda other: (cost(other), other.key()))
+        best, best_key = state, (cost(state), state.key())
+        for other in (*near, *far):
+            cost_s = cost(other)
+            pool.offer(other, cost_s)
+            # The order of the pool, so that a descent comes to the best program, and not next to it.
+            if cost_s <= best_key[0] and (key := (cost_s, other.key())) < best_key:
+                best, best_key = other, key
         last = best is state
         if recorder is not None:
             shown = near if last or best in near else [*near, best]
