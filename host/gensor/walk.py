@@ -285,7 +285,7 @@ def _walk(
             break
         action = _choose(graph, state, temperature, at_level, generator)
         if recorder is not None:
-            recorder(_walk_step(space, state, graph.cost, options, action, number))
+            recorder(_walk_step(graph, state, action, number))
         advanced = action.kind == "advance"
         state = skip_empty_levels(space, action.target)
         at_level = 0 if advanced else at_level + 1
@@ -303,18 +303,12 @@ def _start(space: DesignSpace, wide: bool) -> State:
     return state
 
 
-def _walk_step(
-    space: DesignSpace,
-    state: State,
-    cost: Callable[[State], float],
-    options: WalkOptions,
-    taken: Action,
-    number: int,
-) -> Step:
-    here = cost(state)
+def _walk_step(graph: _Graph, state: State, taken: Action, number: int) -> Step:
+    here, edges = graph.cost(state), graph.edges(state)
+    gains = (*edges.gains, here / graph.cost(edges.advance.target))
     benefits = tuple(
-        (edge.kind, edge.decision, edge.target.decisions.get(edge.decision, 0), here / cost(edge.target))
-        for edge in actions(space, state, options.inverse, options.interleave)
+        (edge.kind, edge.decision, edge.target.decisions.get(edge.decision, 0), gain)
+        for edge, gain in zip((*edges.moves, edges.advance), gains, strict=True)
     )
     return Step(number, state, here, benefits, (taken.kind, taken.decision))
 
