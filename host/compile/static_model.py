@@ -163,7 +163,7 @@ def build(
         failed: dict[str, str] = {}
         stats = build_model(
             lowered,
-            _scheduled(lowered.tasks, plan, failed),
+            each_scheduled(lowered.tasks, plan, failed),
             library,
             lambda done, total, _: clock.progress.advance(done, total),
             cache=KernelCache(),
@@ -199,13 +199,19 @@ def scheduled_kernels(
 ) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
     """Scheduled functions by name, and the reason for each candidate that did not apply."""
     failed: dict[str, str] = {}
-    return dict(_scheduled(tasks, plan, failed)), failed
+    return dict(each_scheduled(tasks, plan, failed)), failed
 
 
-def _scheduled(
+def each_scheduled(
     tasks: Sequence[Task], plan: Plan, failed: dict[str, str]
 ) -> Iterator[tuple[str, tvm.tirx.PrimFunc]]:
-    """Names with scheduled functions; `failed` receives the reason for each candidate that does not apply."""
+    """Names and scheduled functions, each scheduled when it is asked for.
+
+    Args:
+        tasks: of the model.
+        plan: their programs.
+        failed: receives the reason for each candidate that does not apply, by workload hash.
+    """
     from host.schedules import scheduled_function
 
     for task in tasks:
