@@ -131,7 +131,7 @@ def _chunks(anchor: Stage, roles: Roles, values: Decisions, threads: int) -> tup
     """Iterations of the loops that threads share, and of those among them that are not over panels."""
     known = anchor.known("tiled.chunks", roles)
     key = (threads, *tiles_and_blocks(values))
-    found = known.get(key)
+    found: tuple[int, int] | None = known.get(key)
     if found is None:
         counts = counts_of(roles, values)
         rows = rows_shared(anchor, roles, counts, threads)
@@ -145,7 +145,7 @@ def _compute_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, value
     fetch = values.get("fetch")
     key = (tile, fetch, values["panel"] if fetch else 0)
     known = anchor.known("tiled.compute", hardware)
-    found = known.get(key)
+    found: float | None = known.get(key)
     if found is None:
         cycles = _compute_cycles(anchor, roles, hardware, values)
         found = known[key] = cycles / hardware.frequency_hz

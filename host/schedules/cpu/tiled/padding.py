@@ -99,7 +99,7 @@ def padding_seconds(
     pad = values["pad"]
     tile = (values["vectors"], values["rows"], values["rows2"])
     key = (pad, tiles_and_blocks(values) if pad == PAD_BLOCK else tile)
-    found = known.get(key)
+    found: tuple[float, ...] | None = known.get(key)
     if found is None:
         found = known[key] = _copying_seconds(workload, roles, hardware, values)
     for seconds in found:

@@ -34,7 +34,7 @@ def memory_seconds(
     """
     key = tiles_and_blocks(values)
     known = anchor.known("tiled.memory", roles, hardware.levels, hardware.learned)
-    found = known.get(key)
+    found: tuple[float, ...] | None = known.get(key)
     if found is None:
         found = known[key] = _transfer_seconds(anchor, roles, hardware, values)
     return found
