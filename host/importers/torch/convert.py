@@ -18,6 +18,7 @@ from host.importers.layers import LayerNames, source_line
 from host.importers.native_output import converted, converting
 from host.importers.torch import operators, placed, recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
+from host.importers.torch.indexing import index_put
 from host.importers.torch.promotion import write_promotions
 
 _Convert = Callable[[fx.Node], Any]
@@ -75,7 +76,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         arguments = self.retrieve_args(node)
         axis = placed.along_one_axis(arguments)
         if axis is None:
-            made = operators.index_put(self.block_builder, arguments)
+            made = index_put(self.block_builder, arguments)
             return self._index_put(node) if made is None else made
         return placed.placed(self.block_builder, arguments, axis)
 

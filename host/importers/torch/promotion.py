@@ -50,8 +50,10 @@ def _computed_in(node: fx.Node, positions: tuple[int, ...]) -> torch.dtype | Non
     made = node.meta.get("val")
     if not isinstance(made, torch.Tensor) or not any(_is_tensor(node.args[one]) for one in positions):
         return None
-    if node.target._schema.name.removeprefix("aten::") not in _COMPARISONS:  # type: ignore[union-attr]
-        return made.dtype
+    target: Any = node.target
+    if target._schema.name.removeprefix("aten::") not in _COMPARISONS:
+        dtype: torch.dtype = made.dtype
+        return dtype
     operands = [one.meta.get("val") if isinstance(one, fx.Node) else one for one in node.args[:2]]
     known = all(isinstance(one, torch.Tensor | int | float) for one in operands)
     return torch.result_type(*operands) if known else None

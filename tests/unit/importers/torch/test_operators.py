@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+import tvm
 from torch import nn
 from torch.nn import functional
 
-from host.importers import from_module
+from host.importers.normalise import normalise
+from host.importers.torch.convert import convert_program
 from tests.unit.importers.harness import execute
-
-pytestmark = pytest.mark.usefixtures("own_files")
 
 
 class Calls(nn.Module):
@@ -29,13 +29,16 @@ class Calls(nn.Module):
         return self.function(*inputs)
 
 
-def compare(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
-    """Fail unless the imported program computes what torch does."""
+def imported(function: Callable[..., Any], *inputs: torch.Tensor) -> tvm.IRModule:
+    """The exported function as the importer gives it to the compiler."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's own code
-        model = from_module(Calls(function), inputs, golden_cases=1)
-    assert model.module is not None, model.reason
-    made = execute(model.module, [one.numpy() for one in inputs])
+        return normalise(convert_program(torch.export.export(Calls(function), inputs)))
+
+
+def compare(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
+    """Fail unless the imported program computes what torch does."""
+    made = execute(imported(function, *inputs), [one.numpy() for one in inputs])
     wanted = function(*inputs)
     for found, one in zip(made, wanted if isinstance(wanted, tuple | list) else [wanted], strict=True):
         # Roundings differ, other than by a position or a weight.
@@ -163,6 +166,17 @@ def test_maximum_pooling_without_steps_of_its_own() -> None:
         return *image, functional.max_pool3d(volume, 2)
 
     compare(pooled, drawn(2, 3, 9, 8), drawn(1, 2, 5, 6, 7))
+
+
+def test_the_largest_few_in_any_order() -> None:
+    compare(lambda x: x.topk(3, 1, sorted=False)[0].sum(1), drawn(2, 8, 7))
+
+
+def test_transposed_convolutions_of_volumes() -> None:
+    def enlarged(x: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return functional.conv_transpose3d(x, kernel, bias, 2, 1, (1, 0, 1))
+
+    compare(enlarged, drawn(1, 2, 4, 3, 5), drawn(2, 3, 3, 3, 3), drawn(3))
 
 
 def test_blocks_that_overlap_are_added_up() -> None:
