@@ -202,7 +202,7 @@ def optimise(
     graph = split_sliced_dense(sink_permutations(graph))
     graph = simplify(graph)
     graph = fold_affine(graph)
-    graph = decompose_transposed(graph)
+    graph = decompose_transposed(graph, any_length)
     if not any_length:
         graph = split_by_region(graph)
     if approximate and not any_length:
