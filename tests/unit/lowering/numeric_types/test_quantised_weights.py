@@ -217,6 +217,8 @@ def test_the_first_program_of_a_prefill_scales_many_rows_for_one_weight(bits: in
     space = space_for(task, on.hardware)
     [first] = Gensor().propose(space, DeviceProfile("device", on, on.hardware, 1), (), 1, seed=0)
     assert first.value("rows") * first.value("vectors") >= 8 and first.value("unroll") == 1
+    # The products of a group and the sums of those before fit the registers of a core with one unit.
+    assert 2 * first.value("rows") * first.value("vectors") <= on.hardware.vector_registers - 4
 
 
 @pytest.mark.parametrize("bits", BITS)
