@@ -79,22 +79,23 @@ def _interval(found: Mapping[str, float | None]) -> str:
 
 
 def by_measurements(result: Result) -> list[str]:
-    """Ratios of arms by measurements a task and by kind of program, and over all; shares of the best."""
-    kinds = sorted({kind for arms in result.figures["ratios"]["1"].values() for kind in arms} - {_ALL})
+    """Ratios of arms by measurements a task and by kind or board, and over all; shares of the best."""
+    arms = [found for ratios in result.figures["ratios"].values() for found in ratios.values()]
+    kinds = sorted({kind for found in arms for kind in found} - {_ALL})
     rows = []
     for budget, ratios in result.figures["ratios"].items():
         for pair, found in ratios.items():
             row = (budget, pair.replace("/", " / "), *(_mean(found.get(kind)) for kind in kinds))
             rows.append((*row, _bounded(found[_ALL])))
-    for budget, arms in result.figures["share_of_best"].items():
-        for arm, shares in sorted(arms.items()):
+    for budget, by_arm in result.figures["share_of_best"].items():
+        for arm, shares in sorted(by_arm.items()):
             row = (
                 budget,
                 f"{arm}, share of best",
                 *(f"{shares[k]:.3f}" if k in shares else "" for k in kinds),
             )
             rows.append((*row, f"{shares[_ALL]:.3f}"))
-    clustered = any("over_networks" in one[_ALL] for one in result.figures["ratios"]["1"].values())
+    clustered = any("over_networks" in found[_ALL] for found in arms)
     last = "all, 95%; median" + ("; over networks, 95%" if clustered else "")
     return markdown(("measured", "ratio", *kinds, last), rows)
 
