@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -273,7 +274,7 @@ class HardwareModel:
             half_arithmetic=False,
         )
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """fp32 elements in one vector register (1 where there are no vectors); a warp on a GPU."""
         return max(1, self.vector_bits // 32) if self.gpu is None else self.gpu.warp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -79,7 +79,7 @@ class ModelCode(NamedTuple):
 
 def build_model(
     lowered: LoweredModel,
-    kernels: Mapping[str, tvm.tirx.PrimFunc],
+    kernels: Mapping[str, tvm.tirx.PrimFunc] | Iterable[tuple[str, tvm.tirx.PrimFunc]],
     output: Path,
     progress: Progress | None = None,
     *,
@@ -94,7 +94,8 @@ def build_model(
     Args:
         lowered: the model after fusion.
         kernels: scheduled function by name in `lowered.module`; the rest, and those that do not
-            compile, get the default schedule.
+            compile, get the default schedule. Of pairs, the first ones are compiled while the next ones are
+            scheduled.
         output: path of the library.
         progress: receives the number of kernels that are done.
         cache: where kernels are looked up and kept; None compiles all.
@@ -107,13 +108,14 @@ def build_model(
     """
     start = time.monotonic()
     target = lowered.target
-    executable, functions, activations_bytes, crossings = lower_to_executable(lowered.module, target)
-    names = tuple(functions)
+    given: dict[str, tvm.tirx.PrimFunc] = {}
     if target.kind.name == "cuda":
+        given.update(kernels)
+        executable, functions, activations_bytes, crossings = lower_to_executable(lowered.module, target)
         on_cpu = {name: function for name, function in functions.items() if _runs_on_cpu(function)}
         on_gpu = {name: function for name, function in functions.items() if name not in on_cpu}
-        made, refused = build_cuda_kernels(on_gpu, kernels, target, progress, cache, workers, cuda_major)
-        beside, _ = compile_all(on_cpu, {}, target.host, None, cache, workers)
+        made, refused = build_cuda_kernels(on_gpu, given, target, progress, cache, workers, cuda_major)
+        beside, _ = compile_all(on_cpu, on_cpu.__getitem__, {}, target.host, None, cache, workers)
         link_cuda(executable, made, output, target, beside)
         # Those of the CPU are a few kilobytes, of another memory.
         workspace = largest(kernel.workspace for kernel in made.values())
@@ -121,7 +123,8 @@ def build_model(
         cached = sum(kernel.from_cache for kernel in made.values())
         cached += sum(kernel.from_cache for kernel in beside.values())
     else:
-        objects, refused = compile_all(functions, kernels, target, progress, cache, workers)
+        code, objects, refused = _compiled_model(lowered, kernels, given, progress, cache, workers)
+        executable, functions, activations_bytes, crossings = code
         with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
             packed = packed_executable(executable, Path(folder), target)
             link_kernels(objects, output, architecture_of(target), [packed])
@@ -132,15 +135,48 @@ def build_model(
         cache.prune()
     return BuildStats(
         seconds=time.monotonic() - start,
-        kernels=len(names),
+        kernels=len(functions),
         compiled=distinct - cached,
         cached=cached,
-        defaulted=tuple(name for name in names if name not in kernels or name in refused),
+        defaulted=tuple(name for name in functions if name not in given or name in refused),
         refused=refused,
         library_bytes=output.stat().st_size,
         activations_bytes=activations_bytes,
         workspace=workspace,
         crossings=crossings,
+    )
+
+
+def _compiled_model(
+    lowered: LoweredModel,
+    kernels: Mapping[str, tvm.tirx.PrimFunc] | Iterable[tuple[str, tvm.tirx.PrimFunc]],
+    given: dict[str, tvm.tirx.PrimFunc],
+    progress: Progress | None,
+    cache: KernelCache | None,
+    workers: int | None,
+) -> tuple[ModelCode, dict[str, KernelObject], dict[str, str]]:
+    """The bytecode of a model for a CPU, and the objects of its functions, which are compiled meanwhile.
+
+    Arguments are those of `build_model`; `given` receives the scheduled functions.
+    """
+    code: list[ModelCode] = []
+
+    def names() -> Iterator[str]:
+        for name, function in kernels.items() if isinstance(kernels, Mapping) else kernels:
+            given[name] = function
+            yield name
+        code.append(lower_to_executable(lowered.module, lowered.target))
+        yield from (name for name in code[0].functions if name not in given)
+
+    def function_of(name: str) -> tvm.tirx.PrimFunc:
+        return lowered.module[name] if name in given else code[0].functions[name]
+
+    objects, refused = compile_all(names(), function_of, given, lowered.target, progress, cache, workers)
+    functions = code[0].functions
+    return (
+        code[0],
+        {name: objects[name] for name in functions},
+        {name: why for name, why in refused.items() if name in functions},
     )
 
 
@@ -213,7 +249,8 @@ def _with_planned_memory(module: tvm.IRModule, target: tvm.target.Target, crosse
 
 
 def compile_all(
-    functions: Mapping[str, tvm.tirx.PrimFunc],
+    names: Iterable[str],
+    function_of: Callable[[str], tvm.tirx.PrimFunc],
     kernels: Mapping[str, tvm.tirx.PrimFunc],
     target: tvm.target.Target,
     progress: Progress | None,
@@ -221,6 +258,15 @@ def compile_all(
     workers: int | None,
 ) -> tuple[dict[str, KernelObject], dict[str, str]]:
     """Compile every function in threads: TVM holds no interpreter lock while LLVM works.
+
+    Args:
+        names: of the functions.
+        function_of: the unscheduled function of a name.
+        kernels: scheduled ones by name; they are there when their names are.
+        target: that they are compiled for.
+        progress: receives the number of kernels that are done.
+        cache: where kernels are looked up and kept.
+        workers: threads that compile; the machine's usable cores if None.
 
     Returns:
         The objects by name, and the reasons why given schedules were not used.
@@ -231,11 +277,11 @@ def compile_all(
 
     def default(name: str) -> KernelObject:
         try:
-            return compile_kernel(default_schedule(functions[name]), name, target, cache)
+            return compile_kernel(default_schedule(function_of(name)), name, target, cache)
         except BuildError:
-            return compile_kernel(functions[name], name, target, cache)
+            return compile_kernel(function_of(name), name, target, cache)
 
-    return compiled_with_defaults(functions, kernels, given, default, progress, workers)
+    return compiled_with_defaults(names, kernels, given, default, progress, workers)
 
 
 def packed_executable(executable: tvm.runtime.Module, folder: Path, target: tvm.target.Target) -> Path:

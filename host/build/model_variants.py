@@ -44,7 +44,9 @@ class VariantLinker:
     ) -> None:
         self.target = lowered.target
         executable, functions, _, _ = lower_to_executable(lowered.module, self.target)
-        self._objects, _ = compile_all(functions, kernels, self.target, None, cache, None)
+        self._objects, _ = compile_all(
+            functions, functions.__getitem__, kernels, self.target, None, cache, None
+        )
         self.kernels = frozenset(functions) & _called(lowered.module["main"])
         self._packed = packed_executable(executable, folder, self.target)
 

@@ -32,7 +32,30 @@ def has_periodic_loads(function: tirx.PrimFunc) -> bool:
         return False
     loops: list[tirx.For] = []
     tvm_ffi.structural_walk(function.body, (tirx.For, loops.append))
-    return any(_period(loop, bound) for loop in loops)
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append))
+    # A load is looked at once, for the loops whose variables its remainders use, and not again in each loop
+    # around it: unrolled code has thousands of loads.
+    for index in (_expanded(index, bound) for load in loads for index in load.indices):
+        for variable in _starting_again(index):
+            of_loop = any(loop.loop_var.same_as(variable) for loop in loops)
+            if of_loop and _period_of(index, variable):
+                return True
+    return False
+
+
+def _starting_again(index: Any) -> list[Any]:
+    """The variables in the terms of an index that start again at a power of two, each once."""
+    found: list[Any] = []
+
+    def take(variable: Any) -> None:
+        if not any(variable.same_as(other) for other in found):
+            found.append(variable)
+
+    for remainder in _remainders(index):
+        if _divisor(remainder):
+            tvm_ffi.structural_walk(remainder.a, (tvm.ir.Var, take))
+    return found
 
 
 def split_at_periods(module: tvm.IRModule) -> tvm.IRModule:
@@ -53,7 +76,7 @@ def _mapped_loops(module: tvm.IRModule, rewrite: Any) -> tvm.IRModule:
 
 def _split(loop: tirx.For) -> tirx.Stmt:
     """The loop as one over whole periods around one over the iterations of a period."""
-    period, extent = _period(loop, {}), _number(loop.extent)
+    period, extent = _period(loop), _number(loop.extent)
     if not period or extent is None or period >= extent:
         return loop
     variable, dtype = loop.loop_var, _dtype(loop.loop_var)
@@ -72,7 +95,7 @@ def _split(loop: tirx.For) -> tirx.Stmt:
 def _written_out(loop: tirx.For) -> tirx.Stmt:
     """The iterations one after the other where a load still starts again among them."""
     extent = _number(loop.extent)
-    if extent is None or extent > _MOST_WRITTEN_OUT or not _period(loop, {}):
+    if extent is None or extent > _MOST_WRITTEN_OUT or not _period(loop):
         return loop
     dtype = _dtype(loop.loop_var)
     places = (tirx.IntImm(dtype, number) for number in range(extent))
@@ -83,19 +106,14 @@ def _substituted(body: Any, variable: Any, value: Any) -> Any:
     return mapped(body, (tvm.ir.Var, lambda found: value if found.same_as(variable) else found))
 
 
-def _period(loop: tirx.For, bound: dict[Any, Any]) -> int:
-    """Iterations after which the loads of a loop that start again have all done so; 0 where there are none.
-
-    Args:
-        loop: with a number of iterations that is known, or not.
-        bound: values of names that indices use.
-    """
+def _period(loop: tirx.For) -> int:
+    """Iterations after which all loads of a loop that start again have done so; 0 without such loads."""
     found = 0
     loads: list[Any] = []
     tvm_ffi.structural_walk(loop.body, (tvm.ir.TensorLoad, loads.append))
     for load in loads:
         for index in load.indices:
-            found = max(found, _period_of(_expanded(index, bound), loop.loop_var))
+            found = max(found, _period_of(index, loop.loop_var))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from host.errors import BuildError
@@ -23,16 +23,18 @@ def compiled_in_threads(
     """What `compile_one` makes of every name; what raises ends it all, with nothing left running.
 
     Args:
-        names: of the kernels; the result keeps their order.
+        names: of the kernels; the result keeps their order. Those that take work to find are compiled while
+            the next ones are found.
         compile_one: works outside of the interpreter lock for the most part.
         progress: receives the number of kernels that are done.
         workers: threads; the machine's usable cores if None.
     """
-    order = list(names)
+    futures: dict[Future[Kernel], str] = {}
     made: dict[str, Kernel] = {}
     with ThreadPoolExecutor(workers or usable_cores(), thread_name_prefix="build") as pool:
-        futures = {pool.submit(compile_one, name): name for name in order}
         try:
+            for name in names:
+                futures[pool.submit(compile_one, name)] = name
             for future in as_completed(futures):
                 name = futures[future]
                 made[name] = future.result()
@@ -41,7 +43,7 @@ def compiled_in_threads(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return {name: made[name] for name in order}
+    return {name: made[name] for name in futures.values()}
 
 
 def compiled_with_defaults(

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     from host.progress import StageClock
     from host.transport import Device, Session
+    from host.transport.sessions_ahead import SessionsAhead
 
 # Seconds that a session may take to answer.
-_TIME_LIMIT_S = 300.0
+TIME_LIMIT_S = 300.0
 # Seconds that timing the kernels one by one may take, within a least and a greatest number of runs.
 _PROFILE_S = 3.0
 _PROFILE_RUNS = (3, 20)
@@ -53,6 +54,7 @@ class ComparisonSettings:
         power_cap_w: greatest mean gross watts; None for no limit.
         power_modes: of the device to measure in, or "all"; () for the current mode only.
         diagnose: finds the kernel that makes the compiled model wrong in a golden case.
+        ahead: sessions that were opened before; None where there are none.
     """
 
     device: Device
@@ -65,6 +67,7 @@ class ComparisonSettings:
     power_cap_w: float | None = None
     power_modes: tuple[str, ...] = ()
     diagnose: Callable[[Session, GoldenCase], str] | None = None
+    ahead: SessionsAhead | None = None
 
 
 @dataclass(frozen=True)
@@ -282,9 +285,13 @@ def _idle_power(device: Device, entrant: Entrant, inputs: Sequence[np.ndarray]) 
 
 
 @contextmanager
-def _fresh_session(device: Device, entrant: Entrant, mapped: bool = False) -> Iterator[Session]:
+def _fresh_session(
+    device: Device, entrant: Entrant, mapped: bool = False, ahead: SessionsAhead | None = None
+) -> Iterator[Session]:
     """A new session with the entrant loaded; `mapped`: see `Session.load`."""
-    with device.open_session(entrant.engine, entrant.threads, _TIME_LIMIT_S) as session:
+    engine, threads = entrant.engine, entrant.threads
+    taken = ahead.take(device, engine, threads) if ahead is not None else None
+    with taken or device.open_session(engine, threads, TIME_LIMIT_S) as session:
         session.load(entrant.path, entrant.trust, mapped)
         yield session
 
@@ -305,7 +312,7 @@ def _open(
             instead_of=entrant.instead_of,
         )
         try:
-            session = stack.enter_context(_fresh_session(settings.device, entrant, mapped))
+            session = stack.enter_context(_fresh_session(settings.device, entrant, mapped, settings.ahead))
             if session.warning:
                 settings.clock.progress.note(session.warning)
             verdict, worst = verify(session, settings.signature, settings.golden)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from host import bundle
 from host.bundle import TASKS
 from host.compile.static_model import defects_as
-from host.compile.stored_tasks.file import StoredTask, stored_task
+from host.compile.stored_tasks.file import StoredTask, stored_profile, stored_task
 from host.errors import ScheduleError, one_line
 from host.manifest import Kernel, Manifest
-from host.model import Candidate
+from host.model import Candidate, DeviceProfile
 from host.model.timing import TimingPolicy, kept_timing
 from host.progress import StageClock
 from host.table import Table, Tabular
@@ -175,32 +175,42 @@ def _taught_rows(taught: Taught | None) -> list[tuple[str, object]]:
     return rows
 
 
-def explained_kernels(directory: Path, clock: StageClock) -> tuple[Explanation, ...]:
+def explained_kernels(
+    directory: Path, clock: StageClock, spaces: Mapping[str, DesignSpace] | None = None
+) -> tuple[Explanation, ...]:
     """The kernels of a bundle that this process has written, those with the most time in a run first.
 
     Args:
         directory: of the bundle. One of unknown origin is for `read_task` to read.
         clock: counts the stage, and receives a note for each kernel that cannot be explained and is left out.
+        spaces: design spaces by workload hash that this process has made. Those for the bundle's processor
+            and threads are used, the others are made again.
 
     Returns:
         Explanations; the first few have their programs, and their walks, which are gone again for it. Empty
         for a bundle without kernels, and for one of a range of lengths.
     """
     with clock.stage("explain"):
-        return _explained_kernels(directory, clock.progress.note)
+        return _explained_kernels(directory, clock.progress.note, spaces or {})
 
 
-def _explained_kernels(directory: Path, note: Callable[[str], None]) -> tuple[Explanation, ...]:
-    manifest = bundle.load(directory)
+def _explained_kernels(
+    directory: Path, note: Callable[[str], None], spaces: Mapping[str, DesignSpace]
+) -> tuple[Explanation, ...]:
+    manifest = bundle.read_manifest(directory)
     if not manifest.kernels or manifest.signature.length is not None:
         return ()
     content = json.loads((directory / TASKS).read_text())
+    profile = stored_profile(content)
+    known = {key: space for key, space in spaces.items() if _is_for(space, profile)}
     found: list[tuple[Explanation, StoredTask]] = []
     for kernel in manifest.kernels:
         try:
             with defects_as(ScheduleError, kernel.name):
-                stored = stored_task(content, kernel.task)
-                found.append((explained(manifest, kernel, stored, walks=False), stored))
+                space = known.get(kernel.task)
+                function = space.task.function if space is not None else None
+                stored = stored_task(content, kernel.task, profile, function)
+                found.append((explained(manifest, kernel, stored, walks=False, space=space), stored))
         except ScheduleError as error:
             note(f"{kernel.name} is left out of the roofline: {one_line(error)}")
     found.sort(key=lambda one: one[0].run_s, reverse=True)
@@ -208,13 +218,23 @@ def _explained_kernels(directory: Path, note: Callable[[str], None]) -> tuple[Ex
     for place, (one, stored) in enumerate(found[:_WALKED]):
         try:
             with defects_as(ScheduleError, one.kernel.name):
-                made[place] = explained(manifest, one.kernel, stored)
+                made[place] = explained(manifest, one.kernel, stored, space=known.get(one.kernel.task))
         except ScheduleError as error:
             note(f"the walks of {one.kernel.name} are left out: {one_line(error)}")
     return tuple(made)
 
 
-def explained(manifest: Manifest, kernel: Kernel, stored: StoredTask, walks: bool = True) -> Explanation:
+def _is_for(space: DesignSpace, profile: DeviceProfile) -> bool:
+    return space.threads == profile.threads and space.hardware == profile.hardware
+
+
+def explained(
+    manifest: Manifest,
+    kernel: Kernel,
+    stored: StoredTask,
+    walks: bool = True,
+    space: DesignSpace | None = None,
+) -> Explanation:
     """What is known of a kernel.
 
     Args:
@@ -222,6 +242,7 @@ def explained(manifest: Manifest, kernel: Kernel, stored: StoredTask, walks: boo
         kernel: of the manifest.
         stored: its function, and what it was made for.
         walks: whether its program is written out and its walks are gone again, which takes longest.
+        space: the design space of the task on the stored profile; made of the stored task if None.
 
     Raises:
         ScheduleError: the program has no estimate.
@@ -229,12 +250,13 @@ def explained(manifest: Manifest, kernel: Kernel, stored: StoredTask, walks: boo
     from host.schedules import scheduled_function, space_for
 
     values = {name: int(value) for name, value in kernel.decisions.items()}
-    remark, program, space = stored.reason, "", None
+    remark, program = stored.reason, ""
     try:
         if kernel.source == "default":
+            space = None
             remark = f"this kernel has a default schedule: {remark or 'its program did not compile'}"
         else:
-            space = space_for(stored.task, stored.profile.hardware, stored.profile.threads)
+            space = space or space_for(stored.task, stored.profile.hardware, stored.profile.threads)
             decisions = tuple(values.items())
             candidate = Candidate(
                 kernel.task, kernel.rule, decisions, kernel.source, 0.0, stored.space_version

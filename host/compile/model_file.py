@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from device_agent.contract.manifest import as_name
 from host.compile.ranged_model import RangedModel, read_ranged
+from host.errors import EdgeError
 from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
 from host.model_file import ULTRALYTICS, detect_format
@@ -59,8 +61,21 @@ def read_model(
             values=options.values,
             notice=clock.progress.note,
             worker=reader,
+            meanwhile=_load_compiler if options.backend in ("auto", "tvm") else lambda: None,
         )
     return replace(model, name=options.name or as_name(model.name))
+
+
+def _load_compiler() -> None:
+    """Import what the next steps use, while this process has nothing to do but to wait for the worker."""
+    from host import build, gensor, lowering  # noqa: F401
+    from host.lowering.ops import known_operators
+    from host.schedules.families import installed_rules
+
+    # An operator or a rule of another package that cannot be used is an error of the step that uses it.
+    with contextlib.suppress(EdgeError):
+        known_operators()
+        installed_rules()
 
 
 def _exported(options: CompileOptions, clock: StageClock) -> CompileOptions:

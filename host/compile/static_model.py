@@ -160,10 +160,10 @@ def build(
     from host.build import KernelCache, build_model, cuda_major
 
     with clock.stage("build"), defects_as(BuildError, f"building {lowered.name}"):
-        kernels, failed = scheduled_kernels(lowered.tasks, plan)
+        failed: dict[str, str] = {}
         stats = build_model(
             lowered,
-            kernels,
+            each_scheduled(lowered.tasks, plan, failed),
             library,
             lambda done, total, _: clock.progress.advance(done, total),
             cache=KernelCache(),
@@ -198,21 +198,33 @@ def scheduled_kernels(
     tasks: Sequence[Task], plan: Plan
 ) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
     """Scheduled functions by name, and the reason for each candidate that did not apply."""
+    failed: dict[str, str] = {}
+    return dict(each_scheduled(tasks, plan, failed)), failed
+
+
+def each_scheduled(
+    tasks: Sequence[Task], plan: Plan, failed: dict[str, str]
+) -> Iterator[tuple[str, tvm.tirx.PrimFunc]]:
+    """Names and scheduled functions, each scheduled when it is asked for.
+
+    Args:
+        tasks: of the model.
+        plan: their programs.
+        failed: receives the reason for each candidate that does not apply, by workload hash.
+    """
     from host.schedules import scheduled_function
 
-    kernels: dict[str, tvm.tirx.PrimFunc] = {}
-    failed: dict[str, str] = {}
     for task in tasks:
         candidate = plan.chosen.get(task.workload_hash)
         if candidate is None:
             continue
         try:
             with defects_as(ScheduleError, task.name):
-                schedule = plan.spaces[task.workload_hash].apply(candidate)
-                kernels[task.name] = scheduled_function(schedule)
+                function = scheduled_function(plan.spaces[task.workload_hash].apply(candidate))
         except ScheduleError as error:
             failed[task.workload_hash] = one_line(error)
-    return kernels, failed
+        else:
+            yield task.name, function
 
 
 def _outcomes(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agent.contract.manifest import OF_THE_BOARD
-from host.compare.comparison import ComparisonSettings
+from host.compare.comparison import TIME_LIMIT_S, ComparisonSettings
 from host.compare.entrants import Entrant
 from host.compile.ranged_model import inputs_to_measure
 from host.engines import check_peers, engine_for_format, engines
@@ -20,6 +20,7 @@ from host.progress import StageClock
 
 if TYPE_CHECKING:
     from host.transport import Device
+    from host.transport.sessions_ahead import SessionsAhead
 
 
 def comparison_settings(
@@ -37,6 +38,31 @@ def comparison_settings(
         power_cap_w=options.power_cap_w,
         power_modes=options.power_modes,
     )
+
+
+def sessions_ahead(
+    device: Device, model: ImportedModel, options: DeployOptions, threads: int
+) -> SessionsAhead:
+    """Sessions for the compiled model and for its peers, opened while the model is compiled.
+
+    None is opened where other things are measured before, or where the device's times say nothing.
+
+    Args:
+        device: that the entrants run on.
+        model: that was read.
+        options: of the deployment.
+        threads: of the engines.
+    """
+    from host.transport.sessions_ahead import SessionsAhead
+
+    if options.compares_variants or not device.timing.decides:
+        return SessionsAhead(device, (), threads, TIME_LIMIT_S)
+    known = engines()
+    compiled = options.backend in ("auto", "tvm") and model.module is not None
+    peers = (engine_for_format(model.format).name,) if options.peers is None else options.peers
+    used = [one for one in peers if one in known and known[one].peer]
+    read = [one for one in used if model.format in known[one].formats or one in options.peer_files]
+    return SessionsAhead(device, (*(("tvm",) if compiled else ()), *read), threads, TIME_LIMIT_S)
 
 
 def entrants_of(

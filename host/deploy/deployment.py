@@ -40,7 +40,7 @@ from host.compile.variants import (
 )
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
-from host.deploy.comparison_settings import comparison_settings, entrants_of
+from host.deploy.comparison_settings import comparison_settings, entrants_of, sessions_ahead
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from host.plans.outcome import PlanOutcome
     from host.sandbox import Worker
     from host.transport import Device, Session
+    from host.transport.sessions_ahead import SessionsAhead
 
 
 def default_bundle(options: CompileOptions) -> Path:
@@ -163,7 +164,7 @@ def compile_bundle(
         else:
             directory = builder.directory("tvm")
         kernels = kernels_part(made.tasks) if made is not None else ()
-        manifest = bundle.update(directory, bundle.load(directory), kernels=kernels)
+        manifest = bundle.update(directory, bundle.read_manifest(directory), kernels=kernels)
         staging.commit(staging.prepare(directory))
     return manifest
 
@@ -190,6 +191,14 @@ class _Deployment:
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         architecture = builder.compiler.profile.board.architecture
         model = read_model(self.options, self.clock, self.reader, architecture)
+        with sessions_ahead(self.device, model, self.options, builder.compiler.profile.threads) as ahead:
+            return self._made(builder, model, ahead)
+
+    def _made(
+        self, builder: BundleBuilder, model: ImportedModel, ahead: SessionsAhead
+    ) -> tuple[DeployResult, Path]:
+        """All steps from the imported model on; the comparison takes its sessions from those opened ahead."""
+        options, architecture = self.options, builder.compiler.profile.board.architecture
         compiled = self._compiled(builder, model)
         made, fallback, on_gpu, builder = compiled.made, compiled.fallback, compiled.on_gpu, compiled.builder
         context, step_bytes = 0, 0
@@ -207,14 +216,13 @@ class _Deployment:
         plan = decided_plan(builder, made, plans, power, variant.name) if made is not None else None
         profile = replace(builder.compiler.profile, threads=variant.threads)
         builder = builder.with_profile(profile)
-        settings = self._settings(model, builder, variant, made)
+        settings = replace(self._settings(model, builder, variant, made), ahead=ahead)
         entrants = entrants_of(
             model, variant, single, self.options, self.device, self.clock, self.staging.folder
         )
         comparison = compare_engines(settings, entrants)
         if self.timing.counts_instructions:
             comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
-        options = self.options
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
         tasks = with_times(variant.tasks, comparison.kernel_times_s)
         directory = variant.path
@@ -226,10 +234,11 @@ class _Deployment:
             speed = timed_text(*where, step_bytes, profile.hardware if on_processor else None)
             beside_ours = compared_texts(model.format, options, *where, on_processor)
             choice = with_texts(choice, beside_ours)
-        memory = bundle.load(directory).memory if choice.backend == "tvm" else None
+        memory = bundle.read_manifest(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
             plan = None
             directory = builder.engine(model, choice.backend, fallback)
+        spaces = made.plan.spaces if made is not None and made.plan is not None else None
         lengths = comparison.at_lengths(model.signature)
         self._record(directory, choice, comparison, tasks, variant.threads, lengths, power, plan)
         result = DeployResult(
@@ -263,7 +272,7 @@ class _Deployment:
             replaced=self.staging.replaced(),
             date=datetime.now(UTC).date().isoformat(),
             parameters=model.parameters,
-            explained=explained_kernels(directory, self.clock),
+            explained=explained_kernels(directory, self.clock, spaces),
             calls=variant.calls,
             plan=plan,
         )
@@ -377,7 +386,7 @@ class _Deployment:
         measured["emulated"] = not self.timing.decides
         measured["simulated"] = not self.timing.compares
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
-        bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
+        bundle.update(directory, bundle.read_manifest(directory), measured=measured, kernels=kernels)
 
     def keep(self, directory: Path, result: DeployResult) -> None:
         """Install the bundle on the device if `result.installed`, then move it to its place on the host."""

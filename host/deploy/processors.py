@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.static_model import Compiled
@@ -17,7 +18,9 @@ from host.engines import engine_for_format
 from host.errors import BuildError, ImportFailed, LoweringError, one_line
 from host.model import ImportedModel, TimingPolicy
 from host.options import DeployOptions
-from host.tuning.result import TuneResult
+
+if TYPE_CHECKING:
+    from host.tuning.result import TuneResult
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ def timed_text(
     Raises:
         DeviceError, EngineError, MeasureError: see `measure_text_speed`.
     """
-    decoder = bundle.load(directory).decoder
+    decoder = bundle.read_manifest(directory).decoder
     if decoder is None or not device.timing.compares:
         return None
     read = None if hardware is None else hardware.levels[-1].bandwidth_bytes_per_s
@@ -107,7 +107,7 @@ def compared_texts(
     Raises:
         EngineError: our engine failed.
     """
-    decoder, note = bundle.load(directory).decoder, clock.progress.note
+    decoder, note = bundle.read_manifest(directory).decoder, clock.progress.note
     known = text_engines()
     asked = [name for name in options.peers or () if name in known]
     if options.peers is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.engines.reference import run_reference
+from host.engines.reference import BothWays, run_reference
 from host.engines.table import (
     Engine,
     check_interpreters,
@@ -14,6 +14,7 @@ from host.engines.table import (
 )
 
 __all__ = [
+    "BothWays",
     "Engine",
     "check_interpreters",
     "check_peers",

@@ -89,14 +89,25 @@ class Pool:
 
     size: int
     entries: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+    # Of a full pool, the estimate and the decisions of its last program.
+    _last: tuple[float, tuple[tuple[str, int], ...]] | None = None
 
     def offer(self, state: State, cost_s: float) -> bool:
         """Takes a program in if it is among the best; whether it is the best of all."""
+        key = state.key()
+        if self._last is not None and (cost_s, key) >= self._last:
+            return False
         best = min(self.entries.values(), default=math.inf)
-        self.entries.setdefault(state.key(), cost_s)
+        self.entries.setdefault(key, cost_s)
         if len(self.entries) > self.size:
-            del self.entries[max(self.entries, key=lambda key: (self.entries[key], key))]
+            del self.entries[self._worst()]
+        if len(self.entries) == self.size:
+            worst = self._worst()
+            self._last = (self.entries[worst], worst)
         return cost_s < best
+
+    def _worst(self) -> tuple[tuple[str, int], ...]:
+        return max(self.entries, key=lambda key: (self.entries[key], key))
 
     def ranked(self) -> list[tuple[dict[str, int], float]]:
         """Programs with their estimates, best first."""
@@ -231,11 +242,13 @@ def _descend(
     while True:
         near = [_finished(other) for other in space.neighbours(state.decisions)]
         far = [_finished(other) for other in space.exchanges(state.decisions)] if exchange else []
-        around = [*near, *far]
-        for other in around:
-            pool.offer(other, cost(other))
-        # The order of the pool, so that the best program is one that a descent came to, and not next to it.
-        best = min([state, *around], key=lambda other: (cost(other), other.key()))
+        best, best_key = state, (cost(state), state.key())
+        for other in (*near, *far):
+            cost_s = cost(other)
+            pool.offer(other, cost_s)
+            # The order of the pool, so that a descent comes to the best program, and not next to it.
+            if cost_s <= best_key[0] and (key := (cost_s, other.key())) < best_key:
+                best, best_key = other, key
         last = best is state
         if recorder is not None:
             shown = near if last or best in near else [*near, best]
@@ -272,7 +285,7 @@ def _walk(
             break
         action = _choose(graph, state, temperature, at_level, generator)
         if recorder is not None:
-            recorder(_walk_step(space, state, graph.cost, options, action, number))
+            recorder(_walk_step(graph, state, action, number))
         advanced = action.kind == "advance"
         state = skip_empty_levels(space, action.target)
         at_level = 0 if advanced else at_level + 1
@@ -290,18 +303,12 @@ def _start(space: DesignSpace, wide: bool) -> State:
     return state
 
 
-def _walk_step(
-    space: DesignSpace,
-    state: State,
-    cost: Callable[[State], float],
-    options: WalkOptions,
-    taken: Action,
-    number: int,
-) -> Step:
-    here = cost(state)
+def _walk_step(graph: _Graph, state: State, taken: Action, number: int) -> Step:
+    here, edges = graph.cost(state), graph.edges(state)
+    gains = (*edges.gains, here / graph.cost(edges.advance.target))
     benefits = tuple(
-        (edge.kind, edge.decision, edge.target.decisions.get(edge.decision, 0), here / cost(edge.target))
-        for edge in actions(space, state, options.inverse, options.interleave)
+        (edge.kind, edge.decision, edge.target.decisions.get(edge.decision, 0), gain)
+        for edge, gain in zip((*edges.moves, edges.advance), gains, strict=True)
     )
     return Step(number, state, here, benefits, (taken.kind, taken.decision))
 

@@ -119,9 +119,16 @@ class DesignSpace:
         Raises:
             ScheduleError: none was found in `attempts` draws.
         """
-        open_decisions = [(decision.name, decision.choices) for decision in self.decisions]
+        # As `generator.choice` draws, whose calls would take most of the time of a construction.
+        bits = generator.getrandbits
+        drawn = [(d.name, d.choices, len(d.choices), len(d.choices).bit_length()) for d in self.decisions]
         for _ in range(attempts):
-            values = {name: generator.choice(choices) for name, choices in open_decisions}
+            values: dict[str, int] = {}
+            for name, choices, count, width in drawn:
+                index = bits(width)
+                while index >= count:
+                    index = bits(width)
+                values[name] = choices[index]
             if self.rule.legal(self.workload, self.hardware, values):
                 return values
         raise ScheduleError(f"no legal program of rule {self.rule.name} found for {self.task.name}")
@@ -131,11 +138,16 @@ class DesignSpace:
 
         Values in between may be illegal: a block has to divide the tiles, and its choices are those of every
         tile. Whatever step leads from s to t, another leads from t to s.
+
+        Args:
+            values: each among the choices of its decision.
+            decision: that changes.
         """
         position = decision.choices.index(values[decision.name])
         for others in (decision.choices[:position][::-1], decision.choices[position + 1 :]):
             for value in others:
-                if self.legal({**values, decision.name: value}):
+                changed = {**values, decision.name: value}
+                if self.rule.legal(self.workload, self.hardware, changed):
                     yield value
                     break
 

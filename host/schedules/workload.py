@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,8 @@ from host.lowering.types import NumericType
 
 # Elements of a vector, or of a few: what weights are packed in groups of.
 _VECTOR_LENGTHS = (4, 8, 16, 32, 64)
+# Programs of which a part of the estimate is kept.
+_KNOWN_PROGRAMS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,30 @@ class Stage:
     def derived(self) -> dict[tuple[str, int], Any]:
         """What rules have computed of the stage, by a name and the lanes of a vector, for all programs."""
         return {}
+
+    def known(self, part: str, *processor: object) -> dict[Any, Any]:
+        """What an estimate has computed of the stage and programs of it may share; the caller adds to it.
+
+        Args:
+            part: of the estimate.
+            processor: what the part depends on beside the decisions. Objects are compared by identity: a
+                construction asks for one processor thousands of times, and whoever asks for another one
+                begins anew.
+        """
+        owner, found = self._known.get(part, ((), {}))
+        same = len(owner) == len(processor) and all(map(operator.is_, owner, processor))
+        if not same or len(found) >= _KNOWN_PROGRAMS:
+            found = {}
+            self._known[part] = (processor, found)
+        return found
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[tuple[object, ...], dict[Any, Any]]]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was computed of programs: another process that gets the stage computes its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_known"}
 
     @cached_property
     def points(self) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from host.model import Candidate
-from host.schedules.design import DesignSpace
+
+if TYPE_CHECKING:
+    from host.schedules.design import DesignSpace
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,13 +162,12 @@ def read_tasks(directory: Path, workload_hashes: Collection[str]) -> dict[str, S
         raise BundleError(f"{path} is damaged ({reason}): make the bundle again") from error
 
 
-def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
-    """A task out of the content of a file; TVM crashes on some malformed ones, see `read_task`.
+def stored_profile(content: dict[str, Any]) -> DeviceProfile:
+    """The profile that the tasks of a file were made for.
 
     Raises:
-        KeyError, TypeError, ValueError, ValidationError, RuntimeError, zlib.error: it is malformed.
+        KeyError, TypeError, ValueError, ValidationError: it is malformed.
     """
-    entry = content["tasks"][workload_hash]
     hardware = TypeAdapter(HardwareModel).validate_python(content["hardware"])
     board = Board(
         **content["board"],
@@ -176,10 +175,31 @@ def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
         tvm_target=content["target"],
         hardware=hardware,
     )
-    function = unpacked_function(entry["function"])
+    return DeviceProfile(content["device"], board, hardware, content["threads"])
+
+
+def stored_task(
+    content: dict[str, Any],
+    workload_hash: str,
+    profile: DeviceProfile | None = None,
+    function: tvm.tirx.PrimFunc | None = None,
+) -> StoredTask:
+    """A task out of the content of a file; TVM crashes on some malformed ones, see `read_task`.
+
+    Args:
+        content: of the file.
+        workload_hash: of the task.
+        profile: `stored_profile` of the content, where the caller has it.
+        function: of the task, where the caller has it.
+
+    Raises:
+        KeyError, TypeError, ValueError, ValidationError, RuntimeError, zlib.error: it is malformed.
+    """
+    entry = content["tasks"][workload_hash]
+    function = function if function is not None else unpacked_function(entry["function"])
     return StoredTask(
         task=Task(entry["name"], function, entry["weight"], workload_hash, entry["flops"]),
-        profile=DeviceProfile(content["device"], board, hardware, content["threads"]),
+        profile=profile or stored_profile(content),
         seed=content["seed"],
         estimate_s=entry["estimate_s"],
         reason=entry["reason"],

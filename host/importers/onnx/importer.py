@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from host.engines import run_reference
+from host.engines import BothWays, run_reference
 from host.errors import EngineError
 from host.importers.assemble import Source, assemble, content_hash, work_file
 from host.importers.golden import GoldenOptions, Reference, run_as_written, with_spread
@@ -86,7 +86,8 @@ def import_onnx(
         )
     quantised = any(_quantises(node) for node in simple.graph.node)
     with tempfile.TemporaryDirectory(prefix="edgetlm-standard-") as folder:
-        written: Reference = run_as_written
+        both = BothWays()
+        written: Reference = both.as_written
         if rounds_inside(file.model):
             standard = with_weights(simple, file.weights)
             expand_contributed(file.name, standard, sums_in_reals=True)
@@ -94,6 +95,8 @@ def import_onnx(
             written = _run_either(Path(folder, "model.onnx"))
         if not quantised:
             options = replace(options, written=written)
+        if not quantised and not fixed and written == both.as_written:
+            options = replace(options, reference=both.rewritten)
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
         model = _explained(model, file.inputs)
         if not quantised:

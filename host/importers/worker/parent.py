@@ -42,6 +42,7 @@ _PT2_LIBRARIES = (
 )
 
 Notice = Callable[[str], None]
+Meanwhile = Callable[[], object]
 
 
 def load(
@@ -55,6 +56,7 @@ def load(
     values: Mapping[str, Sequence[float]] | None = None,
     notice: Notice = lambda line: None,
     worker: Worker | None = None,
+    meanwhile: Meanwhile = lambda: None,
 ) -> ImportedModel:
     """Read a model file in a worker that can do no harm.
 
@@ -68,6 +70,7 @@ def load(
         values: numbers of inputs that are fixed, by name: the model no longer has them. ONNX only.
         notice: receives what this machine's kernel lacks to confine the worker.
         worker: of `start_ahead` for this file; one is started if None.
+        meanwhile: called while the worker is at work, once TVM is loaded here.
 
     Returns:
         The model; its `module` is None, with a reason, if only the original runtime can run it.
@@ -93,7 +96,7 @@ def load(
             "half": half,
             "values": {name: list(numbers) for name, numbers in (values or {}).items()},
         }
-        answer = ask(worker, path, "host.importers.worker.child:read", request, notice)
+        answer = ask(worker, path, "host.importers.worker.child:read", request, notice, meanwhile)
         from host.importers.worker.transfer import unpack
 
         return unpack(answer, worker.scratch, path)
@@ -149,16 +152,34 @@ def start_ahead(
 
 
 def ask(
-    worker: Worker, path: Path, function: str, request: dict[str, Any], notice: Notice = lambda line: None
+    worker: Worker,
+    path: Path,
+    function: str,
+    request: dict[str, Any],
+    notice: Notice = lambda line: None,
+    meanwhile: Meanwhile = lambda: None,
 ) -> Any:
     """The answer of an import's worker; TVM is loaded here meanwhile, which takes as long as there.
+
+    Args:
+        worker: for the file.
+        path: of the file.
+        function: of the worker, as `module:name`.
+        request: its arguments.
+        notice: receives what this machine's kernel lacks to confine the worker.
+        meanwhile: called while the worker is at work, once TVM is loaded.
 
     Raises:
         ModelFileError: the worker was lost, or met an unexpected error.
         EdgeError: the worker's own.
     """
+
+    def while_it_works() -> None:
+        importlib.import_module("tvm.relax")
+        meanwhile()
+
     try:
-        return worker.call(function, request, lambda: importlib.import_module("tvm.relax"))
+        return worker.call(function, request, while_it_works)
     except (WorkerLost, Unforeseen) as error:
         raise ModelFileError(explained(path, error)) from error
     finally:

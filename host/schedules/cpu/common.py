@@ -54,9 +54,11 @@ def vectorise(schedule: s_tir.Schedule, loop: Any, lanes: int, conditional: bool
 
 def on_elements(workload: Workload, hardware: HardwareModel) -> HardwareModel:
     """The processor as the arithmetic of the anchor sees it: with more lanes where all of it is in halves."""
+    if not hardware.half_arithmetic:
+        return hardware
     anchor = workload.anchor_stage
     halves = all(access.type.name == "float16" for access in (*anchor.reads, anchor.write))
-    return hardware.on_halves() if halves and hardware.half_arithmetic else hardware
+    return hardware.on_halves() if halves else hardware
 
 
 def lanes_of(hardware: HardwareModel, element_bytes: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, s_tir
+from tvm import relax, s_tir, tirx
 
 from host.build import KernelCache, VariantLinker, build_model
 from host.build.model import lower_to_executable
@@ -176,3 +176,21 @@ def test_variants_are_measured_with_the_kernels_of_one_run(tmp_path: Path, cache
     linker = VariantLinker(lower(tiny_decoder.imported(), board()), {}, tmp_path, cache)
     # The kernel that only the second entry calls is in the library, and does not run.
     assert linker.kernels == {"step", "score"}
+
+
+def test_kernels_may_be_scheduled_while_others_are_compiled(
+    tmp_path: Path, target: tvm.target.Target
+) -> None:
+    """Pairs of names and functions, one of which the model does not call, give the same as a mapping."""
+    model = perceptron(target)
+    functions = model.module.functions.items()
+    known = {name.name_hint for name, one in functions if isinstance(one, tirx.PrimFunc)}
+    [view] = known - set(lower_to_executable(model.module, target).functions)
+    given = {view: model.module[view], HIDDEN: s_tir.Schedule(model.module[HIDDEN]).mod["main"]}
+    stats = [
+        build_model(model, kernels, tmp_path / f"{number}.so")
+        for number, kernels in enumerate((given, iter(given.items())))
+    ]
+    assert (tmp_path / "0.so").read_bytes() == (tmp_path / "1.so").read_bytes()
+    assert stats[0].kernels == stats[1].kernels == 2
+    assert stats[0].defaulted == stats[1].defaulted == (*(known - {view, HIDDEN}),)

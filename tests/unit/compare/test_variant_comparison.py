@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -178,3 +178,27 @@ def test_what_cannot_be_measured_is_known_before_anything_is() -> None:
     found = [why_excluded(settings, one) for one in variants("fast", "wrong", "broken")]
     assert found[0] == "" and found[2] == "it does not load"
     assert found[1].startswith("it gives wrong outputs: ")
+
+
+def test_a_session_that_was_opened_before_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = board()
+    asked: list[tuple[Any, str, int]] = []
+
+    class Ahead:
+        def take(self, device: Any, engine: str, threads: int) -> Any:
+            asked.append((device, engine, threads))
+            return closing(Opened(device, 0.0, energy_known=True)) if len(asked) == 1 else None
+
+    opened: list[str] = []
+    anew = device.open_session
+
+    def open_session(engine: str, threads: int, time_limit_s: float) -> Any:
+        opened.append(engine)
+        return anew(engine, threads, time_limit_s)
+
+    monkeypatch.setattr(device, "open_session", open_session)
+    settings = settings_for(device, Notes(), ahead=Ahead())
+    [first, second] = variants("fast", "slow")
+    assert why_excluded(settings, first) == "" and opened == []
+    assert why_excluded(settings, second) == "" and opened == ["tvm"]
+    assert asked == [(device, "tvm", 1)] * 2

@@ -25,7 +25,7 @@ def _device(timing: TimingPolicy) -> Any:
 
 
 def test_texts_are_not_timed_where_the_seconds_would_be_this_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = cast(Any, SimpleNamespace(load=lambda directory: SimpleNamespace(decoder=object())))
+    kept = cast(Any, SimpleNamespace(read_manifest=lambda directory: SimpleNamespace(decoder=object())))
     monkeypatch.setattr(texts, "bundle", kept)
     for timing in (EMULATOR, SIMULATION):
         assert texts.timed_text(Path(), 1, _device(timing), StageClock(Silence()), 0, None) is None

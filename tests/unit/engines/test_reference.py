@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -10,7 +13,15 @@ import pytest
 from onnx import helper
 
 from device_agent.contract.tensors import numpy_type
-from host.engines import engine_for_format, engines, run_reference, text_engines, unavailable
+from host.engines import (
+    BothWays,
+    engine_for_format,
+    engines,
+    reference,
+    run_reference,
+    text_engines,
+    unavailable,
+)
 from host.errors import EngineError
 from tests.unit.importers.harness import graph, value
 
@@ -83,6 +94,69 @@ def test_no_process_is_left(doubling: Path) -> None:
     with pytest.raises(EngineError, match=r"gave no outputs within 0 s"):
         run_reference("onnxruntime", doubling, [[X]], time_limit_s=0.01)
     assert not [child for child in psutil.Process().children() if "device_agent" in " ".join(child.cmdline())]
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The last arguments of the processes that were started."""
+    started: list[str] = []
+    run = subprocess.run
+
+    def counted(command: list[str], **options: Any) -> Any:
+        started.append(Path(command[-1]).name)
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    return started
+
+
+def test_one_process_runs_both_ways(doubling: Path, processes: list[str]) -> None:
+    both, cases = BothWays(), [[X + 1], [X + 2]]
+    rewritten = both.rewritten("onnxruntime", doubling, cases)
+    written = both.as_written("onnxruntime", doubling, [tuple(case) for case in cases])
+    assert processes == ["written.npz"]
+    for made, way in ((rewritten, False), (written, True)):
+        alone = run_reference("onnxruntime", doubling, cases, as_written=way)
+        for case, other in zip(made, alone, strict=True):
+            for array, same in zip(case, other, strict=True):
+                np.testing.assert_array_equal(array, same)
+
+
+def test_other_inputs_are_run_as_written_by_themselves(doubling: Path, processes: list[str]) -> None:
+    both = BothWays()
+    both.rewritten("onnxruntime", doubling, [[X]])
+    assert both.as_written("onnxruntime", doubling, [[X + 1]])[0][0].max() == 2
+    assert processes == ["written.npz", "as-written"]
+
+
+def test_a_way_that_fails_says_why_only_if_it_is_asked_for(doubling: Path, processes: list[str]) -> None:
+    """OpenVINO runs no graph as written."""
+    both, cases = BothWays(), [[X + 1]]
+    assert both.rewritten("openvino", doubling, cases)[0][0].max() == 2
+    assert processes == ["written.npz"]
+    with pytest.raises(EngineError, match="as_written"):
+        both.as_written("openvino", doubling, cases)
+
+
+def test_a_process_that_the_second_way_ends_takes_no_outputs_along(
+    doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is a stand-in that crashes in front of the second way."""
+    crashing = tmp_path / "python"
+    crashing.write_text(
+        f'#!/bin/sh\ncase "$*" in *also-as-written*) kill -SEGV $$;; esac\nexec {sys.executable} "$@"\n'
+    )
+    crashing.chmod(0o755)
+    monkeypatch.setattr(reference.sys, "executable", str(crashing))
+    assert BothWays().rewritten("onnxruntime", doubling, [[X + 1]])[0][0].max() == 2
+
+
+def test_what_the_engine_refuses_is_not_tried_again(tmp_path: Path, processes: list[str]) -> None:
+    path = tmp_path / "text.onnx"
+    path.write_text("no model")
+    with pytest.raises(EngineError, match=r"text\.onnx: onnxruntime cannot load it"):
+        BothWays().rewritten("onnxruntime", path, [[X]])
+    assert processes == ["written.npz"]
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 import random
+from dataclasses import replace
 
 import pytest
 from tvm import tirx
 
 from host.gensor import Gensor
 from host.gensor.actions import actions
-from host.gensor.etir import initial_state
+from host.gensor.etir import State, initial_state
 from host.gensor.walk import TREE, Pool, WalkOptions, construct
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
@@ -178,6 +181,59 @@ def test_the_pool_keeps_the_best_once() -> None:
     assert pool.offer(grown[0], 1.0)
     assert not pool.offer(grown[1], 2.0)
     assert [cost for _, cost in pool.ranked()] == [1.0, 2.0]
+
+
+def test_the_pool_is_that_of_all_programs_in_any_order() -> None:
+    """Also of those with equal estimates, of which the decisions choose."""
+    space, generator = _space("dense"), random.Random(3)
+    states = [State(tuple(space.sample(generator).items()), 0) for _ in range(60)]
+    costs = [float(generator.randrange(9)) for _ in states]
+    known = dict(reversed([(state.key(), cost) for state, cost in zip(states, costs, strict=True)]))
+    offered = [(state, known[state.key()]) for state in states * 2]
+    wanted = sorted(known.items(), key=lambda item: (item[1], item[0]))[:5]
+    for _ in range(4):
+        generator.shuffle(offered)
+        pool, best = Pool(5), math.inf
+        for state, cost in offered:
+            assert pool.offer(state, cost) == (cost < best)
+            best = min(best, cost)
+        assert pool.ranked() == [(dict(key), cost) for key, cost in wanted]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_programs_share_is_what_each_has_by_itself(name: str) -> None:
+    """Parts of the estimates are kept: in any order, and with another processor in between, none changes."""
+    slow = replace(BOARD.hardware, fma_per_cycle=BOARD.hardware.fma_per_cycle / 2)
+    space = space_for(fn.task(FUNCTIONS[name], name), BOARD.hardware, 2)
+    generator = random.Random(11)
+    programs = [space.sample(generator) for _ in range(40)]
+    for values in programs[::-1] + programs:
+        other = {**values, "parallel": 3 - values["parallel"]}
+        for hardware in (BOARD.hardware, slow):
+            for given in (values, other):
+                alone = space_for(fn.task(FUNCTIONS[name], name), hardware, 2)
+                assert replace(space, hardware=hardware).estimated(given) == alone.estimated(given)
+
+
+def test_what_programs_share_is_not_sent_to_other_processes() -> None:
+    space = _space("dense")
+    text = pickle.dumps(space.workload.anchor_stage)
+    Gensor().propose(space, PROFILE, [], 1, seed=0)
+    sent = pickle.loads(pickle.dumps(space.workload.anchor_stage))
+    assert sent == pickle.loads(text) and not sent._known
+    assert space.workload.anchor_stage._known
+
+
+def test_random_programs_are_drawn_as_choice_draws() -> None:
+    space = _space("convolution")
+    drawn, other = random.Random(9), random.Random(9)
+    for _ in range(30):
+        found = space.sample(drawn)
+        while not space.legal(
+            values := {decision.name: other.choice(decision.choices) for decision in space.decisions}
+        ):
+            pass
+        assert found == values
 
 
 @pytest.mark.parametrize(("function", "shared"), [(fn.dense(128, 768, 768), True), (fn.addition(64), False)])

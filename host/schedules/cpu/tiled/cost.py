@@ -8,28 +8,25 @@ imbalance are ours; the paper's exact expressions are not public.
 
 from __future__ import annotations
 
-import math
-
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.tiled.padding import PADDING_CONSTANTS, padding_seconds
 from host.schedules.cpu.tiled.roles import (
-    Counts,
     Roles,
     cold_weights,
     counts_of,
     lost_by_panels,
     outer_iterations,
-    outer_order,
     parallel_chunks,
     registers,
     roles_of,
     rows_shared,
+    tiles_and_blocks,
     unrolled_window,
     uses_of_weights,
 )
-from host.schedules.cpu.traffic import Loop, footprints, traffic_bytes
-from host.schedules.workload import Access, Stage, Workload
+from host.schedules.cpu.tiled.transfers import TRANSFER_CONSTANTS, memory_seconds
+from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
 # Beside the decisions, of a rule around this one that loads vectors along the sum: the steps of it for which
@@ -37,8 +34,6 @@ from targets import HardwareModel
 STEPS_LOADED = "steps_loaded"
 # Cycles around one register tile, which short ones share: addresses, filling and draining the pipeline.
 _TILE_OVERHEAD_CYCLES = EstimateConstant("tiled.tile_overhead", 16.0)
-_LINE_ELEMENTS = 16
-_LINE_BYTES = 64
 # What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
 _RAGGED = EstimateConstant("tiled.ragged", 1.3, neutral=1.0)
 # The same of a tile with a remainder of a vector, whose kernel is repeated once per lane: products of 49 x 64
@@ -64,16 +59,6 @@ _FOLLOWED_STREAMS = 6
 FETCHING_ROWS = 8
 _NOT_FETCHED = EstimateConstant("tiled.not_fetched", 0.7)
 _FETCHED_FOR_FEW = EstimateConstant("tiled.fetched_for_few", 0.26)
-# Bytes beside a short run that are fetched with it in vain, from another cache and from memory. Pooling of
-# 112x112x64 in runs of 64, 128 and 256 bytes: 66, 70 and 54 us; of eight such images 2.4, 1.5 and 0.9 ms.
-_FETCHED_IN_VAIN = EstimateConstant("tiled.fetched_in_vain", 32.0)
-_FETCHED_IN_VAIN_FROM_MEMORY = EstimateConstant("tiled.fetched_in_vain_from_memory", 128.0)
-# Elements that a vector is made of lie this far apart from one step of a long sum to the next: no prefetcher
-# follows, and each run costs as much as these bytes more. Products of a vector with 32 matrices of 128 x 1024
-# in runs of 64, 128, 256 and 512 bytes: 735, 743, 465 and 272 us; with 8 of 64 x 512 (in the cache): 29, 20,
-# 12 and 10.
-_FAR_BYTES, _FAR_STEPS = 2048, 16
-_LOST_BY_JUMPING = EstimateConstant("tiled.lost_by_jumping", 128.0)
 # Slow-down when every register is taken: the stages after the reduction spill.
 _CROWDED = EstimateConstant("tiled.crowded", 0.06)
 # Share of the transfers into the first, second, third ... level that arithmetic does not hide: the farther
@@ -99,9 +84,7 @@ CONSTANTS = (
     _MANY_STREAMS,
     _NOT_FETCHED,
     _FETCHED_FOR_FEW,
-    _FETCHED_IN_VAIN,
-    _FETCHED_IN_VAIN_FROM_MEMORY,
-    _LOST_BY_JUMPING,
+    *TRANSFER_CONSTANTS,
     _CROWDED,
     _STRAIGHT_LINE,
     *_EXPOSED,
@@ -114,17 +97,16 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
     anchor = workload.anchor_stage
     roles = roles_of(anchor, hardware)
     assert roles is not None
-    compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
-    memory = _memory_seconds(anchor, roles, hardware, values)
+    compute = _compute_seconds(anchor, roles, hardware, values)
+    memory = memory_seconds(anchor, roles, hardware, values)
     exposed = sum(share.on(hardware) * moved for share, moved in zip(_EXPOSED, memory, strict=False))
     seconds = max(compute + exposed, *memory)
     seconds += padding_seconds(workload, roles, hardware, values, compute)
     if threads <= 1:
         return seconds
-    counts = counts_of(roles, values)
-    chunks = parallel_chunks(anchor, roles, counts, threads)
+    chunks, rows = _chunks(anchor, roles, values, threads)
     share = seconds * -(-chunks // threads) / chunks
-    if rows_shared(anchor, roles, counts, threads) < threads and chunks > 1:
+    if rows < threads and chunks > 1:
         # What cores hand to each other goes through the level that they share.
         between = max(0.0, lost_by_panels(anchor, roles, threads))
         share += between / hardware.levels[-2].bandwidth_bytes_per_s
@@ -140,18 +122,43 @@ def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) 
     anchor = workload.anchor_stage
     roles = roles_of(anchor, hardware)
     assert roles is not None
-    compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
-    memory = _memory_seconds(anchor, roles, hardware, values)
+    compute = _compute_seconds(anchor, roles, hardware, values)
+    memory = memory_seconds(anchor, roles, hardware, values)
     sources = [level.name for level in hardware.levels[1:]]
     moved = dict(zip(sources, memory, strict=True))
     padding = padding_seconds(workload, roles, hardware, values, compute)
     return {"compute": compute, **moved, "padding": padding}
 
 
+def _chunks(anchor: Stage, roles: Roles, values: Decisions, threads: int) -> tuple[int, int]:
+    """Iterations of the loops that threads share, and of those among them that are not over panels."""
+    known = anchor.known("tiled.chunks", roles)
+    key = (threads, *tiles_and_blocks(values))
+    found: tuple[int, int] | None = known.get(key)
+    if found is None:
+        counts = counts_of(roles, values)
+        rows = rows_shared(anchor, roles, counts, threads)
+        found = known[key] = (parallel_chunks(anchor, roles, counts, threads), rows)
+    return found
+
+
+def _compute_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
+    """Seconds of arithmetic, computed once for the programs that differ in other decisions alone."""
+    tile = (values["vectors"], values["rows"], values["rows2"], values["unroll"], values["window"])
+    fetch = values.get("fetch")
+    key = (tile, fetch, values["panel"] if fetch else 0)
+    known = anchor.known("tiled.compute", hardware)
+    found: float | None = known.get(key)
+    if found is None:
+        cycles = _compute_cycles(anchor, roles, hardware, values)
+        found = known[key] = cycles / hardware.frequency_hz
+    return found
+
+
 def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
     """Cycles of arithmetic, loads and instruction supply over the whole call."""
     vectors, rows = values["vectors"], values["rows"]
-    depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
+    depth = roles.depth
     full_v, rest_v = divmod(roles.groups, vectors)
     full_r, rest_r = divmod(roles.row_total, rows)
     total = 0.0
@@ -184,7 +191,7 @@ def _waiting_cycles(
     Weights that are not fetched ahead come while the first row tile of their panel is computed. Those that
     are come while all of the panel before is; only the first block of panels has none before it.
     """
-    depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
+    depth = roles.depth
     first = _step_cycles(anchor, roles, hardware, values, vectors, values["rows"], depth) * depth
     coming = _weight_cycles(anchor, roles, hardware, vectors)
     waiting = _wrong_fetch_share(anchor, roles, hardware, values) * coming * panels
@@ -310,80 +317,3 @@ def _set_conflicts(anchor: Stage, roles: Roles, rows: int, rows2: int, hardware:
     if worst > first.ways:
         return _CONFLICT.on(hardware)
     return _CLOSE_CONFLICT.on(hardware) if worst == first.ways else 1.0
-
-
-def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> list[float]:
-    """Seconds of transfer into each level from the next one."""
-    rows_axis = roles.rows[0] if roles.rows else roles.vector
-    counts = counts_of(roles, values)
-    nest = [Loop(axis, anchor.axes[axis].extent) for axis in roles.outer if axis != roles.second]
-    trips = {
-        "second": Loop(roles.second if roles.second is not None else rows_axis, counts.second_blocks),
-        "rows": Loop(rows_axis, counts.tile_blocks),
-        "vectors": Loop(roles.vector, counts.panel_blocks),
-    }
-    order = outer_order(roles, counts)
-    nest += [trips[name] for name in order]
-    if roles.second is not None:
-        nest.append(Loop(roles.second, values["block2"]))
-    nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"])]
-    for axis in roles.reduction:
-        # Split by the elements of a line, so that a line is not counted again for each of its elements.
-        extent = anchor.axes[axis].extent
-        nest += [Loop(axis, -(-extent // _LINE_ELEMENTS)), Loop(axis, min(extent, _LINE_ELEMENTS))]
-    if roles.second is not None:
-        nest.append(Loop(roles.second, values["rows2"]))
-    nest += [Loop(rows_axis, values["rows"]), Loop(roles.vector, values["vectors"] * roles.lanes)]
-    accesses = (*anchor.reads, anchor.write)
-    useful = tuple(loop for loop in nest if loop.trips > 1)
-    sizes = footprints(accesses, useful)
-    once = sum(sizes[0])
-    runs = _runs(accesses, roles, counts, values, order)
-    jumps = tuple(_jump(access, anchor, roles, hardware, values) for access in accesses)
-    found = []
-    for number, (level, source) in enumerate(zip(hardware.levels, hardware.levels[1:], strict=False)):
-        # The first level is filled from the second, which is near enough for any order.
-        in_vain = _FETCHED_IN_VAIN if source.size_bytes else _FETCHED_IN_VAIN_FROM_MEMORY
-        beside = in_vain.on(hardware) if number else 0.0
-        factors = tuple((1.0 + beside / run) * jump for run, jump in zip(runs, jumps, strict=True))
-        moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes, factors)
-        if not source.size_bytes:
-            # What has to come from memory once comes whatever the program; only more than that counts.
-            moved -= once
-        found.append(moved / source.bandwidth_bytes_per_s)
-    return found
-
-
-def _jump(access: Access, anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
-    """Slow-down of a buffer whose rows are far apart, of which each step of the sum reads another one."""
-    if not roles.reduction or not access.is_linear(roles.vector):
-        return 1.0
-    axis = roles.reduction[-1]
-    far = abs(access.strides[axis]) * access.element_bytes >= _FAR_BYTES
-    if not far or anchor.axes[axis].extent < _FAR_STEPS:
-        return 1.0
-    return 1.0 + _LOST_BY_JUMPING.on(hardware) / (values["vectors"] * roles.lanes * access.element_bytes)
-
-
-def _runs(
-    accesses: tuple[Access, ...],
-    roles: Roles,
-    counts: Counts,
-    values: Decisions,
-    order: tuple[str, ...],
-) -> tuple[float, ...]:
-    """Bytes of each buffer that are read in one piece: short where panels are outside of the rows.
-
-    Between two pieces lies what belongs to the other panels; prefetching brings some of it in vain.
-    """
-    apart = order.index("vectors") < max(order.index("rows"), order.index("second"))
-    if not apart or counts.panel_blocks == 1:
-        return (float("inf"),) * len(accesses)
-    run = values["panel"] * values["vectors"] * roles.lanes
-    return tuple(
-        # Footprints count whole lines already.
-        max(float(_LINE_BYTES), float(run * access.element_bytes))
-        if access.is_linear(roles.vector)
-        else float("inf")
-        for access in accesses
-    )

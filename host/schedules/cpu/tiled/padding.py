@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from host.lowering.types import numeric_type
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.tiled.roles import PAD_BLOCK, PAD_COPY, PAD_PEEL, Roles, counts_of, outer_iterations
+from host.schedules.cpu.tiled.roles import (
+    PAD_BLOCK,
+    PAD_COPY,
+    PAD_PEEL,
+    Roles,
+    counts_of,
+    outer_iterations,
+    tiles_and_blocks,
+)
 from host.schedules.cpu.traffic import copy_seconds, footprint_bytes
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
@@ -31,9 +38,7 @@ def pad_choices(workload: Workload, roles: Roles) -> tuple[int, ...]:
     # What is expensive is computed once for each element, and not for each tap that reads it.
     if not padding or any(stage.expensive for stage in padding):
         return (PAD_COPY,)
-    anchor = workload.anchor_stage
-    small = math.prod(anchor.axes[axis].extent for axis in roles.reduction) <= _PEELED_TAPS
-    if small or roles.ragged_vectors or not block_copies(workload, roles, PAD_BLOCK):
+    if roles.depth <= _PEELED_TAPS or roles.ragged_vectors or not block_copies(workload, roles, PAD_BLOCK):
         return (PAD_COPY, PAD_PEEL)
     return (PAD_COPY, PAD_PEEL, PAD_BLOCK)
 
@@ -86,13 +91,35 @@ def padding_seconds(
     workload: Workload, roles: Roles, hardware: HardwareModel, values: Decisions, compute_s: float
 ) -> float:
     """What it costs to copy in advance or block by block, or to read borders by code of their own."""
+    if not workload.anchor:
+        return 0.0
     padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
     total = _PEELED.on(hardware) * compute_s if padded and values["pad"] == PAD_PEEL else 0.0
+    known = workload.anchor_stage.known("tiled.padding", workload, roles, hardware)
+    pad = values["pad"]
+    tile = (values["vectors"], values["rows"], values["rows2"])
+    key = (pad, tiles_and_blocks(values) if pad == PAD_BLOCK else tile)
+    found: tuple[float, ...] | None = known.get(key)
+    if found is None:
+        found = known[key] = _copying_seconds(workload, roles, hardware, values)
+    for seconds in found:
+        total += seconds
+    return total
+
+
+def _copying_seconds(
+    workload: Workload, roles: Roles, hardware: HardwareModel, values: Decisions
+) -> tuple[float, ...]:
+    """Seconds of copies in advance, of those of blocks for each input, and of what is computed again."""
     copies = [stage.write for stage in copied_stages(workload, roles, values["pad"])]
-    total += sum(copy_seconds(one.elements * one.element_bytes, hardware) for one in copies)
-    for _, access in block_copies(workload, roles, values["pad"]):
-        total += _block_copy_seconds(workload.anchor_stage, access, roles, hardware, values)
-    return total + recomputed_seconds(workload, roles, hardware, values)
+    return (
+        sum(copy_seconds(one.elements * one.element_bytes, hardware) for one in copies),
+        *(
+            _block_copy_seconds(workload.anchor_stage, access, roles, hardware, values)
+            for _, access in block_copies(workload, roles, values["pad"])
+        ),
+        recomputed_seconds(workload, roles, hardware, values),
+    )
 
 
 def recomputed_seconds(workload: Workload, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
@@ -134,7 +161,7 @@ def _on_the_way(access: Access, made: Mapping[str, Stage]) -> tuple[float, int]:
 
 def _evaluations(anchor: Stage, access: Access, roles: Roles, values: Decisions) -> int:
     """How often elements of a buffer, or vectors of them, are read: once in a step for all of a tile."""
-    steps = math.prod(anchor.axes[axis].extent for axis in roles.reduction) * outer_iterations(anchor, roles)
+    steps = roles.depth * outer_iterations(anchor, roles)
     steps *= roles.groups if access.uses(roles.vector) else -(-roles.groups // values["vectors"])
     for axis, total, tile in (
         (roles.rows[0] if roles.rows else None, roles.row_total, values["rows"]),

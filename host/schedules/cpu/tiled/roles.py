@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from host.schedules.api import Decisions
 from host.schedules.cpu.common import contiguous, vector_lanes
@@ -30,6 +31,7 @@ class Roles:
         row_total: iterations of the row axis.
         second_total: iterations of the second axis, 1 without one.
         ragged_vectors: whether the last vector is not full.
+        depth: iterations of all reduction axes.
     """
 
     vector: int
@@ -42,6 +44,7 @@ class Roles:
     row_total: int
     second_total: int
     ragged_vectors: bool
+    depth: int
 
 
 def roles_of(stage: Stage, hardware: HardwareModel) -> Roles | None:
@@ -81,11 +84,11 @@ def _roles_of(stage: Stage, hardware: HardwareModel) -> Roles | None:
         row_total=math.prod(stage.axes[axis].extent for axis in rows),
         second_total=stage.axes[second].extent if second is not None else 1,
         ragged_vectors=extent % lanes != 0,
+        depth=math.prod(stage.axes[axis].extent for axis in stage.reduction),
     )
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """How many tiles a program has along each direction, and in how many blocks they come.
 
     Attributes:
@@ -119,6 +122,19 @@ def counts_of(roles: Roles, values: Decisions) -> Counts:
         second_blocks=-(-seconds // values["block2"]),
         ragged_rows=roles.row_total % values["rows"] != 0,
         peeled=values["pad"] == PAD_PEEL,
+    )
+
+
+def tiles_and_blocks(values: Decisions) -> tuple[int, ...]:
+    """The decisions that `counts_of` reads: those of the loops around a tile."""
+    return (
+        values["vectors"],
+        values["rows"],
+        values["rows2"],
+        values["panel"],
+        values["block"],
+        values["block2"],
+        values["pad"] == PAD_PEEL,
     )
 
 
@@ -220,8 +236,8 @@ def parallel_chunks(anchor: Stage, roles: Roles, counts: Counts, threads: int) -
 
 def unrolled_window(anchor: Stage, roles: Roles) -> int:
     """Steps of the reduction axes that `window` unrolls: all short ones."""
-    extents = [anchor.axes[axis].extent for axis in roles.reduction]
-    return math.prod(extents if extents[-1] <= 16 else extents[:-1])
+    last = anchor.axes[roles.reduction[-1]].extent
+    return roles.depth if last <= 16 else roles.depth // last
 
 
 def registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> int:
@@ -247,10 +263,9 @@ def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access
     In a running model they come from afar, also where the second level would hold them: all other weights
     have been read since.
     """
-    depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
     for access in anchor.reads:
         lanes, step = access.groups[roles.vector]
-        packed = lanes == roles.lanes and step == lanes * depth
+        packed = lanes == roles.lanes and step == lanes * roles.depth
         shared = not any(access.strides[axis] for axis in (*roles.rows, *roles.outer))
         cold = access.elements * access.element_bytes > hardware.levels[0].size_bytes
         if packed and shared and cold and access.argument and access.element_bytes == 4:

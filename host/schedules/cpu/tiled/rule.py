@@ -197,7 +197,7 @@ def _block_sizes(total: int, steps: tuple[int, ...]) -> tuple[int, ...]:
 def _code_in_bounds(anchor: Stage, roles: Roles, counts: Counts, values: Decisions) -> bool:
     """Whether unrolled code stays small enough to compile in about a second."""
     steps = values["unroll"]
-    if values["window"] or math.prod(anchor.axes[axis].extent for axis in roles.reduction) <= 32:
+    if values["window"] or roles.depth <= 32:
         steps *= unrolled_window(anchor, roles)  # LLVM unrolls short windows by itself
     code = values["vectors"] * values["rows"] * values["rows2"] * steps
     if roles.ragged_vectors and code > _LARGEST_RAGGED:
