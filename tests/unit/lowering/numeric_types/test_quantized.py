@@ -183,7 +183,9 @@ def test_bytes_are_quantised_to_the_sign_of_a_product_behind_a_reshape(
 ) -> None:
     """A 1x1 convolution is a product of matrices: its result has another shape before the next one."""
     found = check(models.separable(tmp_path, dtype), dot_product)
-    assert not any("bitwise_xor" in name for name in functions(found))
+    # The input alone, which is transposed behind its quantisation, gets the other sign in a pass of its own.
+    passes = [name for name in functions(found) if "bitwise_xor" in name]
+    assert passes == ["fused_transpose_cast_bitwise_xor"]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
