@@ -226,7 +226,7 @@ def _commit(database: Any, record: Record, space: Space) -> None:
     if record.measurement.times_s and not record.measurement.trusted:
         raise ScheduleError(why_untrusted(record))
     if not space.traced:
-        raise ScheduleError("of programs for tensor cores, which MetaSchedule's traces do not give")
+        raise ScheduleError("of programs that MetaSchedule's traces do not give")
     schedule = _marked(space, record.candidate, _mark_of(record))
     module = _module(space)
     workload = database.commit_workload(module)

@@ -61,6 +61,7 @@ class DecisionKind:
             wait for one another or, on a GPU, neighbouring threads touch neighbouring banks.
         starts_wide: whether constructions begin at its largest value too: what is best for other decisions
             depends on it so much that no walk of small steps from its smallest value finds it.
+        of_threads: whether it says what threads share, and is open only where a program may use several.
     """
 
     name: str
@@ -68,6 +69,7 @@ class DecisionKind:
     words: WordClass
     interleaves: bool = False
     starts_wide: bool = False
+    of_threads: bool = False
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def space_for(
     for rule in installed_rules() if rules is None else rules:
         if rule.processor == processor and rule.matches(workload, hardware):
             choices = rule.choices(workload, hardware)
-            open_here = [kind for kind in rule.decisions if kind.name in choices]
+            kinds = [kind for kind in rule.decisions if threads > 1 or not kind.of_threads]
+            open_here = [kind for kind in kinds if kind.name in choices]
             decisions = tuple(Decision(kind, choices[kind.name]) for kind in open_here)
             if threads > 1 and processor == CPU:
                 decisions = (*decisions, Decision(PARALLEL, (1, threads)))

@@ -10,12 +10,18 @@ was summed up before is multiplied by the power of the difference ("online softm
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from host.lowering.decoding.lines import LOWEST, POSITIONS, each, vectors
-
-if TYPE_CHECKING:
-    from host.lowering.decoding.function import CacheShape
+from host.lowering.decoding.lines import (
+    LOWEST,
+    POSITIONS,
+    Body,
+    Split,
+    each,
+    indented,
+    row_place,
+    vectors,
+)
+from host.lowering.decoding.shape import CacheShape
 
 # Rows from which on reading a block once is worth its copy.
 _FEWEST_ROWS = 32
@@ -24,19 +30,6 @@ _BLOCK_ELEMENTS, _MOST_POSITIONS = 8192, 128
 # Vectors of sums that a tile keeps in registers. AVX2, of 8 lanes, has 16 registers, others 32.
 _SUMS, _SUMS_OF_8_LANES = 16, 8
 _MOST_ROWS, _VECTORS = 8, 4
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """Text of the part of the function behind the new keys and values.
-
-    Attributes:
-        buffers: of the block.
-        lines: that compute the result.
-    """
-
-    buffers: list[str]
-    lines: list[str]
 
 
 @dataclass(frozen=True)
@@ -56,23 +49,49 @@ class _Tiles:
     positions: int
 
 
-def blocked_tiles(shape: CacheShape, start: str) -> Blocked | None:
-    """The text; None where there are few rows.
+def blocked(shape: CacheShape, split: Split | None = None) -> Body | None:
+    """The text of a head of keys, whose number is `vh`; None where there are few rows.
 
     Args:
         shape: extents of the function.
-        start: text of the position of the first row.
+        split: the part of the positions that is computed, of which sums are left; None for the result.
     """
+    tiles = _tiles(shape)
+    if tiles is None:
+        return None
+    # One more than the last position that the last row reads, and the first block that the first row does.
+    held, last = tiles.positions, f"({shape.start} + {shape.rows})"
+    first = f"(T.max({shape.start} + 1 - {shape.window}, 0) // {held})" if shape.window else "0"
+    behind, count = f"({last} + {held - 1}) // {held}", f"({last} + {held - 1}) // {held} - {first}"
+    positions = None
+    if split is not None:
+        begin, end = split.bounds(first, f"({behind})")
+        positions = (f"{begin} * {held}", f"{end} * {held}")
+        first, count = begin, f"T.max(T.min({behind}, {end}) - {begin}, 0)"
+    return Body(_buffers(shape, tiles), _lines(shape, tiles, split, first, count), positions)
+
+
+def has_blocks(shape: CacheShape) -> bool:
+    """Whether there are so many rows that the cache is read in blocks."""
+    return shape.rows * shape.group >= _FEWEST_ROWS
+
+
+def block_positions(shape: CacheShape) -> int:
+    """Positions of a block, which a part of the positions has whole ones of."""
+    tiles = _tiles(shape)
+    return POSITIONS if tiles is None else tiles.positions
+
+
+def _tiles(shape: CacheShape) -> _Tiles | None:
     rows = shape.rows * shape.group
-    if rows < _FEWEST_ROWS:
+    if not has_blocks(shape):
         return None
     sums = _SUMS_OF_8_LANES if shape.lanes == 8 else _SUMS
     scored = _divisor(rows, min(_MOST_ROWS, max(1, sums * min(shape.lanes, POSITIONS) // POSITIONS)))
     mixed = _divisor(scored, max(1, sums // _VECTORS))
     fitting = _BLOCK_ELEMENTS // shape.size // POSITIONS * POSITIONS
     positions = max(POSITIONS, min(_MOST_POSITIONS, fitting, shape.capacity))
-    tiles = _Tiles(rows, scored, mixed, positions)
-    return Blocked(_buffers(shape, tiles), _lines(shape, tiles, start))
+    return _Tiles(rows, scored, mixed, positions)
 
 
 def _divisor(whole: int, most: int) -> int:
@@ -105,29 +124,29 @@ def _buffers(shape: CacheShape, tiles: _Tiles) -> list[str]:
     ]
 
 
-def _lines(shape: CacheShape, tiles: _Tiles, start: str) -> list[str]:
-    group, size, held = shape.group, shape.size, tiles.positions
-    # One more than the last position that the last row reads, and the first that the first row does.
-    last = f"({start} + {shape.rows})"
-    first = f"(T.max({start} + 1 - {shape.window}, 0) // {held})" if shape.window else "0"
-    place = f"vh * {group} + r % {group}"
+def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, count: str) -> list[str]:
+    """All rows over `count` blocks of positions, of which `first` is the first."""
+    group, size = shape.group, shape.size
+    last = f"({shape.start} + {shape.rows})"
+    place = row_place(f"r // {group}", f"vh * {group} + r % {group}", split)
     return [
         f"for r in range({tiles.rows}):",
         f"    for d in T.vectorized({size}):",
-        f"        queries[r, d] = query[r // {group}, {place}, d]",
+        f"        queries[r, d] = query[r // {group}, vh * {group} + r % {group}, d]",
         "        mixed[r, d] = T.float32(0)",
         f"    for l in T.vectorized({POSITIONS}):",
         "        totals[r, l] = T.float32(0)",
         f"    highest[r] = {LOWEST}",
-        f"for p in range(({last} + {held - 1}) // {held} - {first}):",
-        *_indented(_copied(shape, tiles, f"({first} + p)", last), 4),
+        f"for p in range({count}):",
+        *indented(_copied(shape, tiles, f"({first} + p)", last), 4),
         f"    for r in range({tiles.rows // tiles.scored}):",
-        *_indented(_tile(shape, tiles, f"({first} + p)", start), 8),
+        *indented(_tile(shape, tiles, f"({first} + p)", shape.start), 8),
         f"for r in range({tiles.rows}):",
         f"    for l in T.unroll({POSITIONS - 1}):",
         "        totals[r, 0] = totals[r, 0] + totals[r, l + 1]",
+        *([] if split is None else [f"    {place.top} = highest[r]", f"    {place.total} = totals[r, 0]"]),
         f"    for d in T.vectorized({size}):",
-        f"        output[r // {group}, {place}, d] = mixed[r, d] / totals[r, 0]",
+        f"        {place.mean} = mixed[r, d]{' / totals[r, 0]' if split is None else ''}",
     ]
 
 
@@ -213,7 +232,3 @@ def _mixed(shape: CacheShape, tiles: _Tiles, left: str) -> list[str]:
             *vectors(mixed, parts, f"{place} = part[i, d]", 4),
         ]
     return lines
-
-
-def _indented(lines: list[str], by: int) -> list[str]:
-    return [" " * by + line for line in lines]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -9,10 +11,76 @@ from tvm import tirx
 # Positions of a vector of keys.
 POSITIONS = 16
 LOWEST = "T.float32(-3.4028234663852886e38)"
+# What the parts of the positions leave: (parts, rows, heads, size), and (rows, heads, parts) of both others.
+MEANS, TOPS, TOTALS = "part_means", "part_tops", "part_totals"
 
 
 # Hints of `llvm.prefetch`: for reading, into the second level, as data.
 _HINTS = (0, 2, 1)
+
+
+@dataclass(frozen=True)
+class Split:
+    """One of several parts of the positions, computed side by side.
+
+    Attributes:
+        number: text of its number.
+        count: of the parts.
+    """
+
+    number: str
+    count: int
+
+    def bounds(self, first: str, behind: str) -> tuple[str, str]:
+        """Texts of the first block of the part, and of the one behind its last.
+
+        The last parts are shorter, or have none: their bounds can lie behind the last block.
+
+        Args:
+            first: text of the first block of all parts.
+            behind: text of the one behind the last.
+        """
+        each = f"(({behind} - {first} + {self.count - 1}) // {self.count})"
+        return f"({first} + {self.number} * {each})", f"({first} + {self.number} * {each} + {each})"
+
+
+@dataclass(frozen=True)
+class Body:
+    """Text of what is computed for a head of keys behind the new keys and values.
+
+    Attributes:
+        buffers: that the lines use.
+        lines: of the program.
+        positions: texts of the first position of a part, and of the one behind its last; None where there are
+            no parts.
+    """
+
+    buffers: list[str]
+    lines: list[str]
+    positions: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class RowPlace:
+    """Where the results of a row go, as texts.
+
+    Attributes:
+        mean: element `d` of its sum of values.
+        top: its highest score.
+        total: the sum of its powers.
+    """
+
+    mean: str
+    top: str = ""
+    total: str = ""
+
+
+def row_place(token: str, head: str, split: Split | None) -> RowPlace:
+    """The place of a row among the results, or among the sums of a part."""
+    if split is None:
+        return RowPlace(f"output[{token}, {head}, d]")
+    own = f"[{token}, {head}, {split.number}]"
+    return RowPlace(f"{MEANS}[{split.number}, {token}, {head}, d]", TOPS + own, TOTALS + own)
 
 
 def fetched(address: Any) -> Any:
@@ -24,15 +92,20 @@ def fetched(address: Any) -> Any:
 def each(tile: int, statement: str, indent: int = 4) -> list[str]:
     """A statement for every row of a tile and every lane of a vector of positions."""
     lines = [f"for i in T.unroll({tile}):", "    for l in T.vectorized(16):", f"        {statement}"]
-    return [" " * indent + line for line in lines]
+    return indented(lines, indent)
 
 
-def vectors(tile: int, parts: list[tuple[int, int]], statement: str, indent: int) -> list[str]:
+def vectors(tile: int, parts: Sequence[tuple[int, int]], statement: str, indent: int) -> list[str]:
     """A statement for every row of a tile and every element `d` of a head, vector by vector."""
     lines = [f"for i in T.unroll({tile}):"]
     for start, lanes in parts:
         lines += [f"    for e in T.vectorized({lanes}):", f"        {_shifted(statement, start)}"]
-    return [" " * indent + line for line in lines]
+    return indented(lines, indent)
+
+
+def indented(lines: Sequence[str], by: int) -> list[str]:
+    """Lines further to the right."""
+    return [" " * by + line for line in lines]
 
 
 def _shifted(statement: str, start: int) -> str:

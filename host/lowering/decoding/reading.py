@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from host.errors import LoweringError
 from host.lowering.builder import Builder
-from host.lowering.decoding.function import CacheShape
 from host.lowering.decoding.lines import POSITIONS
+from host.lowering.decoding.shape import CacheShape, fp32_lanes
 from host.lowering.graph import Graph, Node, Value
 from host.lowering.reader.call import OperatorCall
 from host.lowering.rebuild import rebuild
@@ -33,8 +33,8 @@ def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op != READ:
             return builder.copy(node, inputs)
-        shape = replace(_shape_of(node, hardware.lanes), stated=hardware.gpu is not None)
-        if shape.stated and shape.scaled:
+        shape = replace(_shape_of(node, fp32_lanes(hardware)), on_gpu=hardware.gpu is not None)
+        if shape.on_gpu and shape.scaled:
             raise LoweringError("attention over a cache of bytes has no program for GPUs: leave --cache out")
         return builder.one(OPERATION, inputs, node.output.shape, "float32", extents=shape)
 
@@ -55,7 +55,7 @@ def _shape_of(node: Node, lanes: int) -> CacheShape:
         capacity,
         window,
         float(node.attrs["scale"]),
-        max(4, lanes),
+        lanes,
         kept.dtype,
         float(node.attrs["cap"]),
     )

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir
 from tvm.backend.cuda.op import cuda_func_call
 
-from host.lowering.script import function_of_script
-
 WARP = 32
-_ROOT = "root"
 _HEAD = "static __device__ __forceinline__ float"
-
-
-def put_into(schedule: s_tir.Schedule, lines: Sequence[str], **names: Any) -> None:
-    """Puts a program into the place of everything that a function does.
-
-    It is no step of the trace: a replayed trace is the unscheduled function.
-
-    Args:
-        schedule: of the function.
-        lines: of the program.
-        names: what the program names, the function's buffers among them.
-    """
-    body = "\n".join("    " + line for line in lines)
-    text = f"@T.prim_func(s_tir=True, private=True)\ndef function() -> None:\n{body}\n"
-    new = function_of_script(text, standalone=False, **names).body.block
-    root = schedule.get_sblock(_ROOT)
-    old = schedule.get(root)
-    block = s_tir.SBlock([], [], [], old.name_hint, new.body, None, new.alloc_buffers, [], old.annotations)
-    schedule.state.replace(schedule.get_sref(root), block)
 
 
 def bound(blocks: int, warps: int, name: str) -> list[str]:
@@ -80,5 +56,5 @@ def _of_lane(value: Any, lane: Any) -> Any:
     return cuda_func_call(name, value, lane, source_code=text, return_type="float32")
 
 
-# For `put_into`: functions that all lanes of a warp call together.
+# For `put_script`: functions that all lanes of a warp call together.
 WARP_FUNCTIONS = {"largest": _largest, "total": _total, "of_lane": _of_lane}

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import device_agent.runtime as runtime
 import sdk
+from host.bundle import load as load_bundle
 from tests import tiny_decoder as tiny
 from tests.decoders.spoiled_prompts import other_first_value, spoiled
 from tests.tiny_bundle import write_tiny
@@ -62,6 +64,28 @@ def test_cpp_writes_and_keeps_what_python_does_with_keys_and_values_of_bytes(
     # The state of the C++ program, scales and all, in the Python runtime.
     with sdk.load_language_model(bundle) as model:
         assert model.load_prompt(kept) == len(prompt) + 29
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_threads_that_share_positions_write_the_text_of_one_thread(generate: Path, folder: Path) -> None:
+    """A model with one head of keys: all of both threads' work is parts of its positions."""
+    sizes = {"head_dim": 32, "num_key_value_heads": 1, "max_position_embeddings": 8192}
+    save_model(folder / "one-head", "qwen3", **sizes)
+    prompt, most = [place * 7 % 128 for place in range(41)], 150
+    texts = []
+    for threads in (1, 2):
+        made = folder / f"threads-{threads}"
+        sdk.compile(
+            folder / "one-head", output=made, backend="tvm", threads=threads, context_tokens=8192, sequences=2
+        )
+        model = runtime.load(made)
+        texts += [list(model.generate(prompt, max_tokens=most, speculate=one)) for one in (False, True)]
+        several = model.generate_many([prompt, prompt[:9]], max_tokens=most)
+        texts.append([int(token) for text, token in several if text == 0])
+        texts.append(generated(generate, made, "--max-tokens", most, *prompt)[0])
+    kernels = [one for one in load_bundle(made).kernels if one.rule == "cached_attention"]
+    assert kernels and all(one.decisions == {"splits": 2, "parallel": 2} for one in kernels)
+    assert all(text == texts[0] for text in texts) and len(set(texts[0])) > 9
 
 
 @pytest.mark.usefixtures("trusted_here")

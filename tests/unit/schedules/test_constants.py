@@ -66,6 +66,9 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         for rows in (64, 1):
             [task] = lowered_attention(AttentionCase(rows, 8, 8, 64, 4096)).tasks
             yield space_for(task, replace(board.hardware, fma_per_cycle=8.0 if rows == 1 else 0.5))
+        # Threads that share the positions of a head.
+        [task] = lowered_attention(AttentionCase(1, 8, 1, 64, 4096)).tasks
+        yield space_for(task, board.hardware, threads=4)
     elif rule == "recurrent":
         yield recurrent_space("gru reset after", threads=2)[0]
     elif rule == "rowwise":

@@ -1,66 +1,70 @@
-"""Attention over a cache: the function is tiled as it is written, and threads share its heads."""
+"""Attention over a cache: the function is tiled as it is written; threads share its heads and positions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-from host.lowering.decoding.function import BLOCK
-from host.schedules.api import CPU, Decisions, Rule, Sampler
-from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.streams import shared_seconds
+from host.lowering.decoding.blocked import block_positions
+from host.lowering.decoding.shape import BLOCK
+from host.schedules.api import CPU, PARALLEL, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cached_attention import extents_of, is_cached_attention, stated_extents
+from host.schedules.cpu.cached_attention.cost import CONSTANTS, cached_attention_seconds
+from host.schedules.cpu.cached_attention.program import put_split
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-# Share of the cache that a call reads on the average of a text, from none to all of its places.
-_FILLED = EstimateConstant("cached_attention.filled", 0.5)
-# Cycles of a multiply-add of whole vectors with what surrounds it.
-_STEP_CYCLES = EstimateConstant("cached_attention.step", 1.5)
+# Parts of the positions.
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 class CachedAttention(Rule):
-    """One block for each head of keys."""
+    """One block for each head of keys, or for each part of the positions of one."""
 
     name = "cached_attention"
     processor = CPU
-    version = 1
+    version = 2
     priority = 7
-    constants = (_FILLED, _STEP_CYCLES)
-    decisions = ()
+    # Programs with several parts take the place of the function's body.
+    traced = False
+    # Parts are nothing without threads, and threads may be nothing without parts.
+    coupled = True
+    constants = CONSTANTS
+    decisions = (DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL, of_threads=True),)
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """The function of an attention over a cache, which has one block of this name."""
-        return [stage.name for stage in workload.stages] == [BLOCK]
+        """The function of an attention over a cache."""
+        return is_cached_attention(workload)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """None: rows of a tile and vectors are part of the function."""
-        return {}
+        """Parts that have positions in a full cache: rows of a tile and vectors are part of the function."""
+        shape = extents_of(workload, hardware)
+        block = block_positions(shape)
+        return {"splits": tuple(n for n in _SPLITS if n == 1 or n * block <= shape.capacity)}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Always: threads alone are decided."""
-        return True
+        """No more parts than threads: as many divide the work of any number of heads evenly."""
+        return _splits(values) <= values.get(PARALLEL.name, 1)
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
-        """Divide the heads among the threads; nothing else is decided."""
-        [head] = sampler.schedule.get_loops(sampler.schedule.get_sblock(BLOCK))
-        if threads > 1:
-            sampler.schedule.parallel(head)
+        """Divides the heads among the threads, or the parts of all of them."""
+        schedule, splits = sampler.schedule, _splits(sampler.values)
+        if splits > 1:
+            sampler.sample("splits")
+            put_split(schedule, stated_extents(schedule, workload, hardware), splits)
+        elif threads > 1:
+            [head] = schedule.get_loops(schedule.get_sblock(BLOCK))
+            schedule.parallel(head)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
-        """Estimated seconds of one call: multiply-adds of both products, or reading the cache once."""
-        [stage] = workload.stages
-        query, cache = stage.reads[0], stage.reads[-1]
-        heads, size = stage.axes[0].extent, cache.shape[-1]
-        rows = math.prod(query.shape) / size
-        positions = cache.shape[1] * _FILLED.on(hardware)
-        steps = 2.0 * rows * positions * size / hardware.lanes
-        arithmetic = steps * _STEP_CYCLES.on(hardware) / hardware.fma_per_cycle / hardware.frequency_hz
-        kept = 2.0 * heads * positions * size * cache.element_bytes
-        moved = kept / hardware.level_of(kept).bandwidth_bytes_per_s
-        shared = min(threads, heads)
-        return shared_seconds(max(arithmetic, moved), hardware, shared)
+        """Estimated seconds of one call, see `cost`."""
+        return cached_attention_seconds(extents_of(workload, hardware), hardware, threads, _splits(values))
+
+
+def _splits(values: Decisions) -> int:
+    """Parts of the positions; one thread has no such decision."""
+    return values.get("splits", 1)
 
 
 RULE = CachedAttention()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.lowering.decoding.function import CacheShape
+from host.lowering.decoding.shape import CacheShape
 from host.schedules.cuda.cached_attention.program import AttentionTiles
 from host.schedules.cuda.multiprocessor import Work, bandwidth, occupancy, waves
 from host.schedules.cuda.scripts import WARP

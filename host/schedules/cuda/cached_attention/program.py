@@ -14,16 +14,15 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
-from host.lowering.decoding.function import CacheShape
-from host.lowering.decoding.lines import POSITIONS
+from host.lowering.decoding.lines import LOWEST, POSITIONS
+from host.lowering.decoding.shape import CacheShape
+from host.schedules.cached_attention import buffers_of
 from host.schedules.cuda import scripts
+from host.schedules.script import put_script
 
 # Warps of a block of the kernels that append and combine, and its threads.
 _WARPS = 4
 _THREADS = _WARPS * scripts.WARP
-# The function's arguments in order, and how the texts name them.
-_BUFFERS = ("query", "key", "value", "position", "key_cache", "value_cache", "output")
-_LOWEST = "T.float32(-3.4028234663852886e38)"
 
 
 @dataclass(frozen=True)
@@ -53,18 +52,14 @@ class AttentionTiles:
         return 4 * self.tile * (size + self.warps * (size + 2))
 
 
-def put_into(schedule: s_tir.Schedule, block: str, shape: CacheShape, tiles: AttentionTiles) -> None:
+def put_tiles(schedule: s_tir.Schedule, shape: CacheShape, tiles: AttentionTiles) -> None:
     """Puts a program into the place of the whole function.
 
     Args:
         schedule: of the function.
-        block: name of its one block, which reads query, key, value and position, and writes both caches and
-            the result.
-        shape: of the attention; its `lanes` are not used.
+        shape: of the attention, with all that the function states; its `lanes` are not used.
         tiles: of the program.
     """
-    found = schedule.get(schedule.get_sblock(block))
-    buffers = [region.source for region in (*found.reads, *found.writes)]
     parts = [_append(shape), _attend(shape, tiles)]
     parts += [_combine(shape, tiles)] if tiles.splits > 1 else []
     rows, heads, size = shape.rows, shape.heads, shape.size
@@ -80,13 +75,8 @@ def put_into(schedule: s_tir.Schedule, block: str, shape: CacheShape, tiles: Att
     def capped(score: Any) -> Any:
         return tirx.tanh(score * tirx.const(1.0 / shape.cap, "float32")) * tirx.const(shape.cap, "float32")
 
-    given = dict(zip(_BUFFERS, buffers, strict=True))
-    scripts.put_into(schedule, lines, **given, **scripts.WARP_FUNCTIONS, exp=tirx.exp, capped=capped)
-
-
-def _start(shape: CacheShape) -> str:
-    """Text of the position of the first row, bounded so that all rows fit, whatever the caller gives."""
-    return f"T.max(T.min(position[0], {shape.capacity - shape.rows}), 0)"
+    given = buffers_of(schedule, shape)
+    put_script(schedule, lines, **given, **scripts.WARP_FUNCTIONS, exp=tirx.exp, capped=capped)
 
 
 def _append(shape: CacheShape) -> list[str]:
@@ -95,7 +85,7 @@ def _append(shape: CacheShape) -> list[str]:
     count = shape.rows * heads * size
     n = f"(block * {_THREADS} + warp * {scripts.WARP} + lane)"
     token, head, element = f"({n} // {heads * size})", f"({n} // {size} % {heads})", f"({n} % {size})"
-    place = f"({_start(shape)} + {token})"
+    place = f"({shape.start} + {token})"
     return [
         *scripts.bound(-(-count // _THREADS), _WARPS, "append"),
         f"                if {n} < {count}:",
@@ -158,7 +148,7 @@ def _load_queries(shape: CacheShape, tiles: AttentionTiles, head: str, first_row
 
 def _positions(shape: CacheShape, tiles: AttentionTiles, head: str, first_row: str) -> list[str]:
     """Text of the loop over the chunks of a warp."""
-    size, tile, start = shape.size, tiles.tile, _start(shape)
+    size, tile, start = shape.size, tiles.tile, shape.start
     each, group, count = tiles.elements(size), shape.group, tiles.warps * tiles.splits
     # One more than the last position that a row, and the last row of the block, may read.
     end = f"({start} + ({first_row} + i) // {group} + 1)"
@@ -179,7 +169,7 @@ def _positions(shape: CacheShape, tiles: AttentionTiles, head: str, first_row: s
     taken = f"T.cast(value_cache[{head}, {begin} + n, T.min({column}, {size - 1})], 'float32')"
     return [
         f"for i in T.unroll({tile}):",
-        f"    top[i] = {_LOWEST}",
+        f"    top[i] = {LOWEST}",
         "    sums[i] = T.float32(0)",
         f"    for e in T.unroll({each}):",
         "        mixed[i, e] = T.float32(0)",
@@ -193,7 +183,7 @@ def _positions(shape: CacheShape, tiles: AttentionTiles, head: str, first_row: s
         "            scores[i] = scores[i] + rows[i, d] * shared_of[0]",
         f"    for i in T.unroll({tile}):",
         "        old[0] = top[i]",
-        f"        scores[i] = T.Select({inside}, {score}, {_LOWEST})",
+        f"        scores[i] = T.Select({inside}, {score}, {LOWEST})",
         "        top[i] = T.max(old[0], largest(scores[i]))",
         f"        scores[i] = T.Select({inside}, exp(scores[i] - top[i]), T.float32(0))",
         "        old[0] = exp(old[0] - top[i])",
@@ -231,7 +221,7 @@ def _join(shape: CacheShape, tiles: AttentionTiles, head: str, first_row: str) -
         "T.evaluate(T.tvm_storage_sync('shared'))",
         f"for turn in range({-(-count // threads)}):",
         f"    if {n} < {count}:",
-        f"        old[0] = {_LOWEST}",
+        f"        old[0] = {LOWEST}",
         f"        for w in range({warps}):",
         f"            old[0] = T.max(old[0], warp_tops[w, {i}])",
         "        shared_of[0] = T.float32(0)",
@@ -261,7 +251,7 @@ def _combine(shape: CacheShape, tiles: AttentionTiles) -> list[str]:
         'most = T.sblock_alloc_buffer((1,), "float32", scope="local")',
         'part = T.sblock_alloc_buffer((2,), "float32", scope="local")',
         f"if {n} < {count}:",
-        f"    most[0] = {_LOWEST}",
+        f"    most[0] = {LOWEST}",
         f"    for s in range({tiles.splits}):",
         f"        most[0] = T.max(most[0], tops[s, {row}])",
         "    part[0] = T.float32(0)",

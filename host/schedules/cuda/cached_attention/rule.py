@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
-from host.lowering.decoding.function import BLOCK, OPTIONS, CacheShape
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cached_attention import extents_of, is_cached_attention, stated_extents
 from host.schedules.cuda.cached_attention.cost import cached_attention_seconds
-from host.schedules.cuda.cached_attention.program import AttentionTiles, put_into
+from host.schedules.cuda.cached_attention.program import AttentionTiles, put_tiles
 from host.schedules.cuda.multiprocessor import gpu_of, register_limit
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -32,12 +31,12 @@ class CudaCachedAttention(Rule):
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """The function of an attention over a cache, which has one block of this name."""
-        return hardware.gpu is not None and [stage.name for stage in workload.stages] == [BLOCK]
+        """The function of an attention over a cache."""
+        return hardware.gpu is not None and is_cached_attention(workload)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Rows that divide those of a head of keys, warps, and no more splits than chunks of positions."""
-        shape = extents_of(workload)
+        shape = extents_of(workload, hardware)
         rows = shape.rows * shape.group
         return {
             "rows": tuple(n for n in range(1, min(_MOST_ROWS, rows) + 1) if rows % n == 0),
@@ -47,7 +46,7 @@ class CudaCachedAttention(Rule):
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Registers and shared memory of a block are within the GPU's."""
-        shape, tiles, gpu = extents_of(workload), tiles_of(values), gpu_of(hardware)
+        shape, tiles, gpu = extents_of(workload, hardware), tiles_of(values), gpu_of(hardware)
         if tiles.registers(shape.size) > register_limit(gpu, tiles.warps * gpu.warp):
             return False
         return tiles.shared_bytes(shape.size) <= gpu.shared_per_block
@@ -57,23 +56,13 @@ class CudaCachedAttention(Rule):
         schedule = sampler.schedule
         for kind in self.decisions:
             sampler.sample(kind.name)
-        stated = json.loads(schedule.get(schedule.get_sblock(BLOCK)).annotations[OPTIONS])
-        put_into(schedule, BLOCK, extents_of(workload, **stated), tiles_of(sampler.values))
+        put_tiles(schedule, stated_extents(schedule, workload, hardware), tiles_of(sampler.values))
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
-        return cached_attention_seconds(extents_of(workload), tiles_of(values), gpu_of(hardware))
-
-
-def extents_of(workload: Workload, scale: float = 1.0, window: int = 0, cap: float = 0.0) -> CacheShape:
-    """The extents of the function; the rest is what the function states."""
-    [stage] = workload.stages
-    query, _, _, _, _, cache = stage.reads
-    rows, heads, size = query.shape
-    key_heads, capacity, _ = cache.shape
-    return CacheShape(rows, heads, key_heads, size, capacity, window, scale, 1, cache.type.name, cap)
+        return cached_attention_seconds(extents_of(workload, hardware), tiles_of(values), gpu_of(hardware))
 
 
 def tiles_of(values: Decisions) -> AttentionTiles:

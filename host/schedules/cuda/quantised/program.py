@@ -20,6 +20,7 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from host.lowering.quantised.row_major import RowForm
 from host.schedules.cuda import scripts
+from host.schedules.script import put_script
 
 # Bytes that a lane loads at once, in words of four.
 CHUNK_BYTES, _WORDS = 16, 4
@@ -102,7 +103,7 @@ def put_into(
         "load_words": _load_words,
         "load_row": _loader(product.chunk // _WORDS),
     }
-    scripts.put_into(schedule, lines, **given)
+    put_script(schedule, lines, **given)
 
 
 def _body(product: RowProduct, form: RowForm, tiles: RowTiles) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,10 @@ import tvm
 from tvm import relax
 
 from host.errors import LoweringError
+from host.gensor import Gensor
 from host.lowering import lower
-from host.model import LoweredModel
-from host.schedules import scheduled_function, space_for
+from host.model import DeviceProfile, LoweredModel
+from host.schedules import DesignSpace, scheduled_function, space_for
 from targets import Board
 from tests.decoders.operations import cached_attention
 from tests.unit.lowering.harness import board, imported
@@ -67,12 +69,18 @@ def lowered(case: Case, on: Board | None = None) -> LoweredModel:
     return lower(imported(builder.get()), on or board(case.lanes))
 
 
-def program(model: LoweredModel, threads: int) -> Any:
-    """The function as its rule makes it, callable."""
+def program(model: LoweredModel, threads: int, splits: int = 1) -> Any:
+    """The function as its rule makes it, callable.
+
+    Args:
+        model: of one attention.
+        threads: that share a call.
+        splits: parts of the positions.
+    """
     [task] = model.tasks
     space = space_for(task, board().hardware, threads)
     assert space.rule.name == "cached_attention"
-    values = {one.name: one.choices[-1] for one in space.decisions}
+    values = {"splits": splits, "parallel": threads} if threads > 1 else {}
     made = scheduled_function(space.apply(space.candidate(values, "test")))
     return tvm.compile(tvm.IRModule({"main": made.with_attr("global_symbol", "main")}), target=model.target)[
         "main"
@@ -83,7 +91,7 @@ CASES = [
     Case(1, 4, 4, 16, 64),
     Case(1, 14, 2, 64, 64),
     Case(3, 6, 3, 24, 48),
-    Case(8, 4, 1, 32, 64, lanes=8),
+    Case(8, 4, 1, 32, 256, lanes=8),
     Case(5, 6, 2, 20, 64, window=7, lanes=4),
     Case(1, 4, 2, 32, 64, window=20),
     Case(4, 4, 2, 32, 64, kept="float16"),
@@ -99,10 +107,22 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_each_row_attends_to_what_stands_before_it(case: Case, threads: int) -> None:
-    call, draw = program(lowered(case), threads), np.random.default_rng(5)
+# A case, threads, and parts of the positions. Rows of one tile and of several; windows that begin and end in
+# different parts; caches that are read in blocks; parts that are empty while the text is short.
+SHARED = [
+    *((case, 2, 2) for case in CASES),
+    (Case(1, 2, 1, 16, 256), 8, 8),
+    (Case(1, 14, 2, 64, 144, kept="int8"), 4, 4),
+    (Case(4, 9, 3, 20, 160, window=37, kept="float16", lanes=8), 4, 3),
+    (Case(2, 2, 1, 32, 112, cap=0.5), 8, 6),
+    (Case(24, 4, 2, 40, 512, kept="int8"), 4, 4),
+    (Case(40, 2, 1, 72, 720, window=300, kept="float16", lanes=8), 4, 3),
+]
+
+
+def follow(case: Case, call: Any) -> None:
+    """Compares each call of a text that fills the cache, row by row, with NumPy: results and what is kept."""
+    draw = np.random.default_rng(5)
     kept = [np.full(shape, 100 if case.kept == "int8" else 1e3, dtype) for shape, dtype in case.shapes[4:]]
     ours = [tvm.runtime.tensor(one) for one in kept]
     exact = [one.astype("float32") for one in kept]
@@ -111,10 +131,65 @@ def test_each_row_attends_to_what_stands_before_it(case: Case, threads: int) -> 
         position = np.array([start], np.int32)
         query, key, value = given
         wanted = cached_attention(query, key, value, position, *exact, case.options)
-        made = tvm.runtime.tensor(np.zeros_like(wanted))
+        made = tvm.runtime.tensor(np.full_like(wanted, np.nan))
         call(*(tvm.runtime.tensor(one) for one in (*given, position)), *ours, made)
         tolerance = 3e-3 if case.kept == "float16" else 2e-5
         np.testing.assert_allclose(made.numpy(), wanted, atol=tolerance * np.abs(wanted).max())
+    for found, one in zip(ours, exact, strict=True):
+        np.testing.assert_allclose(found.numpy().astype("float32"), one, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_row_attends_to_what_stands_before_it(case: Case, threads: int) -> None:
+    follow(case, program(lowered(case), threads))
+
+
+@pytest.mark.parametrize(("case", "threads", "splits"), SHARED, ids=str)
+def test_threads_share_the_positions_of_a_head(case: Case, threads: int, splits: int) -> None:
+    follow(case, program(lowered(case), threads, splits))
+
+
+def space_of(case: Case, threads: int) -> DesignSpace:
+    [task] = lowered(case).tasks
+    return space_for(task, board().hardware, threads)
+
+
+def test_one_thread_has_nothing_to_decide() -> None:
+    """Neither has a cache of one block, which no threads can share."""
+    assert space_of(Case(1, 4, 1, 64, 4096), 1).decisions == ()
+    assert [one.choices for one in space_of(Case(1, 4, 1, 64, 16), 2).decisions] == [(1,), (1, 2)]
+
+
+# Heads of queries and of keys, places, threads, and what the estimate takes: parts, and threads.
+PROPOSED = [
+    # Heads of keys are enough for the threads.
+    (16, 8, 4096, 4, (1, 4)),
+    (14, 2, 4096, 2, (1, 2)),
+    # They are not: as many parts as give each thread one.
+    (14, 2, 4096, 4, (2, 4)),
+    (14, 2, 4096, 8, (4, 8)),
+    (8, 1, 4096, 2, (2, 2)),
+    # Three heads are not shared evenly by two threads, six halves of heads are.
+    (9, 3, 4096, 2, (2, 2)),
+    # A text so short that waking another thread takes longer.
+    (2, 1, 32, 2, (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("heads", "key_heads", "capacity", "threads", "wanted"), PROPOSED)
+def test_as_many_parts_are_proposed_as_keep_all_threads_busy(
+    heads: int, key_heads: int, capacity: int, threads: int, wanted: tuple[int, int]
+) -> None:
+    space = space_of(Case(1, heads, key_heads, 64, capacity), threads)
+    on = board()
+    profile = DeviceProfile("test", on, on.hardware, threads)
+    (made,) = Gensor().propose(space, profile, (), 1, seed=0)
+    assert dict(made.decisions) == dict(zip(("splits", "parallel"), wanted, strict=True))
+    choices = itertools.product(*(one.choices for one in space.decisions))
+    every = [dict(zip(("splits", "parallel"), one, strict=True)) for one in choices]
+    best = min(space.estimate_s(values) for values in every if space.legal(values))
+    assert space.estimate_s(dict(made.decisions)) == best
 
 
 @pytest.mark.parametrize("position", [-5, 1 << 30])

@@ -1,0 +1,55 @@
+"""What the rules of attention over a cache find in its function: extents, options and buffers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tvm import s_tir
+
+from host.lowering.decoding.shape import BLOCK, OPTIONS, CacheShape, fp32_lanes
+from host.schedules.workload import Workload
+from targets import HardwareModel
+
+_ARGUMENTS = ("query", "key", "value", "position")
+_SCALES, _CHANGED = ("key_scales", "value_scales"), ("key_cache", "value_cache", "output")
+
+
+def is_cached_attention(workload: Workload) -> bool:
+    """Whether it is the function of attention over a cache, which has one block of this name."""
+    return [stage.name for stage in workload.stages] == [BLOCK]
+
+
+def extents_of(
+    workload: Workload, hardware: HardwareModel, scale: float = 1.0, window: int = 0, cap: float = 0.0
+) -> CacheShape:
+    """The extents of the function; a workload does not tell what the function states beside them.
+
+    Args:
+        workload: of the function.
+        hardware: that it was written for.
+        scale: of the scores.
+        window: positions that a token reads at most; 0 for all.
+        cap: of the scores; 0 for none.
+    """
+    [stage] = workload.stages
+    query, cache = stage.reads[0], stage.reads[-1]
+    rows, heads, size = query.shape
+    key_heads, capacity, _ = cache.shape
+    lanes, on_gpu = fp32_lanes(hardware), hardware.gpu is not None
+    return CacheShape(
+        rows, heads, key_heads, size, capacity, window, scale, lanes, cache.type.name, cap, on_gpu
+    )
+
+
+def stated_extents(schedule: s_tir.Schedule, workload: Workload, hardware: HardwareModel) -> CacheShape:
+    """The extents with all that the function states."""
+    stated = json.loads(schedule.get(schedule.get_sblock(BLOCK)).annotations[OPTIONS])
+    return extents_of(workload, hardware, **stated)
+
+
+def buffers_of(schedule: s_tir.Schedule, shape: CacheShape) -> dict[str, Any]:
+    """The function's arguments, by the names that texts have for them."""
+    found = schedule.get(schedule.get_sblock(BLOCK))
+    names = (*_ARGUMENTS, *(_SCALES if shape.scaled else ()), *_CHANGED)
+    return dict(zip(names, (one.source for one in (*found.reads, *found.writes)), strict=True))
