@@ -45,6 +45,12 @@ class DesignSpace:
                 return False
         return self.rule.legal(self.workload, self.hardware, values)
 
+    def holds(self, candidate: Candidate) -> bool:
+        """Whether the space makes the candidate's program: it may be recorded when there were other choices."""
+        if candidate.workload_hash != self.task.workload_hash or candidate.rule != self.rule.name:
+            return False
+        return candidate.space_version == self.rule.version and self.legal(_values_of(candidate))
+
     def decided(self, values: Decisions) -> DesignSpace:
         """The space that holds one program: what `values` names decided, every other decision left out."""
         kept = (decision for decision in self.decisions if decision.name in values)
@@ -97,7 +103,7 @@ class DesignSpace:
                 f"candidate of version {candidate.space_version} of rule {self.rule.name} for "
                 f"{self.task.name}: this is version {self.rule.version}; tune the task again"
             )
-        values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
+        values = _values_of(candidate)
         if not self.legal(values):
             raise ScheduleError(f"decisions {values} are not legal for {self.task.name}")
         schedule = s_tir.Schedule(
@@ -173,3 +179,7 @@ class DesignSpace:
 def scheduled_function(schedule: s_tir.Schedule) -> tirx.PrimFunc:
     """The scheduled function of a candidate's schedule."""
     return schedule.mod["main"]
+
+
+def _values_of(candidate: Candidate) -> dict[str, int]:
+    return {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}

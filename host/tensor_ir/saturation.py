@@ -146,15 +146,15 @@ def _arm_function(name: str, dtype: str, lanes: int) -> str:
 
 
 def _is_of_integers(number: Any) -> bool:
-    """Whether a number is made of integers, literals and one scale of each, as behind products of bytes.
+    """Whether a number is made of integers and literals alone, as behind products of bytes.
 
-    With finite scales it is not NaN.
+    With finite scales it is not NaN. A loaded factor may be NaN: nothing in a function tells constants from
+    what is computed.
     """
     if isinstance(number, tirx.Cast):
         return str(number.value.ty.dtype).startswith(("int", "uint"))
     if isinstance(number, tirx.Mul | tirx.Add | tirx.Sub | tirx.Max | tirx.Min):
-        parts = [_is_of_integers(part) for part in (number.a, number.b)]
-        return any(parts) if isinstance(number, tirx.Mul) else all(parts)
+        return _is_of_integers(number.a) and _is_of_integers(number.b)
     return _literal(number) is not None
 
 

@@ -49,14 +49,18 @@ def records_of(options: CompileOptions) -> str | Path:
 
 
 def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
-    """Take the program that earlier tunings chose by measuring, wherever there is one."""
+    """Take the program that earlier tunings chose by measuring, wherever there is one.
+
+    A recorded program that is no longer legal does not replace the constructed one.
+    """
     if isinstance(records, Path) and not records.is_file():
         return plan
     rules = {key: plan.spaces[key].rule for key in plan.chosen}
     with RecordStore(records) as store:
         tasks = {key: (rule.name, rule.version) for key, rule in rules.items()}
         best = store.best_of(tasks, profile_data(profile))
-    found = {key: record.candidate for key, record in best.items()}
+    recorded = {key: record.candidate for key, record in best.items()}
+    found = {key: candidate for key, candidate in recorded.items() if plan.spaces[key].holds(candidate)}
     return replace(plan, chosen={**plan.chosen, **found}, from_database=frozenset(found))
 
 

@@ -170,11 +170,11 @@ def _max_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
 
     Where the maxima are is not computed.
     """
-    pools = {4: relax.op.nn.max_pool2d, 5: relax.op.nn.max_pool3d}
-    pool, data = pools.get(given["self"].ty.ndim), given["self"]
-    if pool is None or _takes_places(node):
+    data, images = given["self"], str(node.target).startswith("aten.max_pool2d")
+    spatial, pool = (2, relax.op.nn.max_pool2d) if images else (3, relax.op.nn.max_pool3d)
+    # Without an axis of the batch, TVM converts it, or the import says that nothing does.
+    if data.ty.ndim != spatial + 2 or _takes_places(node):
         return None
-    spatial = data.ty.ndim - 2
     names = ("kernel_size", "stride", "padding", "dilation")
     kernel, steps, padding, dilation = (_of_each(given[name], spatial) for name in names)
     made = pool(data, kernel, steps or kernel, padding * 2, dilation, given["ceil_mode"])

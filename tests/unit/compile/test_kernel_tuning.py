@@ -47,6 +47,17 @@ def test_records_are_recalled_for_the_same_profile_only(tmp_path: Path) -> None:
     assert elsewhere.from_database == frozenset()
 
 
+def test_a_record_that_is_no_longer_legal_leaves_the_constructed_program(tmp_path: Path) -> None:
+    path, plan = tmp_path / "r.sqlite", planned()
+    constructed = plan.chosen["hash-dense"]
+    (name, _), *others = constructed.decisions
+    illegal = replace(constructed, decisions=((name, 12345), *others))
+    with RecordStore(path) as store:
+        store.append([Record(illegal, profile_data(profile()), measurement(1.0))])
+    recalled = recall(plan, profile(), path)
+    assert recalled.chosen == plan.chosen and recalled.from_database == frozenset()
+
+
 @pytest.mark.parametrize(
     ("options", "place"),
     [

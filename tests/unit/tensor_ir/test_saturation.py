@@ -80,6 +80,26 @@ def test_other_types_and_processors_keep_the_sums() -> None:
     assert "vpmovusdb" not in assembly(0, "avx2") and "vcvtps2dq" not in assembly(0, "avx2")
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_arm_bounds_an_integer_times_a_loaded_number(dtype: str) -> None:
+    """The loaded number may be NaN, which becomes the greatest byte."""
+    x = te.placeholder((64,), "int32", name="x")
+    factor = te.placeholder((64,), "float32", name="factor")
+    scale, zero = tirx.const(1.0, "float32"), tirx.const(7, dtype)
+
+    def element(i: tirx.Var) -> tirx.PrimExpr:
+        number = x(i).astype("float32") * tirx.const(0.5, "float32") * factor(i)
+        return quantized((number, scale, zero), None, dtype)
+
+    y = te.compute((64,), element, name="y")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, factor, y]))
+    schedule.vectorize(schedule.split(schedule.get_loops(schedule.get_sblock("y"))[0], [None, 16])[1])
+    arm = tvm.target.Target(dot_cases.arm_board().tvm_target)
+    lowered = lower_function(schedule.mod["main"], "kernel", arm)
+    code = str(tvm.get_global_func("target.build.llvm")(lowered, arm).inspect_source("s"))
+    assert code.count("fmin") == code.count("fcvtns") > 0
+
+
 @pytest.mark.parametrize(("dtype", "narrowing"), [("int8", "sqxtn"), ("uint8", "sqxtun")])
 def test_arm_rounds_and_narrows_by_saturating_instructions(dtype: str, narrowing: str) -> None:
     """16 bytes: four conversions, four narrowings in two registers, the zero point, two narrowings."""

@@ -48,7 +48,7 @@ class CudaMma(Rule):
 
     name = "cuda_mma"
     processor = GPU
-    version = 2
+    version = 3
     priority = 8
     traced = False
     # Tiles of warps, warps, slices and splits divide one product; stages share the memory that tiles leave.

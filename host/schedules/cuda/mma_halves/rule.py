@@ -27,7 +27,7 @@ class CudaMmaHalves(CudaMma):
     """With `single` 0, products of a tile of the depth are added up in halves, then in single precision."""
 
     name = "cuda_mma_halves"
-    version = 1
+    version = 2
     priority = 7
     decisions = (*CudaMma.decisions, DecisionKind("single", Level.REGISTER, WordClass.SWITCH))
 

@@ -168,6 +168,12 @@ def test_maximum_pooling_without_steps_of_its_own() -> None:
     compare(pooled, drawn(2, 3, 9, 8), drawn(1, 2, 5, 6, 7))
 
 
+def test_maximum_pooling_without_a_batch() -> None:
+    """A volume without one has as many axes as a batch of images."""
+    compare(lambda x: functional.max_pool3d(x, 2, 1), drawn(2, 5, 6, 7))
+    compare(lambda x: functional.max_pool2d(x, 2, 1), drawn(2, 6, 7))
+
+
 def test_the_largest_few_in_any_order() -> None:
     compare(lambda x: x.topk(3, 1, sorted=False)[0].sum(1), drawn(2, 8, 7))
 
