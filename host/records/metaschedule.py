@@ -58,9 +58,8 @@ class Space(Protocol):
     def task(self) -> Task:
         """The task of the design space."""
 
-    @property
-    def traced(self) -> bool:
-        """Whether the trace of a schedule gives its program again."""
+    def traces(self, candidate: Candidate) -> bool:
+        """Whether the trace of a candidate's schedule gives its program again."""
 
     def apply(self, candidate: Candidate) -> s_tir.Schedule:
         """The program of a candidate.
@@ -225,7 +224,7 @@ def _commit(database: Any, record: Record, space: Space) -> None:
     """
     if record.measurement.times_s and not record.measurement.trusted:
         raise ScheduleError(why_untrusted(record))
-    if not space.traced:
+    if not space.traces(record.candidate):
         raise ScheduleError("of programs that MetaSchedule's traces do not give")
     schedule = _marked(space, record.candidate, _mark_of(record))
     module = _module(space)

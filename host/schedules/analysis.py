@@ -111,7 +111,9 @@ def _whole(block: tirx.SBlock, arguments: set[str]) -> Stage:
     # A schedule wants no buffer among both, so that one which is read and changed stands among the writes.
     *changed, result = (access(region) for region in block.writes)
     reads = (*(access(region) for region in block.reads), *changed)
-    return Stage(block.name_hint, axes, reads, result, "whole", 0.0, False)
+    texts = ((str(name), value) for name, value in block.annotations.items())
+    stated = tuple((name, str(value)) for name, value in texts if isinstance(value, str))
+    return Stage(block.name_hint, axes, reads, result, "whole", 0.0, False, stated=stated)
 
 
 def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> Stage:

@@ -129,7 +129,9 @@ class Rule(ABC):
             length of a range, how; None where they may not.
         sized_tiles: whether programs for an open length are made of lowered ones, in which buffers of a tile
             have its size: where the length is open, TVM finds none for them.
-        traced: whether the trace of a schedule, applied to the task, gives its program again.
+        traced: whether the trace of a schedule, applied to the task, gives its program again; see `traces`.
+        measurable: whether a call with random numbers, and with zeros for integers, takes as long as a
+            typical one; programs of other rules are not chosen by measuring.
         coupled: whether several decisions are factors of one tile, so that what one of them gains another
             has to give: a construction then changes two at once as well.
     """
@@ -143,6 +145,7 @@ class Rule(ABC):
     length_tiling: ClassVar[type[LengthTiling] | None] = None
     sized_tiles: ClassVar[bool] = False
     traced: ClassVar[bool] = True
+    measurable: ClassVar[bool] = True
     coupled: ClassVar[bool] = False
 
     @abstractmethod
@@ -156,6 +159,10 @@ class Rule(ABC):
     @abstractmethod
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Whether values that are all among the choices fit together and fit the processor."""
+
+    def traces(self, values: Decisions) -> bool:
+        """Whether the trace of the program with these values gives it again: all or none do in most rules."""
+        return self.traced
 
     @abstractmethod
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

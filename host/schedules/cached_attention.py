@@ -20,32 +20,28 @@ def is_cached_attention(workload: Workload) -> bool:
     return [stage.name for stage in workload.stages] == [BLOCK]
 
 
-def extents_of(
-    workload: Workload, hardware: HardwareModel, scale: float = 1.0, window: int = 0, cap: float = 0.0
-) -> CacheShape:
-    """The extents of the function; a workload does not tell what the function states beside them.
+def extents_of(workload: Workload, hardware: HardwareModel) -> CacheShape:
+    """The extents of the function, with all that it states beside them.
 
     Args:
         workload: of the function.
         hardware: that it was written for.
-        scale: of the scores.
-        window: positions that a token reads at most; 0 for all.
-        cap: of the scores; 0 for none.
     """
     [stage] = workload.stages
     query, cache = stage.reads[0], stage.reads[-1]
     rows, heads, size = query.shape
     key_heads, capacity, _ = cache.shape
-    lanes, on_gpu = fp32_lanes(hardware), hardware.gpu is not None
     return CacheShape(
-        rows, heads, key_heads, size, capacity, window, scale, lanes, cache.type.name, cap, on_gpu
+        rows,
+        heads,
+        key_heads,
+        size,
+        capacity,
+        lanes=fp32_lanes(hardware),
+        kept=cache.type.name,
+        on_gpu=hardware.gpu is not None,
+        **json.loads(dict(stage.stated)[OPTIONS]),
     )
-
-
-def stated_extents(schedule: s_tir.Schedule, workload: Workload, hardware: HardwareModel) -> CacheShape:
-    """The extents with all that the function states."""
-    stated = json.loads(schedule.get(schedule.get_sblock(BLOCK)).annotations[OPTIONS])
-    return extents_of(workload, hardware, **stated)
 
 
 def buffers_of(schedule: s_tir.Schedule, shape: CacheShape) -> dict[str, Any]:

@@ -33,10 +33,9 @@ class DesignSpace:
     rule: Rule
     decisions: tuple[Decision, ...] = field(default=())
 
-    @property
-    def traced(self) -> bool:
-        """Whether the trace of a schedule gives its program again, see `Rule.traced`."""
-        return self.rule.traced
+    def traces(self, candidate: Candidate) -> bool:
+        """Whether the trace of a candidate's schedule gives its program again, see `Rule.traces`."""
+        return self.rule.traces(_values_of(candidate))
 
     def legal(self, values: Decisions) -> bool:
         """Whether the values are among the choices and fit together."""
@@ -46,7 +45,7 @@ class DesignSpace:
         return self.rule.legal(self.workload, self.hardware, values)
 
     def holds(self, candidate: Candidate) -> bool:
-        """Whether the space makes the candidate's program: it may be recorded when there were other choices."""
+        """Whether the space makes the candidate's program; a recorded one may be of other choices."""
         if candidate.workload_hash != self.task.workload_hash or candidate.rule != self.rule.name:
             return False
         return candidate.space_version == self.rule.version and self.legal(_values_of(candidate))

@@ -193,6 +193,7 @@ class Stage:
         conditional: whether what it computes depends on the position.
         fill: of kind "padding", what it writes where it reads nothing; None where that is not one number.
         plain: of kind "contraction", whether it adds up products of two elements, converted at most.
+        stated: of kind "whole", what the block states beside its extents, by the names of its annotations.
     """
 
     name: str
@@ -205,6 +206,7 @@ class Stage:
     conditional: bool = False
     fill: float | None = None
     plain: bool = False
+    stated: tuple[tuple[str, str], ...] = ()
 
     def __hash__(self) -> int:
         """Of the numbers alone, computed once: roles of axes are kept by it."""

@@ -125,7 +125,7 @@ class KernelTuning:
         )
         with RecordStore(records_of(self.options)) as store, ExitStack() as ending:
             in_model = self._in_model(model, lowered, plan, store)
-            tasks = _tuning_tasks(lowered.tasks, constructed, plan, in_model)
+            tasks = tuning_tasks(lowered.tasks, constructed, plan, in_model)
             ending.enter_context(self.clock.stage("tune"))
             runner = ending.enter_context(self._runner((lead, *self.others), tasks, constructed, in_model))
             proposers, trainer, bases = self._proposers()
@@ -145,7 +145,7 @@ class KernelTuning:
             finally:
                 if lead.device is not None and lead.device is not self.device:
                     self.replaced(lead.device)
-        skipped = {**_reasons(lowered.tasks, constructed, in_model), **result.skipped}
+        skipped = {**untuned(lowered.tasks, constructed, in_model), **result.skipped}
         return _improved(plan, result), replace(result, skipped=skipped)
 
     def _in_model(
@@ -282,7 +282,7 @@ class KernelTuning:
         return not local or usable_cores() > self.profile.threads, local
 
 
-def _tuning_tasks(
+def tuning_tasks(
     tasks: tuple[Task, ...], constructed: Plan, plan: Plan, in_model: KernelsInModel | None
 ) -> list[TuningTask]:
     """Tasks that have a design space and can be measured, with the constructor's estimates."""
@@ -298,22 +298,32 @@ def _tuning_tasks(
         )
         for task in tasks
         if (key := task.workload_hash) in constructed.spaces
+        and constructed.spaces[key].rule.measurable
         and (in_model is None or in_model.measures(task.name))
     ]
 
 
-def _reasons(tasks: tuple[Task, ...], constructed: Plan, in_model: KernelsInModel | None) -> dict[str, str]:
+def untuned(tasks: tuple[Task, ...], constructed: Plan, in_model: KernelsInModel | None) -> dict[str, str]:
     """Why tasks are not tuned, by kernel name."""
     views = {
         task.name: "the model does not call it"
         for task in tasks
         if in_model is not None and not in_model.measures(task.name)
     }
-    return views | {
-        task.name: constructed.reasons.get(task.workload_hash, "no rule matches it")
+    unmeasurable = {
+        task.name: "a measured call reads no text: the estimate decides"
         for task in tasks
-        if task.workload_hash not in constructed.spaces
+        if (space := constructed.spaces.get(task.workload_hash)) is not None and not space.rule.measurable
     }
+    return (
+        views
+        | unmeasurable
+        | {
+            task.name: constructed.reasons.get(task.workload_hash, "no rule matches it")
+            for task in tasks
+            if task.workload_hash not in constructed.spaces
+        }
+    )
 
 
 def _improved(plan: Plan, result: TuneResult) -> Plan:

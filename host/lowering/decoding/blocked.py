@@ -25,8 +25,9 @@ from host.lowering.decoding.shape import CacheShape
 
 # Rows from which on reading a block once is worth its copy.
 _FEWEST_ROWS = 32
-# Elements of a block of keys, or of values: 32 KiB, and positions of it at most.
-_BLOCK_ELEMENTS, _MOST_POSITIONS = 8192, 128
+# Elements of a block of keys, or of values: 32 KiB, and positions of it at most. Parts have whole blocks, and
+# smaller ones divide a short text more evenly.
+_BLOCK_ELEMENTS, _MOST_POSITIONS, _MOST_SPLIT_POSITIONS = 8192, 128, 64
 # Vectors of sums that a tile keeps in registers. AVX2, of 8 lanes, has 16 registers, others 32.
 _SUMS, _SUMS_OF_8_LANES = 16, 8
 _MOST_ROWS, _VECTORS = 8, 4
@@ -56,7 +57,7 @@ def blocked(shape: CacheShape, split: Split | None = None) -> Body | None:
         shape: extents of the function.
         split: the part of the positions that is computed, of which sums are left; None for the result.
     """
-    tiles = _tiles(shape)
+    tiles = _tiles(shape, _MOST_POSITIONS if split is None else _MOST_SPLIT_POSITIONS)
     if tiles is None:
         return None
     # One more than the last position that the last row reads, and the first block that the first row does.
@@ -77,12 +78,12 @@ def has_blocks(shape: CacheShape) -> bool:
 
 
 def block_positions(shape: CacheShape) -> int:
-    """Positions of a block, which a part of the positions has whole ones of."""
-    tiles = _tiles(shape)
+    """Positions of a block of a program with several parts, each of which has whole blocks."""
+    tiles = _tiles(shape, _MOST_SPLIT_POSITIONS)
     return POSITIONS if tiles is None else tiles.positions
 
 
-def _tiles(shape: CacheShape) -> _Tiles | None:
+def _tiles(shape: CacheShape, most: int) -> _Tiles | None:
     rows = shape.rows * shape.group
     if not has_blocks(shape):
         return None
@@ -90,7 +91,7 @@ def _tiles(shape: CacheShape) -> _Tiles | None:
     scored = _divisor(rows, min(_MOST_ROWS, max(1, sums * min(shape.lanes, POSITIONS) // POSITIONS)))
     mixed = _divisor(scored, max(1, sums // _VECTORS))
     fitting = _BLOCK_ELEMENTS // shape.size // POSITIONS * POSITIONS
-    positions = max(POSITIONS, min(_MOST_POSITIONS, fitting, shape.capacity))
+    positions = max(POSITIONS, min(most, fitting, shape.capacity))
     return _Tiles(rows, scored, mixed, positions)
 
 
@@ -129,6 +130,7 @@ def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, co
     group, size = shape.group, shape.size
     last = f"({shape.start} + {shape.rows})"
     place = row_place(f"r // {group}", f"vh * {group} + r % {group}", split)
+    extremes = [f"    {place.maximum} = highest[r]", f"    {place.total} = totals[r, 0]"]
     return [
         f"for r in range({tiles.rows}):",
         f"    for d in T.vectorized({size}):",
@@ -144,9 +146,9 @@ def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, co
         f"for r in range({tiles.rows}):",
         f"    for l in T.unroll({POSITIONS - 1}):",
         "        totals[r, 0] = totals[r, 0] + totals[r, l + 1]",
-        *([] if split is None else [f"    {place.top} = highest[r]", f"    {place.total} = totals[r, 0]"]),
+        *([] if split is None else extremes),
         f"    for d in T.vectorized({size}):",
-        f"        {place.mean} = mixed[r, d]{' / totals[r, 0]' if split is None else ''}",
+        f"        {place.values} = mixed[r, d]{' / totals[r, 0]' if split is None else ''}",
     ]
 
 

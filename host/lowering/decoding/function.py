@@ -52,7 +52,7 @@ def attention_body(shape: CacheShape, split: Split | None = None) -> Body:
     Args:
         shape: extents of the function.
         split: the part of the positions that the block takes: it writes those new keys and values that lie
-            there, and leaves `lines.MEANS`, `TOPS` and `TOTALS`. None for all, and the result.
+            there, and leaves `lines.SUMS`, `MAXIMA` and `TOTALS`. None for all, and the result.
     """
     made = None if shape.on_gpu else blocked(shape, split)
     if made is None:

@@ -12,9 +12,7 @@ from tvm import tirx
 POSITIONS = 16
 LOWEST = "T.float32(-3.4028234663852886e38)"
 # What the parts of the positions leave: (parts, rows, heads, size), and (rows, heads, parts) of both others.
-MEANS, TOPS, TOTALS = "part_means", "part_tops", "part_totals"
-
-
+SUMS, MAXIMA, TOTALS = "part_sums", "part_maxima", "part_totals"
 # Hints of `llvm.prefetch`: for reading, into the second level, as data.
 _HINTS = (0, 2, 1)
 
@@ -40,8 +38,8 @@ class Split:
             first: text of the first block of all parts.
             behind: text of the one behind the last.
         """
-        each = f"(({behind} - {first} + {self.count - 1}) // {self.count})"
-        return f"({first} + {self.number} * {each})", f"({first} + {self.number} * {each} + {each})"
+        blocks = f"(({behind} - {first} + {self.count - 1}) // {self.count})"
+        return f"({first} + {self.number} * {blocks})", f"({first} + {self.number} * {blocks} + {blocks})"
 
 
 @dataclass(frozen=True)
@@ -65,13 +63,13 @@ class RowPlace:
     """Where the results of a row go, as texts.
 
     Attributes:
-        mean: element `d` of its sum of values.
-        top: its highest score.
+        values: element `d` of its result, or of its sum of values where there are parts.
+        maximum: its highest score.
         total: the sum of its powers.
     """
 
-    mean: str
-    top: str = ""
+    values: str
+    maximum: str = ""
     total: str = ""
 
 
@@ -80,7 +78,7 @@ def row_place(token: str, head: str, split: Split | None) -> RowPlace:
     if split is None:
         return RowPlace(f"output[{token}, {head}, d]")
     own = f"[{token}, {head}, {split.number}]"
-    return RowPlace(f"{MEANS}[{split.number}, {token}, {head}, d]", TOPS + own, TOTALS + own)
+    return RowPlace(f"{SUMS}[{split.number}, {token}, {head}, d]", MAXIMA + own, TOTALS + own)
 
 
 def fetched(address: Any) -> Any:

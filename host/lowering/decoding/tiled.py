@@ -101,7 +101,7 @@ def _tiles(shape: CacheShape, split: Split | None, begin: str, behind: str) -> l
         "        highest[i] = largest[i, 0]",
         "        for n in T.unroll(15):",
         "            highest[i] = T.max(highest[i], largest[i, n + 1])",
-        *([f"        {kept.top} = highest[i]"] if split is not None else []),
+        *([f"        {kept.maximum} = highest[i]"] if split is not None else []),
         *each(tile, "sums[i, l] = T.float32(0)"),
         f"    for b in range({span.blocks}):",
         *each(tile, "scores[i, b, l] = power(scores[i, b, l], highest[i])", 8),
@@ -113,7 +113,7 @@ def _tiles(shape: CacheShape, split: Split | None, begin: str, behind: str) -> l
         "            highest[i] = highest[i] + sums[i, n + 1]",
         *([f"        {kept.total} = highest[i]"] if split is not None else []),
         *_mixed(shape, span),
-        *vectors(tile, shape.vectors, f"{kept.mean} = {result}", 4),
+        *vectors(tile, shape.vectors, f"{kept.values} = {result}", 4),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from host.compile.static_model import Plan
-from host.compile.tuning.kernel_tuning import recall, records_of
+from host.compile.tuning.kernel_tuning import recall, records_of, tuning_tasks, untuned
 from host.deploy import CompileOptions
 from host.gensor import Gensor
 from host.model import Task
@@ -15,6 +15,7 @@ from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.schedules import space_for
 from tests.unit.compare.samples import measurement
+from tests.unit.lowering.attention.test_cached_attention import Case, lowered
 from tests.unit.tuning.simulated import dense, profile
 
 TASK = Task("dense", dense, 2, "hash-dense", 2.0 * 16 * 64 * 64)
@@ -56,6 +57,14 @@ def test_a_record_that_is_no_longer_legal_leaves_the_constructed_program(tmp_pat
         store.append([Record(illegal, profile_data(profile()), measurement(1.0))])
     recalled = recall(plan, profile(), path)
     assert recalled.chosen == plan.chosen and recalled.from_database == frozenset()
+
+
+def test_tasks_whose_calls_need_a_text_are_not_measured() -> None:
+    """Integers of a measured call are zeros; the position of attention over a cache is one."""
+    [attention] = lowered(Case(1, 8, 1, 64, 4096)).tasks
+    plan = planned((TASK, attention))
+    assert [one.key for one in tuning_tasks((TASK, attention), plan, plan, None)] == [TASK.workload_hash]
+    assert list(untuned((TASK, attention), plan, None)) == [attention.name]
 
 
 @pytest.mark.parametrize(

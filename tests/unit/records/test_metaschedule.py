@@ -24,6 +24,7 @@ from host.records import Record, RecordOrigin, RecordStore, metaschedule, profil
 from host.records.metaschedule import RECORDS, WORKLOADS, Imported, export_database, import_database
 from host.schedules import DesignSpace, scheduled_function, space_for
 from targets import Board
+from tests.unit.lowering.attention.test_cached_attention import Case, lowered
 from tests.unit.records.samples import same
 from tests.unit.records.stock import BOARD, dense_space, stock_database
 from tests.unit.schedules import functions as fn
@@ -143,6 +144,17 @@ def test_programs_that_a_trace_does_not_give_are_left_out(tmp_path: Path) -> Non
     done = export_database([made], (), {space.task.workload_hash: space}, tmp_path / "database")
     reason = "of programs that MetaSchedule's traces do not give"
     assert (done.written, dict(done.left_out)) == (0, {reason: 1})
+
+
+def test_whether_a_trace_gives_a_program_is_asked_for_each(tmp_path: Path) -> None:
+    """Attention over a cache is scheduled by a trace unless threads share its positions."""
+    [task] = lowered(Case(1, 8, 1, 64, 4096)).tasks
+    space = space_for(task, fn.board().hardware, 2)
+    values = ({"splits": 1, "parallel": 2}, {"splits": 2, "parallel": 2})
+    made = [replace(record(space, 1, 1e-4), candidate=space.candidate(one, "test")) for one in values]
+    done = export_database(made, (), {space.task.workload_hash: space}, tmp_path / "database")
+    reason = "of programs that MetaSchedule's traces do not give"
+    assert (done.written, dict(done.left_out)) == (1, {reason: 1})
 
 
 def test_records_of_ours_need_their_task_and_device(folder: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from host.lowering.decoding.blocked import block_positions, has_blocks
+from host.lowering.decoding.lines import POSITIONS
 from host.lowering.decoding.shape import CacheShape
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.streams import shared_seconds
@@ -18,6 +21,9 @@ _PART_CYCLES = EstimateConstant("cached_attention.part", 100.0)
 # Cycles of a vector of a part's sums, which is stored, loaded and added up.
 _MERGE_CYCLES = EstimateConstant("cached_attention.merge", 3.0)
 
+# Launches of a parallel loop that sharing has to save: threads that sleep take several times as long to wake.
+_LAUNCHES = 4.0
+
 CONSTANTS = (_FILLED, _STEP_CYCLES, _PART_CYCLES, _MERGE_CYCLES)
 
 
@@ -32,23 +38,57 @@ def cached_attention_seconds(shape: CacheShape, hardware: HardwareModel, threads
         threads: that share a call.
         splits: parts of the positions of a head of keys.
     """
-    rows = shape.rows * shape.heads
-    positions = shape.capacity * _FILLED.on(hardware)
-    steps = 2.0 * rows * positions * shape.size / hardware.lanes
-    arithmetic = steps * _STEP_CYCLES.on(hardware) / hardware.fma_per_cycle / hardware.frequency_hz
-    kept = 2.0 * shape.key_heads * positions * shape.size * shape.element_bytes
-    moved = kept / hardware.level_of(kept).bandwidth_bytes_per_s
-    seconds = max(arithmetic, moved)
+    positions = min(shape.capacity * _FILLED.on(hardware), float(read_at_most(shape)))
+    seconds = _seconds_of(shape, hardware, positions)
     if threads <= 1:
         return seconds
-    merged = 0.0
-    if splits > 1:
-        held = max(1, -(-int(positions) // block_positions(shape)))
-        # As if all parts were as long as the longest.
-        seconds *= -(-held // splits) * splits / held
-        seconds += rows * splits * _PART_CYCLES.on(hardware) / hardware.frequency_hz
-        vectors = rows * splits * shape.size / hardware.lanes
-        merged = vectors * _MERGE_CYCLES.on(hardware) / hardware.frequency_hz
-        merged = shared_seconds(merged, hardware, threads) if has_blocks(shape) else merged
+    if splits == 1:
+        return seconds * -(-shape.key_heads // threads) / shape.key_heads + hardware.parallel_launch_s
+    rows, merged = shape.rows * shape.heads, _merge_seconds(shape, hardware, splits)
+    begun = rows * splits * _PART_CYCLES.on(hardware) / hardware.frequency_hz
+    if positions < shared_from(shape, hardware, splits):
+        return seconds + begun + merged
+    held = max(1, -(-int(positions) // block_positions(shape)))
+    # As if all parts were as long as the longest.
+    seconds *= -(-held // splits) * splits / held
+    merged = shared_seconds(merged, hardware, threads) if has_blocks(shape) else merged
     blocks = shape.key_heads * splits
-    return seconds * -(-blocks // threads) / blocks + merged + hardware.parallel_launch_s
+    return (seconds + begun) * -(-blocks // threads) / blocks + merged + hardware.parallel_launch_s
+
+
+def shared_from(shape: CacheShape, hardware: HardwareModel, splits: int) -> int:
+    """Positions from which on a program wakes threads for its parts: fewer take less time in the calling one.
+
+    Args:
+        shape: extents of the function.
+        hardware: the processor.
+        splits: parts of the positions, more than one.
+    """
+    saved_s = _seconds_of(shape, hardware, POSITIONS) / POSITIONS * (1.0 - 1.0 / splits)
+    return math.ceil(_LAUNCHES * hardware.parallel_launch_s / saved_s)
+
+
+def read_at_most(shape: CacheShape) -> int:
+    """Positions that a call reads at most."""
+    return min(shape.capacity, shape.window + shape.rows) if shape.window else shape.capacity
+
+
+def _seconds_of(shape: CacheShape, hardware: HardwareModel, positions: float) -> float:
+    """Seconds of one thread for both products of so many positions."""
+    steps = 2.0 * shape.rows * shape.heads * positions * shape.size / hardware.lanes
+    arithmetic = steps * _STEP_CYCLES.on(hardware) / hardware.fma_per_cycle / hardware.frequency_hz
+    kept = 2.0 * shape.key_heads * positions * shape.size * shape.element_bytes
+    return max(arithmetic, kept / hardware.level_of(kept).bandwidth_bytes_per_s)
+
+
+def _merge_seconds(shape: CacheShape, hardware: HardwareModel, splits: int) -> float:
+    """Seconds of one thread in which the sums of parts are added up; they are written and read once."""
+    vectors = shape.rows * shape.heads * splits * shape.size / hardware.lanes
+    arithmetic = vectors * _MERGE_CYCLES.on(hardware) / hardware.frequency_hz
+    size = part_bytes(shape, splits)
+    return max(arithmetic, 2.0 * size / hardware.level_of(size).bandwidth_bytes_per_s)
+
+
+def part_bytes(shape: CacheShape, splits: int) -> int:
+    """Bytes of the sums of values that the parts of all rows leave."""
+    return 4 * splits * shape.rows * shape.heads * shape.size

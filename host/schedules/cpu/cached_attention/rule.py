@@ -7,14 +7,21 @@ from collections.abc import Mapping
 from host.lowering.decoding.blocked import block_positions
 from host.lowering.decoding.shape import BLOCK
 from host.schedules.api import CPU, PARALLEL, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cached_attention import extents_of, is_cached_attention, stated_extents
-from host.schedules.cpu.cached_attention.cost import CONSTANTS, cached_attention_seconds
+from host.schedules.cached_attention import extents_of, is_cached_attention
+from host.schedules.cpu.cached_attention.cost import (
+    CONSTANTS,
+    cached_attention_seconds,
+    part_bytes,
+    read_at_most,
+    shared_from,
+)
 from host.schedules.cpu.cached_attention.program import put_split
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-# Parts of the positions.
-_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+# Parts of the positions, and bytes of all their sums.
+_SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+_MOST_PARTS_BYTES = 8 << 20
 
 
 class CachedAttention(Rule):
@@ -22,10 +29,10 @@ class CachedAttention(Rule):
 
     name = "cached_attention"
     processor = CPU
-    version = 2
+    version = 3
     priority = 7
-    # Programs with several parts take the place of the function's body.
-    traced = False
+    # A measured call is at position 0, where parts only cost.
+    measurable = False
     # Parts are nothing without threads, and threads may be nothing without parts.
     coupled = True
     constants = CONSTANTS
@@ -36,21 +43,38 @@ class CachedAttention(Rule):
         return is_cached_attention(workload)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Parts that have positions in a full cache: rows of a tile and vectors are part of the function."""
+        """Parts that have positions in a full cache, and are worth waking threads for.
+
+        Rows of a tile and vectors are part of the function.
+        """
         shape = extents_of(workload, hardware)
         block = block_positions(shape)
-        return {"splits": tuple(n for n in _SPLITS if n == 1 or n * block <= shape.capacity)}
+
+        def useful(splits: int) -> bool:
+            if splits * block > shape.capacity or part_bytes(shape, splits) > _MOST_PARTS_BYTES:
+                return False
+            return shared_from(shape, hardware, splits) < read_at_most(shape)
+
+        return {"splits": tuple(n for n in _SPLITS if n == 1 or useful(n))}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """No more parts than threads: as many divide the work of any number of heads evenly."""
+        """No more parts than threads: as many divide the work of any number of heads evenly.
+
+        More than 16 threads have up to 16 parts of each head.
+        """
         return _splits(values) <= values.get(PARALLEL.name, 1)
+
+    def traces(self, values: Decisions) -> bool:
+        """Programs with several parts take the place of the function's body, which is no step of a trace."""
+        return _splits(values) == 1
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Divides the heads among the threads, or the parts of all of them."""
         schedule, splits = sampler.schedule, _splits(sampler.values)
         if splits > 1:
             sampler.sample("splits")
-            put_split(schedule, stated_extents(schedule, workload, hardware), splits)
+            shape = extents_of(workload, hardware)
+            put_split(schedule, shape, splits, shared_from(shape, hardware, splits))
         elif threads > 1:
             [head] = schedule.get_loops(schedule.get_sblock(BLOCK))
             schedule.parallel(head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cached_attention import extents_of, is_cached_attention, stated_extents
+from host.schedules.cached_attention import extents_of, is_cached_attention
 from host.schedules.cuda.cached_attention.cost import cached_attention_seconds
 from host.schedules.cuda.cached_attention.program import AttentionTiles, put_tiles
 from host.schedules.cuda.multiprocessor import gpu_of, register_limit
@@ -24,6 +24,7 @@ class CudaCachedAttention(Rule):
     version = 1
     priority = 7
     traced = False
+    measurable = False
     decisions = (
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
         DecisionKind("warps", Level.BLOCK, WordClass.PARALLEL),
@@ -56,7 +57,7 @@ class CudaCachedAttention(Rule):
         schedule = sampler.schedule
         for kind in self.decisions:
             sampler.sample(kind.name)
-        put_tiles(schedule, stated_extents(schedule, workload, hardware), tiles_of(sampler.values))
+        put_tiles(schedule, extents_of(workload, hardware), tiles_of(sampler.values))
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions

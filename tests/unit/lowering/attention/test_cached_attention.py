@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,11 @@ from tvm import relax
 from host.errors import LoweringError
 from host.gensor import Gensor
 from host.lowering import lower
+from host.lowering.decoding.blocked import block_positions
 from host.model import DeviceProfile, LoweredModel
 from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.cached_attention import extents_of
+from host.schedules.cpu.cached_attention.cost import shared_from
 from targets import Board
 from tests.decoders.operations import cached_attention
 from tests.unit.lowering.harness import board, imported
@@ -69,16 +72,21 @@ def lowered(case: Case, on: Board | None = None) -> LoweredModel:
     return lower(imported(builder.get()), on or board(case.lanes))
 
 
-def program(model: LoweredModel, threads: int, splits: int = 1) -> Any:
+# Seconds in which threads are woken: all positions are shared, or those of a long text.
+ALWAYS, ANY_TIME = 1e-12, 1e-6
+
+
+def program(model: LoweredModel, threads: int, splits: int = 1, launch_s: float = ALWAYS) -> Any:
     """The function as its rule makes it, callable.
 
     Args:
         model: of one attention.
         threads: that share a call.
         splits: parts of the positions.
+        launch_s: in which the model of the processor says that threads are woken.
     """
     [task] = model.tasks
-    space = space_for(task, board().hardware, threads)
+    space = space_for(task, replace(board().hardware, parallel_launch_s=launch_s), threads)
     assert space.rule.name == "cached_attention"
     values = {"splits": splits, "parallel": threads} if threads > 1 else {}
     made = scheduled_function(space.apply(space.candidate(values, "test")))
@@ -117,6 +125,9 @@ SHARED = [
     (Case(2, 2, 1, 32, 112, cap=0.5), 8, 6),
     (Case(24, 4, 2, 40, 512, kept="int8"), 4, 4),
     (Case(40, 2, 1, 72, 720, window=300, kept="float16", lanes=8), 4, 3),
+    # Heads of more vectors than are added up together, and numbers of parts that are no power of two.
+    (Case(1, 2, 1, 80, 160), 5, 5),
+    (Case(2, 2, 1, 24, 128, kept="float16"), 7, 7),
 ]
 
 
@@ -153,6 +164,57 @@ def test_threads_share_the_positions_of_a_head(case: Case, threads: int, splits:
 def space_of(case: Case, threads: int) -> DesignSpace:
     [task] = lowered(case).tasks
     return space_for(task, board().hardware, threads)
+
+
+# A step, and a chunk that reads blocks and adds up its rows by all threads.
+@pytest.mark.parametrize("case", [Case(1, 8, 1, 128, 1024), Case(32, 2, 1, 64, 576, window=300)], ids=str)
+def test_few_positions_are_left_to_the_calling_thread(case: Case) -> None:
+    """Results are the same on both sides of the number of positions, which the program compares with."""
+    [task] = lowered(case).tasks
+    hardware = replace(board().hardware, parallel_launch_s=ANY_TIME)
+    space = space_for(task, hardware, 2)
+    fewest = shared_from(extents_of(space.workload, hardware), hardware, 2)
+    # With half the time to wake them, half the positions are enough.
+    sooner = replace(hardware, parallel_launch_s=ANY_TIME / 2)
+    assert shared_from(extents_of(space.workload, sooner), sooner, 2) in (fewest // 2, (fewest + 1) // 2)
+    assert 16 < fewest < (case.window or case.capacity)
+    text = scheduled_function(space.apply(space.candidate({"splits": 2, "parallel": 2}, "test"))).script()
+    before, _, behind = text.partition("else:")
+    assert f"< {fewest}:" in before and "T.parallel" not in before
+    assert behind.count("T.parallel") == (2 if case.rows > 1 else 1)
+    follow(case, program(lowered(case), 2, 2, ANY_TIME))
+
+
+def test_there_are_no_parts_where_no_text_is_long_enough() -> None:
+    """Neither by the capacity nor by the window."""
+    for case in (Case(1, 2, 1, 64, 64), Case(1, 2, 1, 64, 32768, window=32)):
+        assert {one.name: one.choices for one in space_of(case, 2).decisions}["splits"] == (1,)
+
+
+def test_the_estimate_counts_the_positions_of_the_window() -> None:
+    values = {"splits": 1, "parallel": 1}
+    wide, narrow = (space_of(Case(1, 8, 1, 64, 32768, window=n), 8).estimate_s(values) for n in (0, 512))
+    assert narrow < 0.05 * wide
+
+
+def test_more_parts_than_threads_are_illegal() -> None:
+    space = space_of(Case(1, 8, 1, 64, 4096), 4)
+    assert space.legal({"splits": 4, "parallel": 4}) and space.legal({"splits": 2, "parallel": 4})
+    assert not space.legal({"splits": 4, "parallel": 2}) and not space.legal({"splits": 2, "parallel": 1})
+
+
+def test_sums_of_parts_are_bounded() -> None:
+    """71 heads of 64 rows take 1.1 MiB for each part."""
+    (splits, _) = space_of(Case(64, 71, 1, 64, 4096), 16).decisions
+    assert splits.name == "splits" and splits.choices[-1] == 7
+
+
+@pytest.mark.parametrize("size", [16, 64, 128])
+def test_a_short_prompt_has_two_parts_with_positions(size: int) -> None:
+    """A device compares prompts of 96 positions: these are more than one block of a program with parts."""
+    hardware = board().hardware
+    space = space_of(Case(64, 8, 1, size, 4096), 2)
+    assert block_positions(extents_of(space.workload, hardware)) < 96
 
 
 def test_one_thread_has_nothing_to_decide() -> None:
@@ -192,11 +254,12 @@ def test_as_many_parts_are_proposed_as_keep_all_threads_busy(
     assert space.estimate_s(dict(made.decisions)) == best
 
 
+@pytest.mark.parametrize("case", [Case(2, 2, 1, 16, 32), Case(36, 2, 1, 16, 128)], ids=str)
+@pytest.mark.parametrize("splits", [1, 2])
 @pytest.mark.parametrize("position", [-5, 1 << 30])
-def test_a_position_that_is_none_writes_nothing_outside(position: int) -> None:
+def test_a_position_that_is_none_writes_nothing_outside(position: int, splits: int, case: Case) -> None:
     """Every byte around the caches is as it was; inside, some place was written."""
-    case = Case(2, 2, 1, 16, 32)
-    call, draw = program(lowered(case), 1), np.random.default_rng(6)
+    call, draw = program(lowered(case), splits, splits), np.random.default_rng(6)
     given = [draw.normal(size=shape).astype(dtype) for shape, dtype in case.shapes[:3]]
     guard = 4096
     large, views = [], []
