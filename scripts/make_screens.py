@@ -132,7 +132,7 @@ def _front() -> str:
 
 
 def _fleet() -> str:
-    """Three boards: one that is used and waited for, one that is used, one whose holder is gone."""
+    """Two boards of a laboratory: one that is used and waited for, and one that is used."""
     from host.leases.table import LeaseTable, Request
     from tests.servers.postgres import Server
 

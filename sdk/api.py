@@ -21,7 +21,7 @@ from sdk.language_model import LanguageModel
 from sdk.model import Deployment, Model
 from sdk.progress import shown
 from sdk.request import check_compilation, check_deployment, check_profile, check_tuning, names_several
-from sdk.settings import CompileSettings, DeploySettings, with_settings
+from sdk.settings import CompileSettings, DeploySettings, as_field, with_settings
 
 if TYPE_CHECKING:
     import torch
@@ -289,8 +289,8 @@ def profile(
     from host.commands.profile import profile as run_profile
 
     with source as path, shown(progress) as listener:
-        given = dict(shapes or {})
-        return run_profile(path, device, threads, given, seed, listener, tuple(lengths), trust, values)
+        sizes, fixed = as_field("shapes", shapes), as_field("values", values)
+        return run_profile(path, device, threads, sizes, seed, listener, tuple(lengths), trust, fixed)
 
 
 def loadgen(

@@ -154,7 +154,7 @@ class LanguageModel(Closing):
         self._ask(request)
         return self._pieces()
 
-    def save_prompt(self, path: Path) -> int:
+    def save_prompt(self, path: str | Path) -> int:
         """Write the state of the last text to a file, which `load_prompt` of the same bundle reads.
 
         Args:
@@ -167,9 +167,9 @@ class LanguageModel(Closing):
             UserError: no text was generated.
             EngineError: the file cannot be written, or the model's process ended.
         """
-        return int(self._ask({"save": str(path.absolute())})["tokens"])
+        return int(self._ask({"save": str(Path(path).absolute())})["tokens"])
 
-    def load_prompt(self, path: Path) -> int:
+    def load_prompt(self, path: str | Path) -> int:
         """Fill the state out of a file: a prompt that begins with its tokens continues there.
 
         Args:
@@ -182,7 +182,7 @@ class LanguageModel(Closing):
             UserError: there is no such file, or it is damaged or of another bundle.
             EngineError: it cannot be read, or the model's process ended.
         """
-        return int(self._ask({"load": str(path.absolute())})["tokens"])
+        return int(self._ask({"load": str(Path(path).absolute())})["tokens"])
 
     def _pieces(self) -> Iterator[str | int]:
         while True:

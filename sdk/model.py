@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from device_agent.contract.tensors import with_type
+from device_agent.contract.text import printable
 from host.closing import Closing
 from host.errors import BundleError, ModelFileError, ShapeError
 from host.table import Table, Tabular
@@ -99,7 +100,8 @@ class LoadedBundle:
 
         Args:
             inputs: arrays by input name, or a list in the signature's order, or the array of the only input;
-                with the signature's shapes and types, of any length in its range.
+                with the signature's shapes and types, of any length in its range. Tensors of PyTorch on the
+                CPU are arrays too.
 
         Returns:
             Outputs by name.
@@ -134,7 +136,9 @@ class LoadedBundle:
     def _checked(self, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         if spec.name not in inputs:
             raise ShapeError(f"input {spec.name!r} is missing: the model takes {self._names()}")
-        value: np.ndarray = inputs[spec.name]
+        value: Any = inputs[spec.name]
+        if hasattr(value, "__array__") and not hasattr(getattr(value, "dtype", None), "kind"):
+            value = _of_another_library(spec.name, value)
         if not hasattr(value, "dtype") or not hasattr(value, "shape"):
             raise ShapeError(f"input {spec.name!r} is a {type(value).__name__}: give a numpy array")
         if hasattr(value.dtype, "kind"):  # an array of NumPy, perhaps of a file
@@ -142,9 +146,23 @@ class LoadedBundle:
         if str(value.dtype) != spec.dtype:
             raise ShapeError(
                 f"input {spec.name!r} is {value.dtype}{list(value.shape)}, the model takes "
-                f"{self.signature.type_of(spec)}"
+                f"{self.signature.type_of(spec)}: convert it with .astype({spec.dtype!r})"
             )
-        return value
+        array: np.ndarray = value
+        return array
+
+
+def _of_another_library(name: str, value: Any) -> np.ndarray:
+    """A tensor of PyTorch, or what else says that it can be an array of NumPy, as one."""
+    import numpy as np
+
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(
+            f"input {name!r} is a {type(value).__name__} that NumPy cannot read ({printable(error, 120)}): "
+            "give a numpy array"
+        ) from error
 
 
 def installed_bundle(path: Path, device: Device) -> Mapping[str, Any]:

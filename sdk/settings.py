@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -77,18 +77,46 @@ def with_settings(options: _Options, settings: Mapping[str, Any]) -> _Options:
     """The options with what a caller gives as keywords; sequences become tuples, paths `Path`.
 
     Raises:
-        TypeError: no field has this name.
+        TypeError: no field has this name, or sizes are text.
     """
     known = {option.name for option in fields(options)} - {"model"}
     unknown = sorted(settings.keys() - known)
     if unknown:
         raise TypeError(f"no option {unknown[0]!r}: {type(options).__name__} has {', '.join(sorted(known))}")
-    return replace(options, **{name: _as_field(name, value) for name, value in settings.items()})
+    return replace(options, **{name: as_field(name, value) for name, value in settings.items()})
 
 
-def _as_field(name: str, value: Any) -> Any:
-    if name in ("shapes", "values", "peer_files", "peer_pythons"):
-        return dict(value or {})
-    if name in ("bundle", "calibration"):
-        return Path(value) if value is not None else None
-    return tuple(value) if isinstance(value, list) else value
+def as_field(name: str, value: Any) -> Any:
+    """A value as the field has it: callers give lists, one where there may be several, and paths as text.
+
+    Args:
+        name: of the field.
+        value: that a caller gave.
+
+    Raises:
+        TypeError: sizes of an input are text.
+    """
+    if name in ("shapes", "values"):
+        return {key: _numbers(name, key, one) for key, one in (value or {}).items()}
+    if name in ("peer_files", "peer_pythons"):
+        return {key: Path(path) for key, path in (value or {}).items()}
+    if value is None:
+        return None
+    if name in ("bundle", "calibration", "text"):
+        return Path(value)
+    if name in ("lengths", "peers", "power_modes", "beside"):
+        return tuple(_several(value))
+    return str(value) if name == "records" else value
+
+
+def _several(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+
+
+def _numbers(name: str, key: str, given: Any) -> tuple[Any, ...]:
+    """Sizes or values of an input: numbers of Python, also where those of NumPy were given, and ranges."""
+    found = [tuple(one) if isinstance(one, list) else one for one in _several(given)]
+    numbers = tuple(one.item() if hasattr(one, "item") else one for one in found)
+    if any(isinstance(one, str) for one in numbers):
+        raise TypeError(f"{name}: {key!r} is {given!r}: give numbers, as in {{{key!r}: (1, 128)}}")
+    return numbers

@@ -14,13 +14,15 @@ does between two batches, and the gate judges it:
     recovered   on the recorded times, where the model in use was fine-tuned on reversed ones: the slowest
                 programs of each task were taken for the fastest
 
-The truth about the new model and the one in use is what both choose for the tasks that taught nothing, as
-the gate computes it. It is `better` or `worse` where a one-sided 95% bound says so. Right is to accept what
-is better, and to refuse all else: `right`. `right_where_shown` leaves out what is neither.
+The truth about the new model is what it, the one in use and chance choose for the tasks that taught nothing,
+as the gate computes it. It is `better` where a one-sided 95% bound says that it is faster than the one in use
+and it is faster than chance on average, and `worse` where a bound says that it is slower than one of them.
+Right is to accept what is better, and to refuse all else: `right`. `right_where_shown` leaves out what is
+neither.
 
 The arms that have no model draw as often, uniformly from the same programs, and rank by T (`chance`) or by
-T_hat, which the same tasks teach (`chance_that`); `new_that` is the new model's programs ranked by T_hat. All
-are speeds over the model in use, ranked by T as deployed.
+T_hat, which the same tasks teach (`chance_that`); `before_that` and `new_that` are the programs of the model
+in use and of the new one ranked by T_hat. All are speeds over the model in use, ranked by T as deployed.
 
 FOLDER keeps the tasks, the network and a line for each training; a later call goes on there. What is accepted
 follows from the recorded bounds by the gate as it is; lines of another design of the gate are refused.
@@ -59,7 +61,7 @@ from host.tlm.training.finetune import CANDIDATE, FinetuneOptions, FinetuneResul
 
 SCHEMA = "edgetlm.gate/1"
 KINDS = ("true", "shuffled", "preferred", "recovered")
-_ARMS = ("chance", "chance_that", "new_that")
+_ARMS = ("chance", "chance_that", "before_that", "new_that")
 _DATA = ("epyc_avx2", "in_model_epyc_avx2")
 # As the loop of tuning trains between two batches.
 _STEPS, _KEEP = 24, 4
@@ -102,16 +104,26 @@ def trained(
                 present, _ = tuned(base, base, wrong, seed, folder / "wrong")
             learned = told.get(kind, teach)
             new, result = tuned(base, present, learned, seed, folder / kind, _LONGER.get(kind, _STEPS))
-            line = {"seed": seed, "kind": kind, "bound": result.bound, "design": gate.DESIGN}
+            line = {"seed": seed, "kind": kind, "design": gate.DESIGN}
+            line |= {"bound": result.bound, "over_chance": result.over_chance}
             judged = list(map(preferred, truth)) if kind == "preferred" else truth
-            before, by_that = choices(present, judged), ranked_by(judged, learned_logs(learned, judged))
-            found = {
-                "chance": by_chance(judged),
-                "chance_that": by_chance(by_that),
-                "new_that": choices(new, by_that),
-            }
-            lines.append(line | true_of(before, choices(new, judged)) | {"arms": beside(before, found)})
+            lines.append(line | found_of(present, new, learned, judged))
     return lines
+
+
+def found_of(
+    present: Path, new: Path, learned: Sequence[RecordedTask], judged: Sequence[RecordedTask]
+) -> dict[str, Any]:
+    """What is true of a new model, and what each arm chooses for tasks that taught nothing."""
+    before, after, chance = choices(present, judged), choices(new, judged), by_chance(judged)
+    by_that = ranked_by(judged, learned_logs(learned, judged))
+    arms = {
+        "chance": chance,
+        "chance_that": by_chance(by_that),
+        "before_that": choices(present, by_that),
+        "new_that": choices(new, by_that),
+    }
+    return true_of(before, after, chance) | {"arms": beside(before, arms)}
 
 
 def ranked_by(tasks: Sequence[RecordedTask], logs: Sequence[Sequence[float]]) -> list[RecordedTask]:
@@ -124,15 +136,7 @@ def ranked_by(tasks: Sequence[RecordedTask], logs: Sequence[Sequence[float]]) ->
 
 def by_chance(tasks: Sequence[RecordedTask]) -> list[gate.Chosen]:
     """What is chosen if all programs are equally likely to be drawn."""
-    vocabulary = Vocabulary()
-    return [
-        gate.chosen_of(one.example, [0.0] * len(one.example.programs), vocabulary)
-        for one in map(_thinned, tasks)
-    ]
-
-
-def _thinned(task: RecordedTask) -> RecordedTask:
-    return replace(task, example=gate.thinned(task.example))
+    return gate.by_chance([one.example for one in tasks], Vocabulary())
 
 
 def beside(
@@ -146,13 +150,17 @@ def beside(
     return found
 
 
-def true_of(before: Sequence[gate.Chosen], after: Sequence[gate.Chosen]) -> dict[str, Any]:
+def true_of(
+    before: Sequence[gate.Chosen], after: Sequence[gate.Chosen], chance: Sequence[gate.Chosen]
+) -> dict[str, Any]:
     """How much faster the choices of a new model are, and whether a bound says that they are or are not."""
-    verdict, turned = gate.compare(before, after), gate.compare(after, before)
+    verdict = gate.compare(before, after, chance)
+    slower = any(_above(gate.compare(after, other)) for other in (before, chance))
+    better = _above(verdict) and not slower and (verdict.over_chance or 0.0) > 1.0
     return {
         "first": verdict.first.value,
         "best": verdict.best.value,
-        "truth": "better" if _above(verdict) else "worse" if _above(turned) else "neither",
+        "truth": "better" if better else "worse" if slower else "neither",
     }
 
 
@@ -169,7 +177,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     for number, one in enumerate(lines, start=1):
-        if one.get("design") != gate.DESIGN or "bound" not in one:
+        if one.get("design") != gate.DESIGN or not {"bound", "over_chance"} <= set(one):
             raise UserError(f"{path}, line {number}: of another design of the gate: give another --folder")
     return lines
 
@@ -184,13 +192,13 @@ def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         by_truth = {
             truth: {
                 "trainings": sum(one["truth"] == truth for one in own),
-                "accepted": sum(one["truth"] == truth and gate.accepts(one["bound"]) for one in own),
+                "accepted": sum(one["truth"] == truth and _accepted(one) for one in own),
             }
             for truth in ("better", "neither", "worse")
         }
         found[kind] = {
             "trainings": len(own),
-            "accepted": sum(gate.accepts(one["bound"]) for one in own),
+            "accepted": sum(_accepted(one) for one in own),
             "truth": by_truth,
             "first": _mean([one["first"] for one in own]),
             "best": _mean([one["best"] for one in own]),
@@ -207,9 +215,14 @@ def _shares(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """How often the gate is right, of all trainings, and of those whose new model is better or worse."""
     shown = [one for one in lines if one["truth"] != "neither"]
     return {
-        name: _share([gate.accepts(one["bound"]) == (one["truth"] == "better") for one in some])
+        name: _share([_accepted(one) == (one["truth"] == "better") for one in some])
         for name, some in (("right", lines), ("right_where_shown", shown))
     }
+
+
+def _accepted(line: Mapping[str, Any]) -> bool:
+    """What the gate as it is says of a training."""
+    return gate.accepts(line["bound"], line["over_chance"])
 
 
 def _share(right: Sequence[bool]) -> float | None:

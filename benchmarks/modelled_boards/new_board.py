@@ -163,7 +163,7 @@ class Learned:
     def order(self, task: RecordedTask) -> list[float]:
         """An order of the programs of a task: the cautious choice comes first."""
         found = self.prediction(task)
-        first = cautious_choice(found, int(np.argmin([one.estimate_s for one in task.programs])))
+        first = cautious_choice(found, in_turn(task, [one.estimate_s for one in task.programs])[0])
         logs = self.mean(task)
         logs[first] = min(logs) - 1.0
         return logs
@@ -176,11 +176,21 @@ class Learned:
         return [math.log(one.estimate_s) for one in task.programs]
 
 
+def in_turn(task: RecordedTask, values: Sequence[float]) -> list[int]:
+    """The programs of a task, the least value first; those of equal value have an order of their own.
+
+    A task has the fastest programs first: without that, equal estimates would be in the order of the times.
+    """
+    places = list(range(len(values)))
+    random.Random(task.programs[0].task).shuffle(places)
+    return sorted(places, key=lambda place: values[place])
+
+
 def in_order(tasks: Sequence[RecordedTask], logs: Sequence[Sequence[float]]) -> list[gate.Chosen]:
     """What is chosen of all programs in the order of some logarithms."""
     found = []
     for task, own in zip(tasks, logs, strict=True):
-        slower = np.array([one for _, one in task.example.programs])[np.argsort(own, kind="stable")]
+        slower = np.array([one for _, one in task.example.programs])[in_turn(task, own)]
         found.append(gate.Chosen(float(slower[0] / slower.min()), float(slower[:_TEN].min() / slower.min())))
     return found
 

@@ -149,6 +149,7 @@ def _valued(figure: Mapping[str, Any]) -> str:
 
 
 _GATE_ARMS = {
+    "before_that": "model in use by T_hat",
     "new_that": "new model by T_hat",
     "chance": "chance by T",
     "chance_that": "chance by T_hat",

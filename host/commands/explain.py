@@ -37,6 +37,9 @@ def explain(path: Path, task: str, records: str | Path = "") -> Explanation:
             records where they are said to be.
         EdgeError: the records cannot be read.
     """
+    url = str(records)
+    if url and "://" not in url and not Path(url).is_file():
+        raise UserError(f"{url}: no records there; sdk deploy --trials N makes some, or leave --records out")
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as scratch:
         directory = bundle.unpacked(path, Path(scratch))
         manifest = bundle.load(directory)
@@ -80,16 +83,10 @@ def _observations(stored: StoredTask, records: str | Path) -> list[Observation]:
     from host.records import RecordStore
     from host.schedules.families import rule_versions
 
-    url = str(records)
-    if "://" not in url:
-        place = Path(url) if url else records_file()
-        if not place.is_file():
-            if url:
-                raise UserError(
-                    f"{place}: no records there; sdk deploy --trials N makes some, or leave --records out"
-                )
-            return []
-    with RecordStore(url if "://" in url else place) as store:
+    if not records and not records_file().is_file():
+        return []
+    given: str | Path = str(records) if "://" in str(records) else Path(records or records_file())
+    with RecordStore(given) as store:
         return observations_of(store.select(stored.recorded, rule_versions()))
 
 

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from host.tlm.model.gpt2 import LanguageModel
 
 # Programs written at once, and how often at most until there are enough different ones.
-_BATCH, _ROUNDS = 32, 4
+BATCH, ROUNDS = 32, 4
+
+
+def boldness(turn: int) -> float:
+    """Temperature of a round of draws over that of the first: a sure model would repeat itself."""
+    return 1.0 + turn / 2.0
 
 
 class Tlm:
@@ -86,11 +91,10 @@ class Tlm:
         names = [decision.name for decision in space.decisions]
         found: dict[tuple[int, ...], ScoredProgram] = {}
         model = self._loaded()
-        for turn in range(_ROUNDS):
+        for turn in range(ROUNDS):
             known = len(found)
-            # A model that is sure of itself repeats itself: later rounds are bolder.
-            temperature = self._temperature * (1.0 + turn / 2.0)
-            for one in generate(model, self._vocabulary, space, max(_BATCH, k), seed + turn, temperature):
+            temperature = self._temperature * boldness(turn)
+            for one in generate(model, self._vocabulary, space, max(BATCH, k), seed + turn, temperature):
                 if one.values not in measured and one.values not in found:
                     values = dict(zip(names, one.values, strict=True))
                     seconds = math.nan if self._estimate is None else self._estimate(space, values)

@@ -6,12 +6,66 @@ What cannot be read is left out: a shell has no place for a message.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
 
 from host.errors import EdgeError
+
+# Where bash breaks words, beside spaces, that are words here (its COMP_WORDBREAKS).
+_BREAK = re.compile(r"[:=]+")
+
+
+@contextlib.contextmanager
+def whole_words() -> Iterator[None]:
+    """Have the words of bash completed as they were typed: `tag:lab` and `--device=pi5` are three to it.
+
+    Bash puts what is offered in place of what stands behind the last ":" or "=", so that the part before is
+    left out of it.
+    """
+    if os.environ.get("_SDK_COMPLETE") != "complete_bash":
+        yield
+        return
+    words, place = joined(os.environ.get("COMP_WORDS", "").split("\n"), int(os.environ.get("COMP_CWORD", 0)))
+    os.environ |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(place)}
+    last = words[place] if place < len(words) else ""
+    value = last.partition("=")[2] if last.startswith("-") else last
+    before = value[: max(value.rfind(":"), value.rfind("=")) + 1]
+    offered = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(offered):
+            yield
+    finally:
+        lines = offered.getvalue().splitlines(keepends=True)
+        sys.stdout.write("".join(line.removeprefix(before) for line in lines))
+
+
+def joined(words: Sequence[str], place: int) -> tuple[list[str], int]:
+    """The words as they were typed, of those that bash has broken.
+
+    Args:
+        words: of bash.
+        place: number of the word with the cursor.
+
+    Returns:
+        The words, and the number among them of the one with the cursor.
+    """
+    found: list[str] = []
+    at = place
+    for number, word in enumerate(words):
+        broken = _BREAK.fullmatch(word) or (word and number and _BREAK.fullmatch(words[number - 1]))
+        if broken and found:
+            found[-1] += word
+        else:
+            found.append(word)
+        if number == place:
+            at = len(found) - 1
+    return found, at
 
 
 def devices(incomplete: str) -> list[str]:
@@ -49,6 +103,11 @@ def installed_models(incomplete: str) -> list[str]:
         with api.connect("local") as board:
             found = {one["name"] for one in board.bundles()}
     return sorted(name for name in found if name.startswith(incomplete))
+
+
+def runnable(incomplete: str) -> list[str]:
+    """Bundles of deployments, and names of the models that this machine has installed."""
+    return [*bundles(incomplete), *installed_models(incomplete)]
 
 
 def kernels(context: typer.Context, incomplete: str) -> list[str]:

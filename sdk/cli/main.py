@@ -26,7 +26,7 @@ from typer.exceptions import TyperException
 
 from host.devices import notes
 from host.errors import EdgeError
-from sdk.cli import INTERRUPTED
+from sdk.cli import INTERRUPTED, completion
 from sdk.cli.commands import bundles, chat, compile_model, deploy, explain, profile, run, tune
 from sdk.cli.console import (
     escape_unencodable_text,
@@ -108,7 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     notes.show(_Notes(state))
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        code = _run(arguments, state)
+        with completion.whole_words():
+            code = _run(arguments, state)
         sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -80,7 +80,12 @@ DeviceName = Annotated[
     ),
 ]
 DeviceFilter = Annotated[
-    str, typer.Option("--device", help="Only of this device; of every one if not given.")
+    str,
+    typer.Option(
+        "--device",
+        help="Only of this device; of every one if not given.",
+        autocompletion=completion.devices,
+    ),
 ]
 Threads = Annotated[int, typer.Option(min=0, max=4096, help=text_of("threads"))]
 Records = Annotated[
@@ -108,6 +113,15 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write the figures to this file.", callback=_writable)
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="HTML report to write.", callback=_page)]
+SaveFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        help="Write the state behind the last text, prompt included, to a file.",
+        metavar="FILE",
+        callback=_writable,
+    ),
+]
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="HTML file to write.", callback=_page)
 ]

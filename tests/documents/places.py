@@ -78,16 +78,18 @@ def place(scratch: Path, shared: bool) -> Iterator[Place]:
 
 
 def make_checkout(root: Path, folder: Path) -> None:
-    """The files of a repository in folders of their own: a new file there is not in the repository."""
+    """A copy of a repository: what is written there is not in the repository, whatever its name.
+
+    Hidden folders (environments, caches, git's own) are not in it, nor what a deployment left.
+    """
     folder.mkdir()
     for path in root.iterdir():
-        if path.name.startswith((".git", ".cache", "edgetlm-out")):
-            continue
-        if path.is_dir() and not path.name.startswith("."):
+        # In a working tree beside others, `.git` is a file.
+        if path.is_file() and path.name != ".git":
+            shutil.copy2(path, folder / path.name)
+        elif path.is_dir() and not path.name.startswith((".", "edgetlm-out")):
             left_out = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(path, folder / path.name, True, left_out, os.symlink)
-        else:
-            (folder / path.name).symlink_to(path)
+            shutil.copytree(path, folder / path.name, ignore=left_out)
 
 
 def _environment(scratch: Path, home: Path) -> dict[str, str]:
@@ -101,9 +103,10 @@ def _environment(scratch: Path, home: Path) -> dict[str, str]:
         (programs / name).chmod(0o755)
     cache = scratch / "cache"
     (cache / "edgetlm").mkdir(parents=True)
-    # What is the same for everyone and takes minutes.
-    (cache / "edgetlm" / "native").symlink_to(FOLDER)
-    (cache / "edgetlm" / "emulation").symlink_to(SHARED / "edgetlm" / "emulation")
+    # What is the same for everyone and takes minutes. A new checkout has none of it yet.
+    for kept_by_all in (FOLDER, SHARED / "edgetlm" / "emulation"):
+        kept_by_all.mkdir(parents=True, exist_ok=True)
+        (cache / "edgetlm" / kept_by_all.name).symlink_to(kept_by_all)
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("EDGETLM", "XDG", "SSH"))}
     return kept | {
         "HOME": str(home),

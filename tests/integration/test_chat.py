@@ -50,6 +50,29 @@ def test_each_line_of_the_input_is_a_prompt(tiny_bundle, capsys, monkeypatch):
     ]
 
 
+def test_a_bad_line_at_a_terminal_does_not_end_the_chat(tiny_bundle, tmp_path, capsys, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    lines, kept = f"{'one ' * 33}\n{text([3, 1])}\n", tmp_path / "new" / "kept"
+    monkeypatch.setattr(sys, "stdin", Terminal(lines))
+    assert main(["chat", str(tiny_bundle), "--max-tokens", "2", "--save", str(kept)]) == 0
+    out, error = capsys.readouterr()
+    assert error.startswith("error: the prompt has 33 tokens") and error.count("\n") == 1
+    assert text(following([3, 1], 2)) in out and kept.is_file()
+    # A program that writes the lines sees that one was refused.
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert main(["chat", str(tiny_bundle), "--max-tokens", "2"]) == 2
+
+
+def test_a_place_that_cannot_be_saved_to_is_refused_before_the_text(tiny_bundle, tmp_path, capsys):
+    words = ["chat", str(tiny_bundle), "--prompt", "one", "--save", str(tmp_path)]
+    assert main(words) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error == f"error: {tmp_path} is a folder: name a file in it with --save\n"
+
+
 def test_the_same_seed_gives_the_same_text(tiny_bundle, capsys):
     def drawn(seed):
         words = ["chat", str(tiny_bundle), "--prompt", "one two", "--temperature", "3", "--seed", str(seed)]
@@ -143,7 +166,7 @@ def test_a_prompt_is_saved_and_continued_by_another_process(tiny_bundle, tmp_pat
     out = capsys.readouterr().out.splitlines()
     assert out[0] == f"[5 tokens of {kept}]" and out[1].split() == text(following(more, 1)).split()
     with sdk.load_language_model(tiny_bundle) as model:
-        assert model.load_prompt(kept) == 5
+        assert model.load_prompt(str(kept)) == 5
         assert list(model.generate(more, max_tokens=1)) == following(more, 1)
         assert model.timing is not None and model.timing.reused_tokens == 5
 

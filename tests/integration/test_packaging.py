@@ -6,12 +6,14 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
 from collections.abc import Sequence
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +159,48 @@ print(json.dumps({"absent": absent, "scores": flat}))
     answer = json.loads(done.stdout)
     assert answer["absent"] == ["numpy", "torch", "tvm", "onnx"]
     np.testing.assert_allclose(answer["scores"], case.outputs[0][0], rtol=1e-3, atol=1e-3)
+
+
+def _link_extra(python: Path, extra: str) -> set[str]:
+    """Give an environment what pip would install for an extra of the wheel; returns the packages' names."""
+    [site] = python.parents[1].glob("lib/python*/site-packages")
+    [own] = distributions(name="edgetlm", path=[str(site)])
+    wanted = [line for line in own.requires or () if line.endswith(f'extra == "{extra}"')]
+    names = {re.split(r"[=;\[]", line)[0].strip() for line in wanted}
+    for name in names:
+        found = distribution(name)
+        for top in {file.parts[0] for file in found.files or () if file.parts[0] != ".."}:
+            if not (site / top).exists():
+                (site / top).symlink_to(str(found.locate_file(top)))
+    return names
+
+
+def test_a_board_that_has_pip_runs_bundles_by_its_extra(
+    wheel: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    python = environment_of(wheel, tmp_path_factory.mktemp("pip"))
+    assert _link_extra(python, "board") == {"apache-tvm", "numpy"}
+    model = small_models.convnet(tmp_path / "net.onnx")
+    sdk.compile(model, output=tmp_path / "bundle", threads=1, backend="tvm")
+    [case, *_] = bundle.golden_cases(tmp_path / "bundle", bundle.load(tmp_path / "bundle"))
+    np.save(tmp_path / "image.npy", case.inputs[0])
+    program = """
+import numpy
+from device_agent.runtime import load
+numpy.save("scores.npy", load("bundle").run({"image": numpy.load("image.npy")})["scores"])
+"""
+    own = host_key()
+    for words in (["-m", "device_agent", "keys", "trust", own.public, own.name], ["-c", program]):
+        done = subprocess.run(
+            [str(python), "-I", *words],
+            capture_output=True,
+            text=True,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), case.outputs[0], rtol=1e-3, atol=1e-3)
 
 
 def test_the_host_without_its_extra_says_what_to_install(board: Path, tmp_path: Path) -> None:

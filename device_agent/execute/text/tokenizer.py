@@ -40,7 +40,8 @@ class Tokenizer:
         except ImportError as error:
             raise AgentError(
                 "engine",
-                "a prompt of text needs the package tokenizers: pip install it, or give token numbers",
+                "a prompt of text needs the package tokenizers: pip install tokenizers, or give token "
+                "numbers from Python",
             ) from error
         try:
             self._implementation: Any = Implementation.from_file(path)

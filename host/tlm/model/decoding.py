@@ -23,6 +23,8 @@ from host.tlm.model.gpt2 import Cache, LanguageModel
 # Tokens of the first vocabulary. The noise of those that were appended is drawn apart, so that an appended
 # token changes no program that is written without it.
 _FIRST_TOKENS = 769
+# Temperature of the last program of a round over that of the first draw.
+BOLDEST = 2.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def generate(
     prompt = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
     writers = [_Writer(completions, names) for _ in range(count)]
     padding = vocabulary.number(PAD)
-    temperatures = temperature * torch.linspace(1.0, 2.0, count).unsqueeze(1)
+    temperatures = temperature * torch.linspace(1.0, BOLDEST, count).unsqueeze(1)
     generators = (torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed))
     cache = Cache()
     fed = torch.tensor([vocabulary.encode(prompt)])

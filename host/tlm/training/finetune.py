@@ -79,7 +79,7 @@ class FinetuneResult:
         withheld: of them those that judge, each withheld from one of the models that are judged.
         forgotten: how much the loss on sentences of pre-training rose, a mean over those models.
         why: what the gate found, one line.
-        bound: see `gate.Verdict`.
+        bound, over_chance: see `gate.Verdict`.
     """
 
     accepted: bool
@@ -92,6 +92,7 @@ class FinetuneResult:
     forgotten: float
     why: str = ""
     bound: float | None = None
+    over_chance: float | None = None
 
 
 def finetune(
@@ -129,7 +130,8 @@ def finetune(
     present, candidate = options.present or options.start, options.out / CANDIDATE
     shutil.rmtree(candidate, ignore_errors=True)
     repeated = repeated_samples(replay, vocabulary)
-    before, after, forgotten, steps = list[gate.Chosen](), list[gate.Chosen](), list[float](), 0
+    before, after, chance = list[gate.Chosen](), list[gate.Chosen](), list[gate.Chosen]()
+    forgotten, steps = list[float](), 0
     for fold in folds:
         name = fold_name(fold.number)
         steps = fitting.trained(name, fold.learned, candidate / name, told)
@@ -138,10 +140,11 @@ def finetune(
         new = load_model(candidate / name, vocabulary)[0]
         before += gate.choices_of(old, vocabulary, fold.withheld)
         after += gate.choices_of(new, vocabulary, fold.withheld)
+        chance += gate.by_chance(fold.withheld, vocabulary)
         # The loss on sentences of pre-training.
         losses = [gate.mean_loss(model, vocabulary, repeated) for model in (new, old)]
         forgotten.append(losses[0] - losses[1])
-    verdict = gate.compare(before, after)
+    verdict = gate.compare(before, after, chance)
     if verdict.accepted or options.always:
         steps = fitting.trained(_WHOLE, examples, candidate, told)
     used = checkpoints.accept(candidate, options.out) if verdict.accepted else present
@@ -157,6 +160,7 @@ def finetune(
         forgotten=statistics.fmean(forgotten),
         why=verdict.why,
         bound=verdict.bound,
+        over_chance=verdict.over_chance,
     )
 
 

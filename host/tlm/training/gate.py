@@ -6,6 +6,16 @@ The programs that a model draws are the recorded ones of a withheld task, each w
 model gives it among them; the likeliest is always drawn. The recorded time of what is then chosen says how
 good the model is. Both models draw with the same random numbers.
 
+As in a deployment (`host.tlm.proposer`), the draws of a round become bolder from the first to the last, and
+further, bolder rounds follow until ten different programs are drawn. A deployment has a temperature for
+each token. Here the probability of a program at the temperature t is that of the whole program to the power
+of 1 / t, made to add up to one over the recorded programs.
+
+The new model has to be faster than the one in use, which a bound has to show, and faster than chance on
+average: draws by which every recorded program is equally likely, ranked in the same way. What chance reaches
+too was not learned. No bound is asked for there: recorded programs were mostly chosen by their estimates, so
+that chance among them is far better than chance in the whole space.
+
 Each task judges once (`folds`): for each third of the tasks, a model learns the other two thirds. The verdict
 is about training on such records, and not about one set of weights; the model that is used learns all tasks.
 
@@ -27,7 +37,9 @@ from itertools import accumulate
 from host.errors import TlmError
 from host.statistics import MIN_TRIALS, Estimate, mean_of, one_sided_bound
 from host.tlm.language.vocabulary import PAD, TASK, Vocabulary, quality_token
+from host.tlm.model.decoding import BOLDEST
 from host.tlm.model.gpt2 import LanguageModel
+from host.tlm.proposer import BATCH, ROUNDS, boldness
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
 from host.tlm.training.example import Example
 from host.tlm.training.packing import Sample
@@ -41,8 +53,8 @@ _TASK = Vocabulary().number(TASK)
 LEAST_GAIN = 1.01
 _BATCH = 32
 _MAX_PROGRAMS = 64
-# Programs that a deployment draws and measures, and how often the draw is repeated.
-_DRAWN, _MEASURED, _REPEATED = 32, 10, 16
+# Programs that a deployment measures, and how often its draws are repeated.
+_MEASURED, _REPEATED = 10, 16
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,7 @@ class Verdict:
             new one; 0 is the fastest recorded program.
         first, best: speed of the new model over that of the one in use: first programs, and best of ten.
         bound: what the geometric mean of both speeds is at least, one-sided 95%; None with too few tasks.
+        over_chance: the geometric mean of both speeds over chance; None where two models alone are compared.
     """
 
     before: float
@@ -89,11 +102,12 @@ class Verdict:
     first: Estimate
     best: Estimate
     bound: float | None
+    over_chance: float | None = None
 
     @property
     def accepted(self) -> bool:
-        """Whether the new model is faster by one per cent at least: the bound says so."""
-        return accepts(self.bound)
+        """Whether the new model is used."""
+        return accepts(self.bound, self.over_chance)
 
     @property
     def why(self) -> str:
@@ -104,24 +118,27 @@ class Verdict:
         )
         if self.bound is None:
             return f"{what}: too few tasks for a bound"
-        return f"{what}; both together at least {self.bound:.3f}, {LEAST_GAIN} is needed"
+        chance = "" if self.over_chance is None else f"; {self.over_chance:.3f} of chance, 1 is needed"
+        return f"{what}; both together at least {self.bound:.3f}, {LEAST_GAIN} is needed{chance}"
 
 
 # How a bound comes about: bounds of different designs are not compared. The version changes with what the
-# other figures do not say; 2 since the fold of a task follows from the task alone.
+# other figures do not say; 2 since the fold of a task follows from the task alone, 3 since programs are drawn
+# as boldly as in a deployment, and chance is compared.
 DESIGN = {
-    "version": 2,
+    "version": 3,
     "folds": FOLDS,
     "programs": _MAX_PROGRAMS,
-    "drawn": _DRAWN,
+    "drawn": BATCH,
+    "rounds": ROUNDS,
     "measured": _MEASURED,
     "repeated": _REPEATED,
 }
 
 
-def accepts(bound: float | None) -> bool:
-    """Whether a model whose gain has this bound is used."""
-    return bound is not None and bound > LEAST_GAIN
+def accepts(bound: float | None, over_chance: float | None = None) -> bool:
+    """Whether a model whose gain has this bound, and which is so much faster than chance, is used."""
+    return bound is not None and bound > LEAST_GAIN and (over_chance is None or over_chance > 1.0)
 
 
 def folds(examples: Sequence[Example]) -> list[Fold]:
@@ -199,18 +216,30 @@ def mean_loss(model: LanguageModel, vocabulary: Vocabulary, samples: Sequence[Sa
     return statistics.fmean(-log / len(sample.target) for log, sample in zip(found, samples, strict=True))
 
 
-def compare(before: Sequence[Chosen], after: Sequence[Chosen]) -> Verdict:
-    """The verdict on what two models choose for the same tasks."""
-    first = [old.first / new.first for old, new in zip(before, after, strict=True)]
-    best = [old.best / new.best for old, new in zip(before, after, strict=True)]
-    both = mean_of([math.sqrt(one * other) for one, other in zip(first, best, strict=True)])
+def by_chance(withheld: Sequence[Example], vocabulary: Vocabulary) -> list[Chosen]:
+    """What is chosen for each task if all its programs are equally likely to be drawn."""
+    return [chosen_of(one, [0.0] * len(one.programs), vocabulary) for one in map(thinned, withheld)]
+
+
+def compare(before: Sequence[Chosen], after: Sequence[Chosen], chance: Sequence[Chosen] = ()) -> Verdict:
+    """The verdict on what two models choose for the same tasks, and on what chance does if it is given."""
     return Verdict(
         statistics.fmean(math.log(one.first) for one in before),
         statistics.fmean(math.log(one.first) for one in after),
-        mean_of(first),
-        mean_of(best),
-        one_sided_bound(both),
+        mean_of([old.first / new.first for old, new in zip(before, after, strict=True)]),
+        mean_of([old.best / new.best for old, new in zip(before, after, strict=True)]),
+        one_sided_bound(_both(before, after)),
+        _both(chance, after).value if chance else None,
     )
+
+
+def _both(before: Sequence[Chosen], after: Sequence[Chosen]) -> Estimate:
+    """The geometric mean of the speeds of first programs and of the best of ten."""
+    speeds = [
+        math.sqrt(old.first * old.best / (new.first * new.best))
+        for old, new in zip(before, after, strict=True)
+    ]
+    return mean_of(speeds)
 
 
 def chosen_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -> Chosen:
@@ -223,21 +252,43 @@ def chosen_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -
         for (decided, _), log, seconds in zip(example.programs, logs, estimates, strict=True)
     ]
     number = {id(one): place for place, one in enumerate(programs)}
-    highest = max(logs)
-    shares = list(accumulate(math.exp(log - highest) for log in logs))
-    likeliest = logs.index(highest)
+    rounds = [[_shares(logs, temperature) for temperature in _temperatures(turn)] for turn in range(ROUNDS)]
     generator = random.Random(_number(example.prompt))
+    # Programs are in the order of their times: the first of equally likely ones would be the fastest.
+    likeliest = [place for place, log in enumerate(logs) if log == max(logs)]
     firsts, bests = [], []
     for _ in range(_REPEATED):
-        drawn = {
-            min(bisect_left(shares, generator.random() * shares[-1]), len(shares) - 1)
-            for _ in range(_DRAWN - 1)
-        }
-        order = ranked([programs[one] for one in sorted({likeliest, *drawn})], Ranking(), _MEASURED)
+        drawn = _drawn(generator.choice(likeliest), rounds, generator)
+        order = ranked([programs[one] for one in sorted(drawn)], Ranking(), _MEASURED)
         times = [slower[number[id(one)]] / fastest for one in order]
         firsts.append(math.log(times[0]))
         bests.append(math.log(min(times)))
     return Chosen(math.exp(statistics.fmean(firsts)), math.exp(statistics.fmean(bests)))
+
+
+def _temperatures(turn: int) -> list[float]:
+    """Of the draws of a round; the first program of a round is the likeliest, and is not drawn."""
+    steps = ((BOLDEST - 1.0) * place / (BATCH - 1) for place in range(1, BATCH))
+    return [boldness(turn) * (1.0 + step) for step in steps]
+
+
+def _shares(logs: Sequence[float], temperature: float) -> list[float]:
+    """Sums of the probabilities up to each program, up to a factor."""
+    highest = max(logs)
+    return list(accumulate(math.exp((log - highest) / temperature) for log in logs))
+
+
+def _drawn(likeliest: int, rounds: Sequence[Sequence[Sequence[float]]], generator: random.Random) -> set[int]:
+    """The programs that are drawn: rounds until there are enough different ones, or one brings none."""
+    found = {likeliest}
+    for turn, draws in enumerate(rounds):
+        known = len(found)
+        found |= {
+            min(bisect_left(shares, generator.random() * shares[-1]), len(shares) - 1) for shares in draws
+        }
+        if len(found) >= _MEASURED or (turn and len(found) == known):
+            break
+    return found
 
 
 def _values(decided: Sequence[int], vocabulary: Vocabulary) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import typer
 
 from sdk.cli import completion
 from sdk.cli.help import add_command
-from sdk.cli.options import SEED_MOST, DeviceName, Trust, Verbose
+from sdk.cli.options import SEED_MOST, DeviceName, SaveFile, Trust, Verbose
 
 if TYPE_CHECKING:
     from sdk.language_model import LanguageModel, TextTiming
@@ -30,7 +30,7 @@ def chat(
         Path,
         typer.Argument(
             help="Bundle directory or zip, or the name of an installed model.",
-            autocompletion=completion.bundles,
+            autocompletion=completion.runnable,
         ),
     ],
     prompt: Annotated[
@@ -55,45 +55,49 @@ def chat(
         Path | None,
         typer.Option(help="File of --save: prompts that begin with its text continue there.", metavar="FILE"),
     ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the state behind the last text, prompt included, to a file.", metavar="FILE"
-        ),
-    ] = None,
+    save: SaveFile = None,
     device: DeviceName = "local",
     trust: Trust = "signed",
     verbose: Verbose = False,
 ) -> None:
     """Continue texts with a language model on this machine."""
     from device_agent.contract.text import printable
+    from host.errors import UserError
     from sdk import api
-    from sdk.cli.console import print_line
+    from sdk.cli.console import print_error, print_line
 
+    at_a_terminal = prompt is None and sys.stdin.isatty()
     with api.load_language_model(bundle, device=device, trust=trust) as model:
         if model.warning:
             print_line(f"warning: {model.warning}")
         if load is not None:
             print_line(f"[{model.load_prompt(load)} tokens of {printable(load)}]")
-        for text in _lines() if prompt is None else (prompt,):
-            pieces = model.generate(
-                text,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                seed=seed,
-            )
+        for text in _lines(at_a_terminal) if prompt is None else (prompt,):
+            try:
+                pieces = model.generate(
+                    text,
+                    max_tokens=max_tokens,
+                    temperature=temperature,
+                    top_k=top_k,
+                    top_p=top_p,
+                    seed=seed,
+                )
+            except UserError as error:
+                # Whoever types can type another line.
+                if not at_a_terminal:
+                    raise
+                print_error(f"error: {error}")
+                continue
             _show(model, pieces)
         if save is not None:
+            save.parent.mkdir(parents=True, exist_ok=True)
             print_line(f"[{model.save_prompt(save)} tokens in {printable(save)}]")
 
 
-def _lines() -> Iterator[str]:
-    """Lines of the input until its end; empty ones are left out."""
-    asked = sys.stdin.isatty()
+def _lines(asks: bool) -> Iterator[str]:
+    """Lines of the input until its end, each asked for if that is wanted; empty ones are left out."""
     while True:
-        if asked:
+        if asks:
             sys.stdout.write("> ")
             sys.stdout.flush()
         line = sys.stdin.readline()

@@ -23,7 +23,7 @@ def run(
         Path,
         typer.Argument(
             help="Bundle directory or zip, or the name of an installed model.",
-            autocompletion=completion.bundles,
+            autocompletion=completion.runnable,
         ),
     ],
     inputs: Annotated[

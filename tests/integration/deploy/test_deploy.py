@@ -230,20 +230,6 @@ def test_a_zip_can_be_deployed_run_and_profiled(tmp_path: Path, capsys: pytest.C
     assert all(task["latency_us"] > 0 for task in figures["tasks"])
 
 
-def test_inputs_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sdk.compile(small_models.convnet(tmp_path / "net.onnx"), output=tmp_path / "bundle", threads=1)
-    for arrays, words in (
-        ({"image": np.ones((1, 3, 8, 8), np.float32)}, "the model takes float32[1, 3, 16, 16]"),
-        ({"image": np.ones((1, 3, 16, 16))}, "input 'image' is float64"),
-        ({"picture": np.ones(1)}, "no input 'picture'"),
-        ({}, "input 'image' is missing"),
-    ):
-        np.savez(tmp_path / "x.npz", **arrays)
-        capsys.readouterr()
-        assert main(["run", str(tmp_path / "bundle"), "--input", str(tmp_path / "x.npz")]) == 2
-        assert words in capsys.readouterr().err
-
-
 def test_a_torch_module_is_deployed_from_the_api(tmp_path: Path) -> None:
     import torch
 

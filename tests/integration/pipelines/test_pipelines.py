@@ -105,6 +105,25 @@ def test_a_step_is_a_script_of_bash(text: str) -> None:
     assert "${{" not in text
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_comment_that_may_not_be_written_fails_no_pipeline(code: int, tmp_path: Path) -> None:
+    """As in pull requests from forks, whose token may read alone."""
+    [step] = [one for one in ACTION["runs"]["steps"] if one.get("name") == "Comment"]
+    comment = tmp_path / "edgetlm-out" / "ci" / "comment.md"
+    comment.parent.mkdir(parents=True)
+    comment.write_text("table")
+    program = tmp_path / "gh"
+    program.write_text(f"#!/bin/sh\necho $* > words\nexit {code}\n")
+    program.chmod(0o755)
+    own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PULL_REQUEST": "7", "GITHUB_REPOSITORY": "me/it"}
+    # As GitHub runs `shell: bash`.
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    done = subprocess.run(shell, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "words").read_text().startswith("pr comment 7 --repo me/it ")
+    assert done.stdout.startswith("::warning ") == bool(code)
+
+
 def test_every_command_of_the_steps_is_one_of_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

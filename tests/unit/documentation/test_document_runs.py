@@ -30,13 +30,21 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     assert ended(["sh", "-c", "echo said; exit 3"], where, 60.0) == (3, "said\n")
 
 
-def test_new_files_of_a_document_are_not_in_the_repository(tmp_path: Path) -> None:
+def test_what_a_document_writes_is_not_in_the_repository(tmp_path: Path) -> None:
     root, folder = tmp_path / "root", tmp_path / "checkout"
     (root / "docs" / "__pycache__").mkdir(parents=True)
-    (root / ".git").mkdir()
-    (root / "docs" / "guide.md").write_text("text")
+    for name in (".git", ".cache", "edgetlm-out"):
+        (root / name).mkdir()
+    texts = {root / "docs" / "guide.md": "text", root / "README.md": "read", root / ".ignore": "names"}
+    for path, text in texts.items():
+        path.write_text(text)
     make_checkout(root, folder)
-    assert [one.name for one in folder.iterdir()] == ["docs"]
-    assert (folder / "docs" / "guide.md").read_text() == "text"
+    assert sorted(one.name for one in folder.iterdir()) == [".ignore", "README.md", "docs"]
+    # New names, and names that the repository has.
     (folder / "docs" / "new.md").write_text("new")
+    for path, text in texts.items():
+        copy = folder / path.relative_to(root)
+        assert copy.read_text() == text
+        copy.write_text("another")
     assert sorted(one.name for one in (root / "docs").iterdir()) == ["__pycache__", "guide.md"]
+    assert {path: path.read_text() for path in texts} == texts

@@ -147,7 +147,7 @@ def test_a_process_that_the_second_way_ends_takes_no_outputs_along(
         f'#!/bin/sh\ncase "$*" in *also-as-written*) kill -SEGV $$;; esac\nexec {sys.executable} "$@"\n'
     )
     crashing.chmod(0o755)
-    monkeypatch.setattr(reference.sys, "executable", str(crashing))
+    monkeypatch.setattr(sys, "executable", str(crashing))
     assert BothWays().rewritten("onnxruntime", doubling, [[X + 1]])[0][0].max() == 2
 
 

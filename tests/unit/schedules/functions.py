@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +44,15 @@ def assert_its_trace_is_the_program(space: DesignSpace) -> None:
     again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
     schedule.trace.apply_to_schedule(again, remove_postproc=False)
     assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+
+
+def legal_values(space: DesignSpace) -> Iterator[dict[str, int]]:
+    """All legal decisions of a space."""
+    names = [decision.name for decision in space.decisions]
+    for choice in itertools.product(*(decision.choices for decision in space.decisions)):
+        values = dict(zip(names, choice, strict=True))
+        if space.legal(values):
+            yield values
 
 
 def _function(*tensors: te.Tensor) -> tirx.PrimFunc:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +69,37 @@ def test_keywords_change_the_options_that_are_given() -> None:
     assert (options.device, options.threads, options.lengths) == ("pi", 4, (1, 2))
     with pytest.raises(TypeError, match="no option 'thread'"):
         with_settings(options, {"thread": 4})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("text", "notes.txt", Path("notes.txt")),
+        ("calibration", "samples.npz", Path("samples.npz")),
+        ("records", Path("records.sqlite"), "records.sqlite"),
+        ("peers", "onnxruntime", ("onnxruntime",)),
+        ("peers", None, None),
+        ("power_modes", ["15W"], ("15W",)),
+        ("lengths", 16, (16,)),
+        ("peer_files", {"ncnn": "net.param"}, {"ncnn": Path("net.param")}),
+        ("shapes", {"batch": 1}, {"batch": (1,)}),
+        ("shapes", {"ids": [1, [1, 512]]}, {"ids": (1, (1, 512))}),
+        ("shapes", {"ids": np.array([1, 128])}, {"ids": (1, 128)}),
+        ("shapes", None, {}),
+        ("values", {"size": np.float32([0.5, 2])}, {"size": (0.5, 2.0)}),
+    ],
+)
+def test_what_a_caller_writes_becomes_the_value_of_the_field(name: str, given: Any, expected: Any) -> None:
+    found = getattr(with_settings(DeployOptions(), {name: given}), name)
+    # A NumPy number is equal to one of Python, and is none to what looks for `int`.
+    assert found == expected and repr(found) == repr(expected)
+
+
+def test_a_shape_as_it_is_typed_is_refused_with_what_to_write() -> None:
+    with pytest.raises(
+        TypeError, match=r"shapes: 'ids' is '1,128': give numbers, as in \{'ids': \(1, 128\)\}"
+    ):
+        with_settings(DeployOptions(), {"shapes": {"ids": "1,128"}})
 
 
 def test_each_command_has_a_flag_for_each_of_its_settings() -> None:

@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ import typer
 from host.deploy import DeployResult
 from host.devices.notes import note
 from host.options import DeployOptions, settings_of
+from sdk import api
+from sdk.cli.completion import joined
 from sdk.cli.main import build_app, main
 from sdk.cli.rows import write_list
 from tests.unit.compare.samples import result
@@ -103,10 +107,14 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
 
 def _completed(line: str, folder: str = ".") -> list[str]:
-    words = line.split(" ")
+    return _completed_words(line.split(" "), folder)
+
+
+def _completed_words(words: list[str], folder: str) -> list[str]:
+    """What is offered for the last of bash's words."""
     environment = os.environ | {
         "_SDK_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
+        "COMP_WORDS": "\n".join(words),
         "COMP_CWORD": str(len(words) - 1),
         "XDG_CONFIG_HOME": folder,
         "XDG_DATA_HOME": folder,
@@ -148,6 +156,40 @@ def test_a_shell_completes_names(tmp_path: Path) -> None:
     assert _completed("sdk deploy x --objective e", folder) == ["energy", "edp"]
     assert _completed("sdk run edge", folder) == ["edgetlm-out/net/bundle"]
     assert _completed("sdk explain edgetlm-out/net/bundle --task c", folder) == [], "damaged, and no message"
+    assert _completed("sdk records list --device ki", folder) == ["kitchen"]
+
+
+@pytest.mark.parametrize("name", ["run", "chat"])
+def test_what_can_run_is_completed_by_bundle_and_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "edgetlm-out" / "net" / "bundle").mkdir(parents=True)
+    (tmp_path / "edgetlm-out" / "net" / "bundle" / "manifest.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    machine = SimpleNamespace(bundles=lambda: [{"name": "edge"}, {"name": "other"}])
+    monkeypatch.setattr(api, "connect", lambda device: nullcontext(machine))
+    [(command, context)] = [one for one in _all() if one[1].command_path == f"sdk {name}"]
+    [argument] = [one for one in command.get_params(context) if one.name == "bundle"]
+    offered = {one.value for one in argument.shell_complete(context, "ed")}
+    assert offered == {"edgetlm-out/net/bundle", "edge"}
+
+
+def test_words_that_bash_breaks_are_completed_behind_the_break(tmp_path: Path) -> None:
+    """It breaks words at ":" and "=", and replaces what is behind the last of them."""
+    (tmp_path / "edgetlm").mkdir()
+    entry = 'kind = "ssh"\nhost = "kitchen"\ntags = ["lab", "lawn"]\n'
+    (tmp_path / "edgetlm" / "devices.toml").write_text(f"[devices.kitchen]\n{entry}")
+    folder = str(tmp_path)
+    deploy = ["sdk", "deploy", "x"]
+    assert _completed_words([*deploy, "--device", "tag", ":", "la"], folder) == ["lab", "lawn"]
+    assert _completed_words([*deploy, "--device", "tag", ":"], folder) == ["lab", "lawn"]
+    assert _completed_words([*deploy, "--device", "=", "ki"], folder) == ["kitchen"]
+    assert _completed_words([*deploy, "--device", "=", "tag", ":", "law"], folder) == ["lawn"]
+    assert _completed_words([*deploy, "--shape", "x", "=", "1,3", "--objective", "e"], folder) == [
+        "energy",
+        "edp",
+    ]
+    assert joined(["a", "=", "b", "c", ":", "", "d"], 3) == (["a=b", "c:", "", "d"], 1)
 
 
 def test_a_list_is_written_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,9 +122,20 @@ def _work(product: Product, tiling: Tiling, gpu: GpuModel, steps: int, segments:
     arriving = tiling.stage_bytes / _ARRIVING_BYTES
     alone = max(working, arriving, (latency + arriving) / (tiling.stages - 1))
     epilogue = segments * _epilogue_cycles(tiling, gpu)
+    once = _window_cycles(product, tiling, gpu)
     return Work(
-        steps * (busy + _BARRIER_CYCLES) + epilogue,
-        segments * latency + steps * alone + epilogue * per_scheduler,
+        steps * (busy + _BARRIER_CYCLES) + epilogue + once,
+        segments * latency + steps * alone + epilogue * per_scheduler + once,
+    )
+
+
+def _window_cycles(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
+    """Cycles of a multiprocessor for what a window reads of an image, which a block copies once."""
+    if not product.windowed:
+        return 0.0
+    issued = tiling.warps * _copy_instructions(product, tiling, tiling.left, product.left) / gpu.partitions
+    return issued + max(
+        tiling.left.bytes / (_BANK_BYTES * gpu.shared_banks), tiling.left.bytes / _ARRIVING_BYTES
     )
 
 
@@ -151,7 +162,9 @@ def _step(product: Product, tiling: Tiling, gpu: GpuModel) -> _Step:
 
 def _copying(product: Product, tiling: Tiling) -> float:
     """Instructions of a warp for the copies of a tile of the depth."""
-    operands = ((tiling.left, product.left), (tiling.right, product.right))
+    operands = [(tiling.left, product.left), (tiling.right, product.right)]
+    # What a window reads is copied once, see `_window_cycles`.
+    operands = operands[1:] if product.windowed else operands
     return sum(_copy_instructions(product, tiling, tile, operand) for tile, operand in operands)
 
 
@@ -159,6 +172,9 @@ def _copy_instructions(product: Product, tiling: Tiling, tile: SharedTile, opera
     """Instructions of a warp for the copy of a tile; axes that are numbered together take divisions."""
     gathering = tile.loads * _ELEMENT_INSTRUCTIONS if tile.loads > 1 else 0.0
     divisions = max(0, len(operand.outer) - 1) + len(product.depth) - 1
+    if operand is product.right and product.groups.joined > 1:
+        # The group of the column, and that of the channel.
+        divisions += 2
     return tiling.rounds(tile) * (gathering + _COPY_INSTRUCTIONS + divisions * _DIVISION_INSTRUCTIONS)
 
 
@@ -176,10 +192,15 @@ def _l2_bytes(product: Product, tiling: Tiling, tiles: int, gpu: GpuModel) -> fl
     rows = min(tiling.block_rows, product.rows)
     columns = min(tiling.block_columns, product.columns)
     each = 0.0
-    for operand, outer in ((product.left, rows), (product.right, columns)):
+    # What lies between groups is zero, and is not read.
+    read = product.steps / product.groups.joined
+    operands = [(product.left, rows, product.steps), (product.right, columns, read)]
+    for operand, outer, steps in operands[1:] if product.windowed else operands:
         run = tiling.depth if operand.along_depth else outer
         segment = math.ceil(operand.stored * run / gpu.transaction_bytes) * gpu.transaction_bytes
-        each += outer * product.steps / run * segment
+        each += outer * steps / run * segment
+    if product.windowed:
+        each += tiling.left.bytes
     written = product.rows * product.kept * product.batches * product.result.element_bytes
     return tiles * each + written
 

@@ -105,23 +105,31 @@ def end_of(
     batch, row, column = place
     width, whole = product.vector, epilogue.columns % tile == 0
 
+    def iterations(number: Any) -> dict[int, Any]:
+        return {
+            **digits(batch, product.batch, product),
+            **digits(row, product.left.outer, product),
+            **digits(column + number, product.right.outer, product),
+        }
+
     def stored(part: Any) -> tirx.Stmt:
         def one(lane: Any) -> tirx.Stmt:
-            iterations = {
-                **digits(batch, product.batch, product),
-                **digits(row, product.left.outer, product),
-                **digits(column + part * width + lane, product.right.outer, product),
-            }
-            own = product.groups.in_function(iterations)
+            own = product.groups.in_function(iterations(part * width + lane))
             return epilogue.store(own, tirx.BufferLoad(values, [part * width + lane]))
 
         statement = one(0)
         if width > 1:
             lane = tirx.Var("neighbour", "int32")
             statement = tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED, one(lane))
-        if whole:
-            return statement
-        return tirx.IfThenElse(column + part * width < epilogue.columns, statement, None)
+        place = iterations(part * width)
+        conditions = product.groups.conditions(place)
+        if product.windowed and product.window is not None:
+            conditions.append(place[product.window.across] < product.window.kept)
+        if not whole:
+            conditions.append(column + part * width < epilogue.columns)
+        for condition in conditions:
+            statement = tirx.IfThenElse(condition, statement, None)
+        return statement
 
     return unrolled(STORED // width, stored)
 

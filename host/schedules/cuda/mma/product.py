@@ -7,18 +7,23 @@ those that move both; all of them are numbered in order, as if they were one axi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from host.schedules.api import Decisions
 from host.schedules.cuda.mma.groups import Groups, groups_of
+from host.schedules.cuda.mma.window import Window, window_of
 from host.schedules.cuda.results import results_of
 from host.schedules.cuda.sources import CHUNK_BYTES, Source, neighbours, source_of
 from host.schedules.workload import Access, Stage, Workload
 
 # Fewer bytes are not copied by `cp.async`.
 _LEAST_BYTES = 4
-# Columns of two instructions, and least depth: fewer are mostly filled up with zeros.
-LEAST = 16
+# Columns of two instructions, and least depth: fewer are mostly filled up with zeros. Groups of columns, of
+# which tiles are filled as far as they can be, have those of one instruction.
+LEAST, _LEAST_OF_GROUPS = 16, 8
+# The decision whether shared memory has all that the taps of a convolution read.
+HALO = "halo"
 # Sums that a thread takes through the stages after the product together.
 STORED = 4
 
@@ -67,7 +72,10 @@ class Product:
         vector: neighbouring results that are computed and stored at once, a divisor of `STORED`.
         kept: columns of the function's result, at most those of the product.
         result: of the last stage.
-        groups: of columns, if the stage has such; its axis of columns is two then.
+        groups: of columns, if the stage has such; its axis of columns is two then, and its depth that of all
+            groups of a product.
+        window: what the taps of a convolution read of an image; None where it is no such convolution.
+        windowed: whether the rows are numbered through the padded image, as a window wants them.
     """
 
     stage: Stage
@@ -79,6 +87,8 @@ class Product:
     kept: int
     result: Access
     groups: Groups
+    window: Window | None = None
+    windowed: bool = False
 
     @property
     def bytes(self) -> bool:
@@ -151,7 +161,7 @@ def product_of(workload: Workload) -> Product | None:
         return None
     groups = Groups()
     if anchor.spatial:
-        groups = groups_of(first.access, second.access, anchor.spatial[-1])
+        groups = groups_of(anchor, first.access, second.access)
         split = groups.split(anchor, (first, second)) if groups.size else (anchor, (first, second))
         if split is None:
             return None
@@ -187,7 +197,26 @@ def product_of(workload: Workload) -> Product | None:
             return None
         vector, kept = math.gcd(vector, groups.size), groups.size
     found = Product(anchor, batch, depth, operands[1 - right], operands[right], vector, kept, result, groups)
-    return found if found.columns >= LEAST and found.steps >= LEAST else None
+    least = _LEAST_OF_GROUPS if groups.depth > 1 else LEAST
+    return _with_window(found) if found.columns >= least and found.steps >= LEAST else None
+
+
+def decided(product: Product, values: Decisions) -> Product:
+    """The product as decisions number its rows."""
+    window = product.window
+    if window is None or not values.get(HALO):
+        return product
+    axes = list(product.stage.axes)
+    axes[window.across] = replace(axes[window.across], extent=window.width)
+    return replace(product, stage=replace(product.stage, axes=tuple(axes)), windowed=True)
+
+
+def _with_window(product: Product) -> Product:
+    left, stage = product.left, product.stage
+    if not left.along_depth:
+        return product
+    window = window_of(stage, stage.reads[left.position], left.outer, product.depth, product.chunk)
+    return replace(product, window=window)
 
 
 def _moves(access: Access, axis: int) -> bool:

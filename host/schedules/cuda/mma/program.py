@@ -6,7 +6,6 @@ unscheduled function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -14,6 +13,7 @@ from tvm import s_tir, tirx
 from host.schedules.cuda.epilogue import Element, Epilogue
 from host.schedules.cuda.mma import instructions as ptx
 from host.schedules.cuda.mma.ends import Parts, digits, end_of, sum_of_parts
+from host.schedules.cuda.mma.multiply import cleared, multiplied, registers_of
 from host.schedules.cuda.mma.packed import packed_chunk
 from host.schedules.cuda.mma.product import STORED, Product
 from host.schedules.cuda.mma.shares import Segment, SharedParts, Shares, place_of, sum_of_shares, tiles_of
@@ -66,11 +66,7 @@ class Program:
         self._column_warp = self._warp % tiling.column_warps
         self._slice = self._warp // (tiling.column_warps * tiling.row_warps)
         self._pool = buffer("pool", tiling.shared_bytes, "uint8", scope)
-        self._sums = buffer("sums", tiling.sums, product.sums)
-        self._halves = buffer("halves", max(1, tiling.half_words), "uint32")
-        # Those that are multiplied, and those that are loaded meanwhile.
-        self._left_words = buffer("left", tiling.sets * tiling.left_words, "uint32")
-        self._right_words = buffer("right", tiling.sets * tiling.right_words, "uint32")
+        self._registers = registers_of(product, tiling)
         self._packed = buffer("packed", product.chunk, "uint8")
         self._gathered = buffer("gathered", product.chunk, product.element)
         # Of each strip of rows: TVM's generator of CUDA C++ takes a second read of a vector for the first
@@ -78,7 +74,8 @@ class Program:
         strips = tiling.rows // MMA_ROWS
         self._values = [buffer(f"values{strip}", STORED, product.sums) for strip in range(strips)]
         left, right = product.left, product.right
-        self._left = Source(left, tiling.left, 0, elements[0], self._row, product.rows)
+        limit = product.window.places if product.windowed and product.window else product.rows
+        self._left = Source(left, tiling.left, 0, elements[0], self._row, limit)
         self._right = Source(
             right, tiling.right, tiling.left.bytes, elements[1], self._column, product.columns
         )
@@ -102,21 +99,21 @@ class Program:
 
     def _body(self) -> tirx.Stmt:
         """The nest of blocks, warps and lanes."""
-        product = self.product
-        parts = [self._clear(), self._first_copies(), self._loop(), ptx.wait(0), ptx.block_barrier()]
-        parts.append(self._results())
+        product, registers = self.product, self._registers
+        clear = cleared(product, self.tiling, registers)
+        parts = [clear, self._first_copies(), self._loop(), ptx.wait(0), ptx.block_barrier(), self._results()]
         if self._shares is not None:
             # What the next part copies lies where the sums of this one were.
             parts = [*self._named, *parts, ptx.block_barrier()]
             kind = tirx.ForKind.SERIAL
             parts = [tirx.For(self._segment_number, 0, self._segments, kind, sequence(parts))]
-        buffers = [self._pool, self._sums, self._left_words, self._right_words, *self._values]
+        buffers = [self._pool, registers.sums, registers.left, registers.right, *self._values]
         if 1 in (product.left.width, product.right.width):
             buffers.append(self._gathered)
         if product.right.computed:
             buffers.append(self._packed)
         if self.tiling.half_sums:
-            buffers.append(self._halves)
+            buffers.append(registers.halves)
         block = s_tir.SBlock([], [], [], "mma", sequence(parts), None, buffers)
         axes = (
             (self._lane, WARP, "threadIdx.x"),
@@ -125,18 +122,9 @@ class Program:
         )
         return bound(s_tir.SBlockRealize([], True, block), axes)
 
-    def _clear(self) -> tirx.Stmt:
-        zero = tirx.const(0, self.product.sums)
-        cleared = unrolled(self.tiling.sums, lambda n: tirx.BufferStore(self._sums, zero, [n]))
-        if not self.tiling.half_sums:
-            return cleared
-        nothing = tirx.const(0, "uint32")
-        halves = unrolled(self.tiling.half_words, lambda n: tirx.BufferStore(self._halves, nothing, [n]))
-        return sequence([cleared, halves])
-
     def _first_copies(self) -> tirx.Stmt:
-        """Fills all stages but one."""
-        statements = []
+        """Fills all stages but one; what a window reads comes with the first of them."""
+        statements = [self._copy(self._left, 0, 0)] if self.product.windowed else []
         for step in range(self.tiling.stages - 1):
             if self._shares is not None and step:
                 copies = sequence(self._copies(step, step))
@@ -162,21 +150,29 @@ class Program:
         parts: list[tirx.Stmt] = []
         for turn in range(turns):
             last = turn == turns - 1
-            load = self._load_turn((step + 1) % stages if last else step % stages, 0 if last else turn + 1)
+            load = self._load_turn(step + 1 if last else step, 0 if last else turn + 1)
             first = [send, ptx.commit()] if turn == 0 else []
             meet = [ptx.wait(stages - 2), ptx.block_barrier()] if last else []
             if turns == 1:
-                parts = [*first, self._multiply(turn), *meet, load]
+                parts = [*first, self._products(turn), *meet, load]
             elif last:
-                parts += [*meet, load, self._multiply(turn)]
+                parts += [*meet, load, self._products(turn)]
             else:
-                parts += [load, *first, self._multiply(turn)]
+                parts += [load, *first, self._products(turn)]
         loop = tirx.For(step, 0, self._segment.count, tirx.ForKind.SERIAL, sequence(parts))
         return sequence([ptx.wait(stages - 2), ptx.block_barrier(), self._load_turn(0, 0), loop])
 
     def _copies(self, stage: Any, step: Any) -> list[tirx.Stmt]:
-        """Sends for both operands' tiles of a step."""
-        return [self._copy(self._left, stage, step), self._copy(self._right, stage, step)]
+        """Sends for both operands' tiles of a step; what a window reads is there already."""
+        left = [] if self.product.windowed else [self._copy(self._left, stage, step)]
+        return [*left, self._copy(self._right, stage, step)]
+
+    def _whole(self, source: Source) -> bool:
+        """Whether shared memory has all that the block reads of an operand at once."""
+        return self.product.windowed and source.operand is self.product.left
+
+    def _products(self, turn: int) -> tirx.Stmt:
+        return multiplied(self.product, self.tiling, self._registers, turn)
 
     def _copy(self, source: Source, stage: Any, step: Any) -> tirx.Stmt:
         """Copies the tile of an operand, its pieces shared among the threads of the block."""
@@ -193,7 +189,7 @@ class Program:
             place = stage * tiling.stage_bytes + source.begin + place
             along = chunk * self.product.chunk + piece * length
             outer, depth = (row, along) if source.operand.along_depth else (along, row)
-            first = (self._segment.first + step) * tiling.depth
+            first = 0 if self._whole(source) else (self._segment.first + step) * tiling.depth
             here = (source.outer + outer, first + depth)
             statement = (
                 self._gather(source, place, here) if tile.loads > 1 else self._send(source, place, here)
@@ -236,16 +232,16 @@ class Program:
         """A load of the element in a row or column at a depth, and whether it exists; None where all do."""
         product, tiling = self.product, self.tiling
         size = tiling.block_rows if source.operand is product.left else tiling.block_columns
-        conditions = []
-        if source.limit % size:
-            conditions.append(outer < source.limit)
-        if product.steps % tiling.depth:
-            conditions.append(depth < product.steps)
         values = {
             **digits(self._batch, product.batch, product),
             **digits(outer, source.operand.outer, product),
             **digits(depth, product.depth, product),
         }
+        conditions = product.groups.conditions(values)
+        if source.limit % size or self._whole(source):
+            conditions.append(outer < source.limit)
+        if product.steps % tiling.depth:
+            conditions.append(depth < product.steps)
         own = product.groups.in_function(values)
         conditions += [self._epilogue.in_anchor(one, own) for one in source.element.conditions]
         inside = None
@@ -253,54 +249,31 @@ class Program:
             inside = condition if inside is None else tirx.And(inside, condition)
         return self._epilogue.in_anchor(source.element.load, own), inside
 
-    def _load_turn(self, stage: Any, turn: int) -> tirx.Stmt:
-        """Loads the operands of a turn of a stage into the registers of its number, even or odd."""
+    def _load_turn(self, step: Any, turn: int) -> tirx.Stmt:
+        """Loads the operands of a turn of a step into the registers of its number, even or odd."""
         tall, wide = self.tiling.rows // MMA_ROWS, self.tiling.columns // MMA_COLUMNS
-        begin = stage * self.tiling.stage_bytes
+        begin = step % self.tiling.stages * self.tiling.stage_bytes
         depth = turn * self.tiling.slices + self._slice
-        left = unrolled(tall, lambda row: self._load_left(begin, depth, row, turn % 2))
+        place = (begin, depth)
+        if self.product.windowed:
+            # It has the whole depth.
+            place = (0, (self._segment.first + step) * (self.tiling.depth // self.product.mma_depth) + depth)
+        left = unrolled(tall, lambda row: self._load_left(*place, row, turn % 2))
         right = unrolled(wide // 2, lambda column: self._load_right(begin, depth, column, turn % 2))
         return sequence([left, right])
-
-    def _multiply(self, turn: int) -> tirx.Stmt:
-        """Multiplies what was loaded for a turn; sums in halves end with the last one."""
-        tiling = self.tiling
-        sides = (self.product.left.access.type.name, self.product.right.access.type.name)
-        types = sides if self.product.bytes else ("float16", "float16")
-        words = (self._left_words.data, self._right_words.data)
-        left, right = turn % 2 * tiling.left_words, turn % 2 * tiling.right_words
-
-        def product(row: Any, column: Any, number: Any) -> tirx.Stmt:
-            operands = (words[0], left + row * 4, words[1], right + column * 2)
-            if tiling.half_sums:
-                return ptx.multiply_add_halves(self._halves.data, number * 2, *operands)
-            return ptx.multiply_add(self._sums.data, number * 4, *operands, types=types)
-
-        def promoted(row: Any, column: Any, number: Any) -> tirx.Stmt:
-            return ptx.promote(self._sums.data, number * 4, self._halves.data, number * 2)
-
-        ended = tiling.half_sums and turn == tiling.turns - 1
-        return sequence([self._of_each(product), *([self._of_each(promoted)] if ended else [])])
-
-    def _of_each(self, body: Callable[[Any, Any, Any], tirx.Stmt]) -> tirx.Stmt:
-        """A statement for each product of a warp's tile: its row, its column and its number."""
-        tall, wide = self.tiling.rows // MMA_ROWS, self.tiling.columns // MMA_COLUMNS
-        return unrolled(
-            tall, lambda row: unrolled(wide, lambda column: body(row, column, row * wide + column))
-        )
 
     def _load_left(self, begin: Any, depth: Any, row: Any, parity: int) -> tirx.Stmt:
         """Loads 16 rows of the left operand: rows 0 to 7, 8 to 15, then the same at a depth of 8."""
         first = self._row_warp * self.tiling.rows + row * MMA_ROWS
         lower, deeper = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
-        words = (self._left_words.data, parity * self.tiling.left_words + row * 4)
+        words = (self._registers.left.data, parity * self.tiling.left_words + row * 4)
         return self._load(self._left, begin, (first, lower), (depth * self.product.mma_depth, deeper), words)
 
     def _load_right(self, begin: Any, depth: Any, column: Any, parity: int) -> tirx.Stmt:
         """Loads 16 columns of the right operand: a depth of 0 to 7, 8 to 15, then the same 8 columns on."""
         first = self._column_warp * self.tiling.columns + column * (2 * MMA_COLUMNS)
         deeper, later = self._lane // MATRIX % 2, self._lane // (2 * MATRIX)
-        words = (self._right_words.data, parity * self.tiling.right_words + column * 4)
+        words = (self._registers.right.data, parity * self.tiling.right_words + column * 4)
         return self._load(self._right, begin, (first, later), (depth * self.product.mma_depth, deeper), words)
 
     def _load(
@@ -326,6 +299,11 @@ class Program:
         along_depth = source.operand.along_depth
         (row, eights), (along, chunks) = (outer, depth) if along_depth else (depth, outer)
         own = self._lane % MATRIX
+        if self._whole(source):
+            assert self.product.window is not None, "its rows are numbered through an image"
+            further, chunk = self.product.window.place(along // self.product.chunk + chunks)
+            place = tile.place(row + eights * MATRIX + own + further, chunk)
+            return ptx.load_matrices(*words, self._pool.data, begin + source.begin + place, False)
         exchanged = (along // self.product.chunk + chunks) ^ (own >> tile.shift & tile.mask)
         place = begin + source.begin + ((row + eights * MATRIX + own) * tile.chunks + exchanged) * CHUNK_BYTES
         # Matrices whose rows are neighbours along the depth are read as the instruction wants them.
@@ -349,9 +327,10 @@ class Program:
         begin = self._warp * tiling.strip_bytes + (row * tiling.pitch + pair * 2) * 4
 
         def stored(column: Any) -> tirx.Stmt:
-            place, first = begin + column * (4 * MMA_COLUMNS), (strip * wide + column) * 4
+            place = begin + tiling.exchanged(row, column * (4 * MMA_COLUMNS), 4)
+            first = (strip * wide + column) * 4
             return ptx.store_sums(
-                self._pool.data, place, 4 * 8 * tiling.pitch, self._sums.data, first, product.sums
+                self._pool.data, place, 4 * 8 * tiling.pitch, self._registers.sums.data, first, product.sums
             )
 
         return unrolled(wide, stored)
@@ -368,7 +347,8 @@ class Program:
             statements = []
             for part in range(tiling.slices):
                 warp = group + part * tiling.row_warps * tiling.column_warps
-                place = warp * tiling.strip_bytes + (row * tiling.pitch + column) * 4
+                place = row * tiling.pitch + tiling.exchanged(row, column)
+                place = warp * tiling.strip_bytes + place * 4
                 statements.append(ptx.load_sums(values.data, self._pool.data, place, part > 0, product.sums))
             row = self._row + self._row_warp * tiling.rows + strip * MMA_ROWS + row
             column = self._column + self._column_warp * tiling.columns + column

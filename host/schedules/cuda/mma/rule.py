@@ -5,7 +5,9 @@ A warp holds a tile of `rows` x `cols` sums in registers, in single precision or
 and their sums are added up in the end. Shared memory holds `stages` tiles: one is multiplied while the others
 are on their way. Where a result has few tiles, `splits` blocks share the reduction of each, so that there are
 blocks for all multiprocessors; a second kernel adds up what they have and goes through the stages after it.
-With `splits` 0 only the tiles that fill no wave are shared, evenly by all multiprocessors (`shares`).
+With `splits` 0 only the tiles that fill no wave are shared, evenly by all multiprocessors (`shares`). Narrow
+groups of a convolution lie side by side in one product (`groups`). With `halo` a block copies all that the
+taps of its window read of an image at once (`window`).
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sample
 from host.schedules.cuda.common import sizes_up_to
 from host.schedules.cuda.epilogue import inlined
 from host.schedules.cuda.mma.cost import cuda_mma_seconds
-from host.schedules.cuda.mma.product import Product, product_of
+from host.schedules.cuda.mma.groups import NARROW
+from host.schedules.cuda.mma.product import HALO, STORED, Product, decided, product_of
 from host.schedules.cuda.mma.program import Program
 from host.schedules.cuda.mma.shares import SEGMENTS, Shares, shares_of, tiles_of
-from host.schedules.cuda.mma.tiles import Tiling, tiling_of
+from host.schedules.cuda.mma.tiles import MMA_ROWS, WARP, Tiling, tiling_of
 from host.schedules.cuda.multiprocessor import gpu_of, register_limit
 from host.schedules.workload import Workload
 from targets import GpuModel, HardwareModel
 
 _ROWS, _COLUMNS, _STAGES = (16, 32, 64), (32, 64), (2, 3, 4)
+# Of products that have no more of them.
+_FEW_COLUMNS = (NARROW,)
 # Of the depth of a slice: 8 halves or 16 bytes each.
 _CHUNKS = (2, 4, 8)
 _ROW_WARPS, _COLUMN_WARPS, _SLICES = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4)
@@ -57,6 +62,7 @@ class CudaMma(Rule):
         DecisionKind("depth", Level.BLOCK, WordClass.TILE),
         DecisionKind("stages", Level.BLOCK, WordClass.TILE),
         DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL, starts_wide=True),
+        DecisionKind(HALO, Level.BLOCK, WordClass.SWITCH),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -69,9 +75,12 @@ class CudaMma(Rule):
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Tiles of warps and blocks, and how much of the operands is being copied at a time."""
         product = _product(workload)
+        # Of products with few columns, copies of the left operand take longest.
+        windowed = product.window is not None and product.groups.depth > 1 and product.columns <= NARROW
         return {
+            **({HALO: (0, 1)} if windowed else {}),
             "rows": sizes_up_to(_ROWS, product.rows),
-            "cols": sizes_up_to(_COLUMNS, product.columns),
+            "cols": _FEW_COLUMNS if product.columns <= NARROW else sizes_up_to(_COLUMNS, product.columns),
             "row_warps": _ROW_WARPS,
             "column_warps": _COLUMN_WARPS,
             "slices": _SLICES,
@@ -84,11 +93,15 @@ class CudaMma(Rule):
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Threads, registers and shared memory are within the GPU's; tiles are not mostly empty."""
-        product, gpu = _product(workload), gpu_of(hardware)
+        product, gpu = _product(workload, values), gpu_of(hardware)
         tiling = tiling_of(product, values)
+        if product.windowed and tiling.splits != 1:
+            return False
         if tiling.warps > _MOST_WARPS or tiling.depth > _MOST_CHUNKS * product.chunk:
             return False
         if tiling.slices > 1 and tiling.depth >= 2 * product.steps:
+            return False
+        if tiling.slices * WARP * STORED > MMA_ROWS * tiling.columns:
             return False
         if tiling.block_rows > _MOST_ROWS or tiling.block_columns > _MOST_COLUMNS:
             return False
@@ -106,9 +119,10 @@ class CudaMma(Rule):
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Puts the nest of blocks and warps in the place of the function's body."""
-        schedule, product = sampler.schedule, _product(workload)
+        schedule, product = sampler.schedule, _product(workload, sampler.values)
         for kind in self.decisions:
-            sampler.sample(kind.name)
+            if kind.name in sampler.values:
+                sampler.sample(kind.name)
         elements, epilogue = inlined(schedule, workload, product.kept)
         operands = (elements[product.left.position], elements[product.right.position])
         tiling = tiling_of(product, sampler.values)
@@ -122,7 +136,7 @@ class CudaMma(Rule):
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
-        product = _product(workload)
+        product = _product(workload, values)
         tiling, gpu = tiling_of(product, values), gpu_of(hardware)
         shares = None if tiling.splits else _shares(product, tiling, gpu)
         return cuda_mma_seconds(product, tiling, gpu, shares)
@@ -146,10 +160,10 @@ def _shares(product: Product, tiling: Tiling, gpu: GpuModel) -> Shares | None:
     return shares_of(tiling, tiles_of(product, tiling), -(-product.steps // tiling.depth), least, gpu)
 
 
-def _product(workload: Workload) -> Product:
+def _product(workload: Workload, values: Decisions | None = None) -> Product:
     product = product_of(workload)
     assert product is not None, "the rule matched before"
-    return product
+    return decided(product, values or {})
 
 
 RULE = CudaMma()

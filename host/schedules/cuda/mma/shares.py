@@ -164,7 +164,7 @@ def sum_of_shares(parts: SharedParts, epilogue: Epilogue) -> tirx.Stmt:
     threads, quads = JOINING_WARPS * WARP, parts.size // STORED
     lane, warp, block = (tirx.Var(f"joining_{name}", "int32") for name in ("lane", "warp", "block"))
     values = buffer("joined", STORED, product.sums)
-    # Tiles have at least 16 x 32 sums: blocks have one tile each.
+    # Tiles have at least 16 x 16 sums: blocks have one tile each.
     quad = block * threads + warp * WARP + lane
     dealt, inside = quad // quads, quad % quads
     first, last = shares.of_tile(dealt)

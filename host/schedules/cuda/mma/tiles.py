@@ -35,7 +35,7 @@ class SharedTile:
 
     Attributes:
         rows: of chunks.
-        chunks: of a row, a power of two of at least 2.
+        chunks: of a row, a power of two; at least 2 but for what a window reads.
         pieces: copies of a chunk; neighbouring threads send for neighbouring ones.
         loads: of a copy; more than one where it is gathered in registers.
     """
@@ -101,6 +101,7 @@ class Tiling:
             where the multiprocessors share the tiles that fill no wave.
         half_sums: whether the products of a tile of the depth are added up in halves, and then go to sums in
             single precision.
+        windowed: whether the left operand's tile is all that the block reads of an image, once.
     """
 
     rows: int
@@ -115,6 +116,7 @@ class Tiling:
     mma_depth: int
     splits: int = 1
     half_sums: bool = False
+    windowed: bool = False
 
     @property
     def block_rows(self) -> int:
@@ -138,13 +140,28 @@ class Tiling:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of both operands' tiles."""
-        return self.left.bytes + self.right.bytes
+        """Bytes of both operands' tiles, or of the right one's where the left one's is there once."""
+        return self.right.bytes + (0 if self.windowed else self.left.bytes)
 
     @property
     def pitch(self) -> int:
         """Words from one row of a warp's sums in shared memory to the next."""
-        return self.columns + _PITCH_WORDS
+        return self.columns + (0 if self._exchanges else _PITCH_WORDS)
+
+    @property
+    def _exchanges(self) -> bool:
+        """Whether rows of sums exchange their eights: two rows fill the banks, with no room between them."""
+        return self.columns == 2 * MMA_COLUMNS
+
+    def exchanged(self, row: Any, column: Any, unit: int = 1) -> Any:
+        """Where a sum lies in its row in shared memory.
+
+        Args:
+            row: of the warp's strip; 8 rows further the same are exchanged.
+            column: of the tile, in the unit.
+            unit: 1 for words, 4 for bytes.
+        """
+        return column ^ (row // 2 % 2) * (MMA_COLUMNS * unit) if self._exchanges else column
 
     @property
     def strip_bytes(self) -> int:
@@ -154,7 +171,8 @@ class Tiling:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: operands first, sums later."""
-        return max(self.stages * self.stage_bytes, self.warps * self.strip_bytes)
+        once = self.left.bytes if self.windowed else 0
+        return max(once + self.stages * self.stage_bytes, self.warps * self.strip_bytes)
 
     @property
     def sums(self) -> int:
@@ -203,9 +221,13 @@ class Tiling:
 def tiling_of(product: Product, values: Decisions) -> Tiling:
     """The tiles of a program."""
     depth, chunk = values["depth"] * values["slices"], product.chunk
+    block_rows = values["rows"] * values["row_warps"]
 
     def tile(operand: Operand, outer: int) -> SharedTile:
         rows, length = (outer, depth) if operand.along_depth else (depth, outer)
+        if product.windowed and product.window is not None and operand is product.left:
+            rows = -(-(outer + product.window.further) // MATRIX) * MATRIX
+            length = product.window.chunks * chunk
         if operand.width == 1:
             return SharedTile(rows, length // chunk, loads=chunk)
         return SharedTile(rows, length // chunk, chunk // operand.width)
@@ -218,11 +240,12 @@ def tiling_of(product: Product, values: Decisions) -> Tiling:
         slices=values["slices"],
         depth=depth,
         stages=values["stages"],
-        left=tile(product.left, values["rows"] * values["row_warps"]),
+        left=tile(product.left, block_rows),
         right=tile(product.right, values["cols"] * values["column_warps"]),
         mma_depth=product.mma_depth,
         splits=values["splits"],
         half_sums=values.get("single") == 0,
+        windowed=product.windowed,
     )
 
 
@@ -234,7 +257,9 @@ def shared_accesses(tiling: Tiling) -> Iterator[tuple[str, list[int], int]]:
     """
     for name, tile in (("left", tiling.left), ("right", tiling.right)):
         lanes = range(MATRIX)
-        for first in range(0, tile.rows, MATRIX):
+        # A tap of a window begins at any row.
+        begins = 1 if tiling.windowed and tile is tiling.left else MATRIX
+        for first in range(0, tile.rows - MATRIX + 1, begins):
             for chunk in range(tile.chunks):
                 yield f"ldmatrix {name}", [tile.place(first + lane, chunk) for lane in lanes], CHUNK_BYTES
         size = CHUNK_BYTES // tile.pieces
@@ -244,7 +269,8 @@ def shared_accesses(tiling: Tiling) -> Iterator[tuple[str, list[int], int]]:
             yield f"copy {name}", places, size
     for half in range(2):
         quads = [divmod(half * 16 + lane, 4) for lane in range(16)]
-        yield "sums", [4 * (row * tiling.pitch + 2 * pair) for row, pair in quads], 8
+        yield "sums", [4 * (row * tiling.pitch + tiling.exchanged(row, 2 * pair)) for row, pair in quads], 8
     for start in range(0, 4 * tiling.columns, MATRIX):
         vectors = [divmod(start + lane, tiling.columns // STORED) for lane in range(MATRIX)]
-        yield "results", [4 * (row * tiling.pitch + STORED * vector) for row, vector in vectors], 16
+        places = [row * tiling.pitch + tiling.exchanged(row, STORED * vector) for row, vector in vectors]
+        yield "results", [4 * place for place in places], 16

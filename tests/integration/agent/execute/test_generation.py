@@ -217,7 +217,7 @@ def test_text_without_a_tokenizer_says_what_to_do(tiny_bundle, tmp_path):
 
 def test_text_without_the_package_says_what_to_install(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(AgentError, match="needs the package tokenizers: pip install it"):
+    with pytest.raises(AgentError, match="needs the package tokenizers: pip install tokenizers, or"):
         model.generate("one")
 
 

@@ -38,8 +38,9 @@ def _task(number: int) -> RecordedTask:
 
 
 def _line(kind: str, bound: float | None, truth: str, first: float = 1.0) -> dict[str, object]:
-    arms = {arm: {"first": 1.0, "best": 1.0} for arm in ("chance", "chance_that", "new_that")}
-    return {"kind": kind, "bound": bound, "truth": truth, "first": first, "best": 1.0, "arms": arms}
+    arms = {arm: {"first": 1.0, "best": 1.0} for arm in ("chance", "chance_that", "before_that", "new_that")}
+    about = {"kind": kind, "bound": bound, "over_chance": 1.01, "truth": truth}
+    return {**about, "first": first, "best": 1.0, "arms": arms}
 
 
 def test_verdicts_are_counted_by_what_is_true() -> None:
@@ -66,7 +67,7 @@ def test_lines_of_another_design_of_the_gate_are_refused(tmp_path: Path) -> None
     good = {**_line("true", 1.0, "better"), "design": gate.DESIGN}
     path.write_text(json.dumps(good) + "\n")
     assert read_lines(path) == [good]
-    without = {name: one for name, one in good.items() if name != "bound"}
+    without = {name: one for name, one in good.items() if name != "over_chance"}
     older = {**good, "design": {**gate.DESIGN, "folds": 5}}
     for bad in (without, older, {**good, "design": None, "accepted": True}):
         path.write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
@@ -78,10 +79,13 @@ def test_a_model_is_better_or_worse_only_where_a_bound_says_so() -> None:
     slow = [Chosen(1.5, 1.1)] * 6
     fast = [Chosen(1.1 + 0.02 * number, 1.0) for number in range(6)]
     mixed = [Chosen(0.7 if number % 2 else 3.0, 1.1) for number in range(6)]
-    assert true_of(slow, fast)["truth"] == "better" and true_of(slow, fast)["first"] > 1.2
-    assert true_of(fast, slow)["truth"] == "worse"
-    assert true_of(slow, mixed)["truth"] == "neither"
-    assert true_of(slow, slow)["truth"] == "neither"
+    assert true_of(slow, fast, slow)["truth"] == "better" and true_of(slow, fast, slow)["first"] > 1.2
+    assert true_of(fast, slow, slow)["truth"] == "worse"
+    assert true_of(slow, mixed, slow)["truth"] == "neither"
+    assert true_of(slow, slow, slow)["truth"] == "neither"
+    # As fast as chance, and slower than chance.
+    assert true_of(slow, fast, fast)["truth"] == "neither"
+    assert true_of(slow, slow, fast)["truth"] == "worse"
 
 
 def test_times_change_hands_and_estimates_stay_with_their_programs() -> None:

@@ -92,3 +92,10 @@ def test_the_best_of_ten_is_among_the_first_ten() -> None:
     backwards = [-float(place) for place in range(len(task.programs))]
     times = [slower for _, slower in task.example.programs]
     assert in_order([task], [backwards]) == [Chosen(times[-1], times[2])]
+
+
+def test_programs_of_equal_estimates_are_not_in_the_order_of_their_times() -> None:
+    tasks = [_task(number) for number in range(20)]
+    found = in_order(tasks, [[0.0] * len(task.programs) for task in tasks])
+    assert sum(one.first > 1.0 for one in found) > 12
+    assert found == in_order(tasks, [[0.0] * len(task.programs) for task in tasks])

@@ -62,15 +62,13 @@ def kept_numpy(result: np.ndarray, groups: int, kept: int) -> np.ndarray:
 
 def grouped_numpy(a: np.ndarray, w: np.ndarray) -> np.ndarray:
     """What `grouped` computes."""
-    groups, blocks, _, _, depth, lanes = w.shape
-    flat = w.transpose(0, 2, 3, 4, 1, 5).reshape(groups, 3, 3, depth, blocks * lanes)
-    out = a.shape[1] - 2
+    groups, blocks, kernel, _, depth, lanes = w.shape
+    flat = w.transpose(0, 2, 3, 4, 1, 5).reshape(groups, kernel, kernel, depth, blocks * lanes)
+    out, taps = a.shape[1] - kernel + 1, list(np.ndindex(kernel, kernel))
     parts = []
     for group in range(groups):
         own = a[..., group * depth : (group + 1) * depth]
-        parts.append(
-            sum(own[:, i : i + out, j : j + out] @ flat[group, i, j] for i in range(3) for j in range(3))
-        )
+        parts.append(sum(own[:, i : i + out, j : j + out] @ flat[group, i, j] for i, j in taps))
     return np.concatenate(parts, axis=-1)
 
 

@@ -154,31 +154,40 @@ def convolution(
     return te.create_prim_func([a, w, ending])
 
 
-def in_groups(size: int, groups: int, depth: int, columns: int) -> tirx.PrimFunc:
-    """3x3 convolution in groups, padded with zeros to keep the size, then a bias; `columns` of each."""
-    zero = tirx.const(0.0, "float32")
+def in_groups(
+    size: int, groups: int, depth: int, columns: int, stride: int = 1, kernel: int = 3
+) -> tirx.PrimFunc:
+    """Convolution in groups, padded with zeros to keep the size, then a bias; `columns` of each group."""
+    zero, lanes, pad = tirx.const(0.0, "float32"), group_lanes(columns), kernel // 2
     a = te.placeholder((1, size, size, groups * depth), "float16", "A")
-    w = te.placeholder((groups, columns // 8, 3, 3, depth, 8), "float16", "W")
+    w = te.placeholder((groups, columns // lanes, kernel, kernel, depth, lanes), "float16", "W")
     bias = te.placeholder((groups * columns,), "float32", "bias")
     wide_a, wide_w = widened(a, "widened0"), widened(w, "widened1")
     padded = te.compute(
-        (1, size + 2, size + 2, groups * depth),
+        (1, size + 2 * pad, size + 2 * pad, groups * depth),
         lambda n, h, x, c: tirx.if_then_else(
-            tirx.all(h >= 1, h < size + 1, x >= 1, x < size + 1), wide_a[n, h - 1, x - 1, c], zero
+            tirx.all(h >= pad, h < size + pad, x >= pad, x < size + pad), wide_a[n, h - pad, x - pad, c], zero
         ),
         name="pad_temp",
     )
-    axes = [te.reduce_axis((0, extent), name) for name, extent in (("kh", 3), ("kw", 3), ("ic", depth))]
+    extents = (("kh", kernel), ("kw", kernel), ("ic", depth))
+    axes = [te.reduce_axis((0, extent), name) for name, extent in extents]
 
     def element(n: Any, h: Any, x: Any, o: Any) -> Any:
         group, inner = o // columns, o % columns
-        data = padded[n, h + axes[0], x + axes[1], group * depth + axes[2]]
-        return te.sum(data * wide_w[group, inner // 8, *axes, inner % 8], axis=axes)
+        data = padded[n, h * stride + axes[0], x * stride + axes[1], group * depth + axes[2]]
+        return te.sum(data * wide_w[group, inner // lanes, *axes, inner % lanes], axis=axes)
 
-    shape = (1, size, size, groups * columns)
+    out = -(-size // stride)
+    shape = (1, out, out, groups * columns)
     summed = te.compute(shape, element, name="grouped_conv2d")
     ending = te.compute(shape, lambda *i: (summed(*i) + bias[i[-1]]).astype("float16"), name="epilogue")
     return te.create_prim_func([a, w, bias, ending])
+
+
+def group_lanes(columns: int) -> int:
+    """Columns of a group that lie side by side: eight of them, or all where eight do not divide them."""
+    return columns if columns % 8 else 8
 
 
 def filled(rows: int, columns: int, depth: int, kept: int, fill: float = 0.0) -> tirx.PrimFunc:
@@ -268,12 +277,15 @@ def _filled_case(rows: int, columns: int, depth: int, kept: int) -> Case:
     return Case(filled(rows, columns, depth, kept), (a, b), wanted.astype("float32"))
 
 
-def _groups_case(size: int, groups: int, depth: int, columns: int) -> Case:
-    a, w = drawn(1, size, size, groups * depth), drawn(groups, columns // 8, 3, 3, depth, 8)
+def groups_case(size: int, groups: int, depth: int, columns: int, stride: int = 1, kernel: int = 3) -> Case:
+    lanes, pad = group_lanes(columns), kernel // 2
+    a = drawn(1, size, size, groups * depth)
+    w = drawn(groups, columns // lanes, kernel, kernel, depth, lanes)
     bias = drawn(groups * columns, dtype="float32")
-    padded = np.pad(a.astype("float64"), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    wanted = grouped_numpy(padded, w.astype("float64")) + bias
-    return Case(in_groups(size, groups, depth, columns), (a, w, bias), wanted.astype("float16"))
+    padded = np.pad(a.astype("float64"), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    wanted = grouped_numpy(padded, w.astype("float64"))[:, ::stride, ::stride] + bias
+    function = in_groups(size, groups, depth, columns, stride, kernel)
+    return Case(function, (a, w, bias), wanted.astype("float16"))
 
 
 def mma_cases() -> dict[str, Case]:
@@ -296,7 +308,17 @@ def mma_cases() -> dict[str, Case]:
         "convolution stride 2, 12 channels": _convolution_case(9, 12, 48, 3, 2, 16),
         "first convolution": _convolution_case(9, 3, 32, 3, 2, image="float32"),
         "convolution 1x1": _convolution_case(6, 40, 32, 1, 1),
-        "groups": _groups_case(6, 3, 16, 24),
-        "groups of 20 channels": _groups_case(5, 2, 20, 16),
+        "groups": groups_case(6, 3, 16, 24),
+        "groups of 20 channels": groups_case(5, 2, 20, 16),
+        "groups of 4 channels": groups_case(6, 8, 4, 4),
+        "groups of 4 channels, stride 2, the last product not whole": groups_case(7, 6, 4, 4, 2),
+        "groups of 8 channels": groups_case(5, 4, 8, 8),
+        "groups of 8 channels, stride 2, the last product not whole": groups_case(6, 3, 8, 8, 2),
+        "groups of 12 channels": groups_case(5, 3, 12, 12),
+        "groups of 6 channels, 10 columns": groups_case(5, 3, 6, 10),
+        "groups of 6 channels, 5 in all": groups_case(5, 5, 6, 6),
+        "groups of 3 channels": groups_case(5, 7, 3, 3),
+        "groups of 2 channels, 4 columns, 5x5": groups_case(5, 5, 2, 4, 1, 5),
+        "groups of 24 channels, 4 columns, 1x1": groups_case(5, 5, 24, 4, 1, 1),
         "filled up": _filled_case(20, 32, 40, 37),
     }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ from host.build import compile_cuda
 from host.gensor.walk import WalkOptions, construct
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.analysis import analyse
-from host.schedules.cuda.mma.product import product_of
+from host.schedules.cuda.mma.product import decided, product_of
 from host.schedules.cuda.mma.tiles import shared_accesses, tiling_of
 from host.schedules.cuda.tiled.banks import bank_passes
 from targets import GpuModel
@@ -48,14 +46,6 @@ def _program(space: DesignSpace, values: dict[str, int]) -> tirx.PrimFunc:
     return scheduled_function(space.apply(space.candidate(values, "test")))
 
 
-def _legal(space: DesignSpace) -> Iterator[dict[str, int]]:
-    names = [decision.name for decision in space.decisions]
-    for choice in itertools.product(*(decision.choices for decision in space.decisions)):
-        values = dict(zip(names, choice, strict=True))
-        if space.legal(values):
-            yield values
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -71,7 +61,7 @@ def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
         product = product_of(space.workload)
         assert product is not None
         assert not any(resources.spills for resources in done.kernel.resources), values
-        tiling = tiling_of(product, values)
+        tiling = tiling_of(decided(product, values), values)
         shared = max(resources.shared_bytes for resources in done.kernel.resources)
         assert shared in (tiling.shared_bytes, 0)
         assert shared or tiling.shared_bytes > ORIN_NANO.shared_per_block
@@ -157,13 +147,19 @@ def test_every_decision_changes_the_program() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [mma.dense(256, 256, 256), mma.batched(2, 64, 64, 64, True), mma.swapped(64, 64, 64)]
+    "function",
+    [
+        mma.dense(256, 256, 256),
+        mma.batched(2, 64, 64, 64, True),
+        mma.swapped(64, 64, 64),
+        mma.in_groups(14, 8, 4, 4),
+    ],
 )
 def test_no_access_to_shared_memory_meets_another_in_a_bank(function: tirx.PrimFunc) -> None:
     space = _space(function)
     product = product_of(space.workload)
     assert product is not None
-    tilings = {tiling_of(product, values) for values in _legal(space)}
+    tilings = {tiling_of(decided(product, values), values) for values in fn.legal_values(space)}
     for tiling in tilings:
         for name, places, size in shared_accesses(tiling):
             words = {place // 4 + word for place in places for word in range(size // 4)}
@@ -185,7 +181,7 @@ def test_no_access_to_shared_memory_meets_another_in_a_bank(function: tirx.PrimF
 def test_construction_finds_the_best_by_its_estimate(shape: tuple[int, int, int], gpu: GpuModel) -> None:
     space = _space(mma.dense(*shape), gpu)
     (_, constructed), *_ = construct(space, space.estimate_s, WalkOptions(), 1, 0)
-    best = min(map(space.estimate_s, _legal(space)))
+    best = min(map(space.estimate_s, fn.legal_values(space)))
     assert best / constructed >= 0.995
 
 
@@ -237,6 +233,9 @@ def test_programs_of_jetpack_5_compile() -> None:
         (mma.convolution(9, 12, 48, 3, 2, 16), (4, 8), 4),
         (mma.filled(20, 32, 40, 32), (1, 8), 4),
         (mma.convolution(9, 16, 48, 3, 2, 16, "float32"), (1, 8), 4),
+        (mma.in_groups(6, 8, 4, 4), (8, 4), 4),
+        (mma.in_groups(6, 3, 8, 8), (8, 8), 4),
+        (mma.in_groups(5, 7, 3, 3), (1, 1), 1),
     ],
 )
 def test_copies_and_stores_are_as_wide_as_the_layout_allows(

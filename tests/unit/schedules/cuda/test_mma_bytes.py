@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from host.schedules import scheduled_function, space_for
-from host.schedules.cuda.mma.product import product_of
+from host.schedules.cuda.mma.product import decided, product_of
 from host.schedules.cuda.mma.tiles import shared_accesses, tiling_of
 from host.schedules.cuda.tiled.banks import bank_passes
 from targets.nvidia import AGX_THOR, H100, ORIN_NANO, XAVIER_NX
@@ -31,6 +31,11 @@ TASKS = {
     "convolution": convolution_task(7, 32, 32, 32, "int8", 16),
     "convolution without sign, 24 channels": convolution_task(6, 24, 48, 16, "uint8", 8),
     "groups": groups_task(6, 3, 32, 16, "uint8", 16),
+    "groups of 4 channels": groups_task(6, 8, 4, 4, "int8", 4),
+    "groups of 4 channels, stride 2, the last product not whole": groups_task(7, 6, 4, 4, "uint8", 4, 2),
+    "groups of 8 channels, stride 2, the last product not whole": groups_task(6, 3, 8, 8, "int8", 8, 2),
+    "groups of 12 channels": groups_task(5, 3, 12, 12, "uint8", 4),
+    "groups of 24 channels, 6 columns": groups_task(5, 5, 24, 6, "int8", 8),
     "convolution, 4 channels": convolution_task(9, 4, 32, 32, "int8", 4),
 }
 
@@ -52,7 +57,7 @@ def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(given[-1], expected(task, given), err_msg=str(values))
         assert not any(resources.spills for resources in done.kernel.resources), values
         shared = max(resources.shared_bytes for resources in done.kernel.resources)
-        wanted = tiling_of(product, values).shared_bytes
+        wanted = tiling_of(decided(product, values), values).shared_bytes
         assert shared == (wanted if wanted <= ORIN_NANO.shared_per_block else 0)
         assert done.counters.products
         assert done.counters.load_conflicts == done.counters.copy_conflicts == 0, values
@@ -66,6 +71,8 @@ def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
         ("a depth of fours", (4, 4)),
         ("convolution", (16, 16)),
         ("convolution, 4 channels", (4, 4)),
+        ("groups of 4 channels", (16, 4)),
+        ("groups of 8 channels, stride 2, the last product not whole", (8, 8)),
     ],
 )
 def test_copies_are_as_wide_as_the_layout_allows(name: str, widths: tuple[int, int]) -> None:
@@ -75,13 +82,16 @@ def test_copies_are_as_wide_as_the_layout_allows(name: str, widths: tuple[int, i
     assert (product.chunk, product.mma_depth, product.sums) == (16, 32, "int32")
 
 
-@pytest.mark.parametrize("name", ["whole tiles", "a depth of eights", "a depth of fours"])
+@pytest.mark.parametrize(
+    "name", ["whole tiles", "a depth of eights", "a depth of fours", "groups of 4 channels"]
+)
 def test_no_access_to_shared_memory_meets_another_in_a_bank(name: str) -> None:
     space = space_for(TASKS[name], gpu_board().hardware)
     product = product_of(space.workload)
     assert product is not None
     generator = random.Random(1)
-    tilings = {tiling_of(product, space.sample(generator, 50_000)) for _ in range(60)}
+    drawn = [space.sample(generator, 50_000) for _ in range(60)]
+    tilings = {tiling_of(decided(product, values), values) for values in drawn}
     for tiling in tilings:
         for access, places, size in shared_accesses(tiling):
             words = {place // 4 + word for place in places for word in range(size // 4)}

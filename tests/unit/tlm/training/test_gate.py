@@ -79,6 +79,18 @@ def test_what_is_judged_is_the_program_that_a_deployment_takes() -> None:
     assert gate.chosen_of(known, never, VOCABULARY).first > 1.0
 
 
+def test_a_model_that_is_sure_of_itself_is_judged_by_ten_different_programs() -> None:
+    example = example_of(9, 1, 1)
+    example = replace(example, estimates=tuple(slower for _, slower in example.programs))
+    count = len(example.programs)
+    # Each program is twice as likely as the next faster one: at one temperature, five would be drawn.
+    sure = gate.chosen_of(example, [0.7 * place for place in range(count)], VOCABULARY)
+    assert count == 12 and 1.0 < sure.best < example.programs[3][1] < example.programs[5][1]
+    # A model that cannot draw more is not asked for ever.
+    surer = gate.chosen_of(example, [1e4 * place for place in range(count)], VOCABULARY)
+    assert surer.first == surer.best == pytest.approx(example.programs[-1][1])
+
+
 def test_a_gain_below_one_per_cent_is_too_little() -> None:
     old = [gate.Chosen(2.0, 1.5)] * 9
     for gain, accepted in ((1.005, False), (1.05, True)):
@@ -87,6 +99,31 @@ def test_a_gain_below_one_per_cent_is_too_little() -> None:
         )
         assert found.bound is not None and found.bound > 1.0 and found.accepted == accepted
     assert found.why.endswith("1.01 is needed")
+
+
+def test_what_chance_reaches_too_was_not_learned() -> None:
+    old = [gate.Chosen(2.0, 1.5)] * 9
+    new = [gate.Chosen(1.6 + 0.01 * number, 1.4) for number in range(9)]
+    chance = [gate.Chosen(1.61, 1.4 + 0.001 * number) for number in range(9)]
+    assert gate.compare(old, new).accepted
+    verdict = gate.compare(old, new, chance)
+    assert not verdict.accepted and verdict.over_chance is not None and verdict.bound is not None
+    assert verdict.over_chance < 1.0 < gate.LEAST_GAIN < verdict.bound
+    assert f"{verdict.over_chance:.3f} of chance, 1 is needed" in verdict.why
+    assert gate.compare(old, new, old).accepted
+    # A slow model in use is no reason to take one that has learned nothing.
+    assert not gate.compare(old, chance, chance).accepted
+
+
+def test_chance_does_not_know_which_program_is_the_fastest() -> None:
+    programs = tuple((tokens_of(number, 1), float(number)) for number in range(1, 61))
+    estimates = tuple(slower for _, slower in programs)
+    examples = [
+        replace(example_of(9, number, 1), programs=programs, estimates=estimates) for number in range(9)
+    ]
+    found = gate.by_chance(examples, VOCABULARY)
+    # The estimate is right, but the fastest of 60 is seldom among 32 draws.
+    assert all(1.2 < one.first < 4.0 for one in found)
 
 
 def test_only_a_bound_above_one_is_better() -> None:
