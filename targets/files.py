@@ -208,6 +208,8 @@ class BoardFile:
             loads_per_cycle=core.loads_per_cycle,
             look_ahead=core.look_ahead,
             dot_product=core.dot_product,
+            # TBL and TBX are part of the architecture.
+            byte_tables="neon" if core.architecture == "aarch64" else "",
             half_arithmetic=core.half_arithmetic,
         )
 

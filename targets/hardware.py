@@ -210,7 +210,7 @@ class HardwareModel:
             addition); "" without one.
         bfloat16: the dot product of bfloat16 numbers; None without one.
         byte_tables: LLVM's name of the feature with which vectors of bytes choose among 256 bytes in a few
-            operations, as in a target's `mattr`; "" without one.
+            operations, as in a target's `mattr` where the processor does not imply it; "" without one.
         half_arithmetic: whether vectors of halves (fp16) are multiplied and added in twice as many lanes, as
             often in a cycle as those of single precision.
         learned: logarithms by which the board's measurements have moved constants of the estimates, by name.

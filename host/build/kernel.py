@@ -19,14 +19,14 @@ from host.build.periodic_loads import has_periodic_loads, split_at_periods
 from host.build.target import architecture_of
 from host.errors import BuildError
 from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
-from host.tensor_ir.byte_tables import has_byte_tables, with_byte_tables
+from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
-from host.tensor_ir.saturation import saturates, with_saturation
+from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 9
+BUILD_VERSION = 10
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -112,15 +112,16 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Maxima and minima with a number keep NaN: see `host.build.maxima`; those of many numbers keep infinities
       too: see `host.tensor_ir.extremes`.
     - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.tensor_ir.bfloat16`.
-    - Tables of 256 bytes are read by AVX-512's choice among bytes: see `host.tensor_ir.byte_tables`.
+    - Tables of 256 bytes are read by choices among bytes of registers: see `host.tensor_ir.byte_tables`.
     - Bytes of four vectors are put side by side by one instruction: see `host.tensor_ir.interleaved_bytes`.
-    - What is rounded to bytes is bounded by AVX-512's narrowing: see `host.tensor_ir.saturation`.
+    - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
+      `host.tensor_ir.saturation`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
     architecture = architecture_of(target)
-    narrowed = with_saturation if saturates(target) else (lambda body: body)
-    tabulated = with_byte_tables if has_byte_tables(target) else (lambda body: body)
+    narrowed = saturation_for(target) or (lambda body: body)
+    tabulated = byte_tables_for(target) or (lambda body: body)
     named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)

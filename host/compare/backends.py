@@ -223,11 +223,12 @@ def _refusal(results: Mapping[str, EntrantResult], backend: str, fallback: str) 
         return EngineError(f"backend {backend} cannot run the model: {reason}; use --backend auto")
     if one.verification is not None and not one.verification.passed:
         return VerifyError(f"backend {backend}: {one.verification.message}; nothing was installed")
-    if one.measurement is not None and not one.deployable:
+    if one.measurement is not None and not one.deployable and backend in OF_THE_BOARD:
         return EngineError(
             f"backend {backend} can be measured here, but not installed (TensorRT needs its Python package "
             "on the board, python3-libnvinfer): use --backend auto"
         )
     others = "; ".join(f"{name}: {c.reason}" for name, c in results.items() if c.reason)
     also = f" (tvm: {fallback})" if fallback and backend != "tvm" else ""
-    return EngineError(f"no engine of the device can run the model: {others or one.reason}{also}")
+    why = others or one.reason or f"{backend} runs another file of it, which is not installed"
+    return EngineError(f"no engine of the device can run the model: {why}{also}")

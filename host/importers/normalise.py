@@ -14,11 +14,11 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 def normalise(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
-    Casts, reshapes and broadcasts that change nothing go. An index that is out of range stays within the
-    tensor that it points into instead of reading or writing foreign memory. The exceptions are gathers and
-    scatters of elements and of tuples on a tensor with an open dimension. A scatter into a part of its
-    tensor is made one of that part. A power with a small whole exponent becomes multiplications: exact for
-    negative bases, where pow is slow.
+    Casts, reshapes and broadcasts that change nothing go. Constant numbers of a selection count from the end
+    below 0. An index that is out of range stays within the tensor that it points into instead of reading or
+    writing foreign memory. The exceptions are gathers and scatters of elements and of tuples on a tensor with
+    an open dimension. A scatter into a part of its tensor is made one of that part. A power with a small
+    whole exponent becomes multiplications: exact for negative bases, where pow is slow.
     """
     rewriter = _Rewriter(module)
     module = tvm.IRModule(module.functions, attrs=module.attrs)
@@ -44,7 +44,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         call = super().visit_call_(call)
         name = getattr(call.op, "name", "")
         if name == "relax.take" and call.attrs.mode == "fast":
-            return relax.op.take(call.args[0], call.args[1], call.attrs.axis, mode="clip")
+            return relax.op.take(call.args[0], _from_start(call), call.attrs.axis, mode="clip")
         if name in _INDEXED:
             call = self._within(call, name)
         if name in _INDEXED_BY_AXIS:
@@ -227,6 +227,17 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return base
         square = relax.op.multiply(base, base)
         return square if exponent == 2 else relax.op.multiply(self.builder_.emit(square), base)
+
+
+def _from_start(take: relax.Call) -> relax.Expr:
+    """The numbers of a selection; constant ones below 0 count from the end, as exporters write `x[:, -1]`."""
+    data, indices = take.args
+    sizes, axis = _sizes(data), take.attrs.axis
+    if sizes is None or not isinstance(indices, tvm.ir.GenericConst):
+        return indices
+    numbers = indices.value.numpy()
+    size = int(np.prod(sizes)) if axis is None else sizes[int(axis) % len(sizes)]
+    return relax.const(np.where(numbers < 0, numbers + size, numbers).astype(numbers.dtype))
 
 
 def _sizes(tensor: relax.Expr) -> list[int] | None:

@@ -60,9 +60,9 @@ def lower(
         approximate: whether algorithms may be used whose results are less exact; without them all
             convolutions are direct.
         half: type of half precision in which tensors lie in memory, "float16" or "bfloat16"; "" for single
-            precision. Algorithms that are less exact are left out then: they lose what the rounding has left.
-            As bfloat16, dense layers and convolutions are dot products of the processor where these are
-            faster than multiply-adds.
+            precision. Algorithms that are less exact lose far less than the rounding to float16 does; with
+            bfloat16, whose products round activations again, they are left out. As bfloat16, dense layers and
+            convolutions are dot products of the processor where these are faster than multiply-adds.
         any_length: whether the functions are to be generalised to other lengths of a dimension.
         operators: what the model may hold; by default all of `host.lowering.ops`.
         decisions: of a plan, by the names of the sites; what it does not name, the passes decide. Models
@@ -90,7 +90,7 @@ def lower(
         if half:
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
-        graph = optimise(graph, board.hardware, approximate and not half, any_length, half, choices)
+        graph = optimise(graph, board.hardware, approximate and half != "bfloat16", any_length, half, choices)
         return Entry(name, *emit(graph, fuse(graph, choices), target, half, any_length))
 
     made = [entry(MAIN, model.module)]
@@ -202,7 +202,7 @@ def optimise(
     graph = split_sliced_dense(sink_permutations(graph))
     graph = simplify(graph)
     graph = fold_affine(graph)
-    graph = decompose_transposed(graph)
+    graph = decompose_transposed(graph, any_length)
     if not any_length:
         graph = split_by_region(graph)
     if approximate and not any_length:

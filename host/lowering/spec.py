@@ -113,7 +113,7 @@ class GraphPass:
         run: the rewritten graph, from the graph and the processor that it is for; and from the choices of a
             plan, where the pass decides something.
         approximate: whether results are less exact than those of what it replaces. Such passes are left out
-            where tensors lie in half precision, and on demand.
+            where tensors lie in memory as bfloat16, and on demand.
         one_length: whether what it makes holds for the sizes of the graph alone. Such passes are left out of
             models for a range of lengths.
         half: the type of half precision in which tensors have to lie in memory for it; "" for any.

@@ -1,10 +1,12 @@
-"""Vectors of bytes that are put together side by side: one choice among bytes for four.
+"""Vectors of bytes that are put together side by side: one choice among bytes for four, or eight moves.
 
 A program writes int32(a) | int32(b) << 8 | int32(c) << 16 | int32(d) << 24 for what a dot product of bytes
-multiplies at once. LLVM would widen each vector, shift it and join them. The same bytes are those of a, b, c
-and d one behind the other in another order, which one instruction of AVX-512 VBMI takes (VPERMB, Intel SDM).
-It is in a function in LLVM's own language, since LLVM takes a general order of four vectors for eight
-interleaving moves and three that join them. Vectors of up to 256 bits are interleaved so: five moves at most.
+multiplies at once; int32(a) & 255 and so on for bytes with a sign. LLVM would widen each vector, shift it and
+join them. The same bytes are those of a, b, c and d one behind the other in another order, which one
+instruction of AVX-512 VBMI takes (VPERMB, Intel SDM). It is in a function in LLVM's own language, since LLVM
+takes a general order of four vectors for eight interleaving moves and three that join them. Vectors of up to
+256 bits are interleaved so: five moves at most. On AArch64 four vectors of 16 bytes are interleaved in pairs,
+and the pairs again: eight moves (ZIP1, ZIP2).
 """
 
 from __future__ import annotations
@@ -38,19 +40,42 @@ define <64 x i8> @{name}(<16 x i8> %a, <16 x i8> %b, <16 x i8> %c, <16 x i8> %d)
 
 !0 = !{{}}
 """
+_IN_PAIRS = """
+define <64 x i8> @{name}(<16 x i8> %a, <16 x i8> %b, <16 x i8> %c, <16 x i8> %d) {{
+  %ac0 = shufflevector <16 x i8> %a, <16 x i8> %c, <16 x i32> <{first}>
+  %ac1 = shufflevector <16 x i8> %a, <16 x i8> %c, <16 x i32> <{second}>
+  %bd0 = shufflevector <16 x i8> %b, <16 x i8> %d, <16 x i32> <{first}>
+  %bd1 = shufflevector <16 x i8> %b, <16 x i8> %d, <16 x i32> <{second}>
+  %r0 = shufflevector <16 x i8> %ac0, <16 x i8> %bd0, <16 x i32> <{first}>
+  %r1 = shufflevector <16 x i8> %ac0, <16 x i8> %bd0, <16 x i32> <{second}>
+  %r2 = shufflevector <16 x i8> %ac1, <16 x i8> %bd1, <16 x i32> <{first}>
+  %r3 = shufflevector <16 x i8> %ac1, <16 x i8> %bd1, <16 x i32> <{second}>
+  %low = shufflevector <16 x i8> %r0, <16 x i8> %r1, <32 x i32> <{low}>
+  %high = shufflevector <16 x i8> %r2, <16 x i8> %r3, <32 x i32> <{low}>
+  %all = shufflevector <32 x i8> %low, <32 x i8> %high, <64 x i32> <{all}>
+  ret <64 x i8> %all
+}}
+"""
 
 
 def with_interleaved_bytes(body: tirx.Stmt, target: tvm.target.Target) -> tirx.Stmt:
     """A lowered body in which vectors of four bytes a lane are made by one order of their bytes."""
     used: list[int] = []
-    made = mapped(body, (tirx.BitwiseOr, _interleaved(has_byte_tables(target), used)))
+    in_pairs = str(target.attrs.get("mtriple", "")).startswith("aarch64")
+    made = mapped(body, (tirx.BitwiseOr, _interleaved(in_pairs or has_byte_tables(target), used)))
     if _LONG not in used:
         return made
-    text = _INTERLEAVED.format(
+    halves = [
+        [place for lane in range(start, start + _LONG // 2) for place in (lane, _LONG + lane)]
+        for start in (0, _LONG // 2)
+    ]
+    text = (_IN_PAIRS if in_pairs else _INTERLEAVED).format(
         name=_NAME,
         low=_list("i32", range(2 * _LONG)),
         all=_list("i32", range(_BYTES * _LONG)),
         order=_list("i8", _order(_LONG)),
+        first=_list("i32", halves[0]),
+        second=_list("i32", halves[1]),
     )
     return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), made)
 
@@ -64,7 +89,7 @@ def _order(lanes: int) -> list[int]:
     return [byte * lanes + lane for lane in range(lanes) for byte in range(_BYTES)]
 
 
-def _interleaved(by_choice: bool, used: list[int]) -> Callable[[Any], Any]:
+def _interleaved(long: bool, used: list[int]) -> Callable[[Any], Any]:
     """Replaces what joins four bytes in each lane, and notes the lanes in `used`."""
 
     def visit(node: Any) -> Any:
@@ -72,7 +97,7 @@ def _interleaved(by_choice: bool, used: list[int]) -> Callable[[Any], Any]:
         if parts is None:
             return node
         lanes = tvm.DataType(str(node.ty.dtype)).lanes
-        if lanes == _LONG and by_choice:
+        if lanes == _LONG and long:
             joined = tirx.call_pure_extern("uint8x64", _NAME, *parts)
         elif lanes in _SHORT:
             joined = tirx.Shuffle(parts, [tirx.const(place, "int32") for place in _order(lanes)])
@@ -114,8 +139,12 @@ def _bytes(number: Any, lanes: int) -> Any | None:
     value = _literal(number)
     if value is not None and 0 <= value <= _LARGEST:
         return tirx.Broadcast(tirx.const(value, "uint8"), lanes)
-    widened = isinstance(number, tirx.Cast) and str(number.value.ty.dtype) == f"uint8x{lanes}"
-    return number.value if widened else None
+    kind = "uint8"
+    if isinstance(number, tirx.BitwiseAnd) and _literal(number.b) == _LARGEST:
+        number, kind = number.a, "int8"
+    if not isinstance(number, tirx.Cast) or str(number.value.ty.dtype) != f"{kind}x{lanes}":
+        return None
+    return number.value if kind == "uint8" else tirx.reinterpret(f"uint8x{lanes}", number.value)
 
 
 def _literal(value: Any) -> int | None:

@@ -22,6 +22,10 @@ _PASSING = {
     "Expand",
     "Slice",
     "Concat",
+    "Gather",
+    "GatherElements",
+    "Split",
+    "Tile",
 }
 _GATHERS = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
 

@@ -16,8 +16,10 @@ from device_agent.contract.text import printable
 from host.errors import ImportFailed
 from host.importers.layers import LayerNames, source_line
 from host.importers.native_output import converted, converting
-from host.importers.torch import placed, recurrent
+from host.importers.torch import operators, placed, recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
+from host.importers.torch.indexing import index_put
+from host.importers.torch.promotion import write_promotions
 
 _Convert = Callable[[fx.Node], Any]
 
@@ -36,6 +38,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         converters |= dict.fromkeys(recurrent.OPERATORS, self._recurrent)
         converters |= {CONSTANT.__name__: self._constant, "cumsum.default": self._cumsum}
         converters |= {placed.OPERATOR: self._placed}
+        converters |= {name: self._own(name, converters.get(name)) for name in operators.CONVERTERS}
         return {name: self._named(name, method) for name, method in converters.items()}
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
@@ -52,6 +55,16 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
 
         return convert
 
+    def _own(self, name: str, of_tvm: _Convert | None) -> _Convert:
+        def convert(node: fx.Node) -> Any:
+            given = operators.arguments_of(node, self.env)
+            result = operators.CONVERTERS[name](self.block_builder, node, given)
+            if result is None and of_tvm is None:
+                raise ImportFailed(f"operator {name} has no conversion of these types and shapes", name)
+            return of_tvm(node) if of_tvm is not None and result is None else result
+
+        return convert
+
     def _constant(self, node: fx.Node) -> relax.Expr:
         return relax.const(self.constants[node.args[0]].numpy())
 
@@ -59,11 +72,12 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         return recurrent.convert(self.block_builder, node, self.retrieve_args(node))
 
     def _placed(self, node: fx.Node) -> relax.Expr:
-        """One index, a vector, as caches are written; TVM converts the others."""
+        """One index that is a vector, as caches are written; or several indices together."""
         arguments = self.retrieve_args(node)
         axis = placed.along_one_axis(arguments)
         if axis is None:
-            return self._index_put(node)
+            made = index_put(self.block_builder, arguments)
+            return self._index_put(node) if made is None else made
         return placed.placed(self.block_builder, arguments, axis)
 
     def _cumsum(self, node: fx.Node) -> relax.Expr:
@@ -99,10 +113,11 @@ def _refuse_kept(program: torch.export.ExportedProgram) -> None:
 
 def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
     if not any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
-        kept = recurrent.kept_whole()
+        kept = [*recurrent.kept_whole(), *operators.kept_whole()]
         table = torch.export.default_decompositions()
         program = program.run_decompositions({k: v for k, v in table.items() if k not in kept})
     _refuse_kept(program)
+    write_promotions(program)
     importer = _Importer(fold_constants(program))
     return importer.layers.written(importer.from_exported_program(program, False, True, False, None))
 

@@ -26,7 +26,10 @@ _PASSING = {
     "unsqueeze",
     "view",
 }
-_TABLES = {"embedding": (0, 1), "index_select": (0, 2), "gather": (0, 2), "index": (0, 1)}
+# Operators with an axis behind the tensor, whose places along that axis the numbers are.
+_ALONG = ("gather", "index_add", "index_copy", "index_fill", "index_select")
+_SCATTERS = ("scatter", "scatter_add", "scatter_reduce")
+_TABLES = {"embedding": (0, 1), "index": (0, 1), **dict.fromkeys((*_ALONG, *_SCATTERS), (0, 2))}
 
 
 def input_ranges(program: torch.export.ExportedProgram, specs: tuple[TensorSpec, ...]) -> list[InputRange]:
@@ -55,7 +58,7 @@ def _bounds(node: fx.Node, seen: set[fx.Node]) -> list[int]:
         if name in _TABLES and len(user.args) > _TABLES[name][1]:
             table, index = (user.args[position] for position in _TABLES[name])
             if index is node and isinstance(table, fx.Node):
-                axis = int(user.args[1]) if name in ("index_select", "gather") else 0
+                axis = int(user.args[1]) if name in (*_ALONG, *_SCATTERS) else 0
                 bounds.append(int(table.meta["val"].shape[axis]))
             elif (
                 name == "index"

@@ -1,12 +1,12 @@
-"""Brings constant weights into the order in which a vector unit reads them.
+"""Brings weights into the order in which a vector unit reads them.
 
 Output channels are split into blocks of `lanes`, the innermost dimension; the kernel and the input
-channels lie between. One packed weight is a contiguous stream for the innermost loops.
+channels lie between. One packed weight is a contiguous stream for the innermost loops. Constant weights are
+packed here. Weights of convolutions that the model computes (mixed experts, modulated weights, templates
+of a tracker) are packed by operations of the graph, in each run.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
@@ -51,22 +51,23 @@ def pack_weights(graph: Graph, lanes: int, halves: bool = False, choices: Choice
     """A graph whose convolutions and dense products read packed weights.
 
     Args:
-        graph: with "conv" and "dense" nodes.
+        graph: with "conv" and "dense" nodes; the weights of the latter are constants.
         lanes: fp32 elements of the target's vector.
         halves: as of `lanes_for`.
         choices: of a plan, which may take another width; None where there is no choice.
     """
-    packed: dict[tuple[Value, str, int], Value] = {}
+    packed: dict[tuple[Value, str, int, int], Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if node.op not in ("conv", "dense") or inputs[1].data is None:
+        if node.op not in ("conv", "dense"):
             return builder.copy(node, inputs)
         own = lanes_for(_columns(node), lanes, halves)
         width = own if choices is None else _width(node, own, lanes, choices)
-        op, arrange = _form(node, lanes, width)
-        key = (inputs[1], op, width)
+        op, width = _form(node, lanes, width)
+        groups = node.attrs.get("groups", 1)
+        key = (inputs[1], op, groups, width)
         if key not in packed:
-            packed[key] = constant(arrange(inputs[1].data))
+            packed[key] = _packed(builder, *key)
         specs = [(node.output.shape, node.output.dtype)]
         return builder.emit(op, [inputs[0], packed[key]], node.attrs, specs)
 
@@ -90,22 +91,62 @@ def _width(node: Node, own: int, lanes: int, choices: Choices) -> int:
     return choices.take(LANES, node, options, own, alike)
 
 
-def _form(node: Node, lanes: int, width: int) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
-    weight = node.inputs[1]
+def _form(node: Node, lanes: int, width: int) -> tuple[str, int]:
+    """The operation that reads the packed weight, and how many output channels lie side by side in it."""
     if node.op == "dense":
-        count = block_count(weight.shape[1], width)
-        return "packed_dense", lambda data: blocks(data, width, count)
+        return "packed_dense", width
     groups = node.attrs["groups"]
-    channels = node.inputs[0].shape[-1]
-    out_channels = weight.shape[-1]
     if groups == 1:
-        return "packed_conv", lambda data: blocks(data, width)
-    if groups == channels:
-        return "depthwise_conv", lambda data: np.ascontiguousarray(data[..., 0, :])
-    if lanes >= _WARP and out_channels // groups % width:
-        # Threads need no whole vectors: nothing has to be filled up and cut off again.
-        width = out_channels // groups
-    return "grouped_conv", lambda data: blocks_of_groups(data, groups, width)
+        return "packed_conv", width
+    if groups == node.inputs[0].shape[-1]:
+        return "depthwise_conv", width
+    columns = _columns(node)
+    # Threads need no whole vectors: nothing has to be filled up and cut off again.
+    return "grouped_conv", columns if lanes >= _WARP and columns % width else width
+
+
+def _packed(builder: Builder, weight: Value, op: str, groups: int, width: int) -> Value:
+    """The weight as an operation reads it."""
+    data = weight.data
+    if data is None:
+        return _packed_in_each_run(builder, weight, op, groups, width)
+    if op == "packed_dense":
+        return constant(blocks(data, width, block_count(data.shape[1], width)))
+    if op == "packed_conv":
+        return constant(blocks(data, width))
+    if op == "depthwise_conv":
+        return constant(np.ascontiguousarray(data[..., 0, :]))
+    return constant(blocks_of_groups(data, groups, width))
+
+
+def _packed_in_each_run(builder: Builder, weight: Value, op: str, groups: int, width: int) -> Value:
+    """A convolution's computed weight [*K, C / groups, O] as `_packed` makes it of a constant one."""
+    *kernel, depth, columns = weight.shape
+    if op == "depthwise_conv":
+        return builder.reshape(weight, (*kernel, columns))
+    count = -(-columns // groups // width)
+    rank = len(kernel) + 1
+    parts = _split_last(builder, weight, (groups, columns // groups))
+    missing = count * width - columns // groups
+    parts = builder.pad(parts, (0,) * (rank + 2), (*(0,) * (rank + 1), missing), 0.0)
+    parts = _split_last(builder, parts, (count, width))
+    made = builder.transpose(parts, (rank, rank + 1, *range(rank), rank + 2))
+    return made if op == "grouped_conv" else builder.reshape(made, (count, *kernel, depth, width))
+
+
+def _split_last(builder: Builder, value: Value, sizes: tuple[int, ...]) -> Value:
+    """A value whose last dimension is several.
+
+    Of a transposed value, the dimension is split before the transpose, so that one that follows joins it.
+    """
+    node = value.producer
+    if node is None or node.op != "transpose":
+        return builder.reshape(value, (*value.shape[:-1], *sizes))
+    source, axes, more = node.inputs[0], node.attrs["axes"], len(sizes) - 1
+    last = axes[-1]
+    split = builder.reshape(source, (*source.shape[:last], *sizes, *source.shape[last + 1 :]))
+    before = [axis if axis < last else axis + more for axis in axes[:-1]]
+    return builder.transpose(split, (*before, *range(last, last + more + 1)))
 
 
 def blocks_of_groups(data: np.ndarray, groups: int, width: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from host.lowering.winograd.transforms import TILES, Transform
 from targets import HardwareModel
@@ -12,6 +12,9 @@ from targets import HardwareModel
 _DIRECT_EFFICIENCY, _WINOGRAD_EFFICIENCY = 0.93, 0.88
 # Multiply-adds in whose time one accumulator is filled and stored: it counts where reductions are short.
 _ACCUMULATOR = 3.0
+# Operations that add a block of products of halves to a sum in single precision: two conversions and two
+# additions for each vector of halves.
+_ADDED_UP = 4.0
 # A store of a vector occupies the store port this many cycles; transforms store all they compute.
 _STORE_CYCLES = 1.5
 # Winograd has to be estimated this much faster: its result is less exact, and estimates err.
@@ -40,11 +43,18 @@ class Shape:
         return self.batch * -(-self.height // outputs) * -(-self.width // outputs)
 
 
-def best_tile(shape: Shape, hardware: HardwareModel) -> int | None:
-    """The tile size with the least estimated time; None where the direct convolution is as good."""
+def best_tile(shape: Shape, hardware: HardwareModel, block: int = 0) -> int | None:
+    """The tile size with the least estimated time; None where the direct convolution is as good.
+
+    Args:
+        shape: of the convolution.
+        hardware: that computes it.
+        block: products that the direct convolution sums up in halves; 0 where it is in single precision.
+    """
     times = {outputs: winograd_seconds(shape, outputs, hardware) for outputs in TILES}
     best = min(times, key=lambda outputs: times[outputs])
-    return best if times[best] * _MARGIN < direct_seconds(shape, hardware) else None
+    direct = half_direct_seconds(shape, block, hardware) if block else direct_seconds(shape, hardware)
+    return best if times[best] * _MARGIN < direct else None
 
 
 def direct_seconds(shape: Shape, hardware: HardwareModel) -> float:
@@ -52,6 +62,16 @@ def direct_seconds(shape: Shape, hardware: HardwareModel) -> float:
     points = shape.batch * shape.height * shape.width
     operations = points * (shape.channels_out // shape.lanes) * (9 * shape.channels_in + _ACCUMULATOR)
     return _with_weights(_product_seconds(operations, shape, hardware) / _DIRECT_EFFICIENCY, shape, hardware)
+
+
+def half_direct_seconds(shape: Shape, block: int, hardware: HardwareModel) -> float:
+    """Estimated seconds of the direct convolution on one core, its products summed in blocks of halves."""
+    wide = replace(shape, lanes=2 * shape.lanes)
+    products = 9 * shape.channels_in * (1.0 + _ADDED_UP / block) + _ACCUMULATOR
+    points = shape.batch * shape.height * shape.width
+    operations = points * (shape.channels_out // wide.lanes) * products
+    seconds = _product_seconds(operations, wide, hardware.on_halves()) / _DIRECT_EFFICIENCY
+    return _with_weights(seconds, shape, hardware)
 
 
 def winograd_seconds(shape: Shape, outputs: int, hardware: HardwareModel) -> float:

@@ -125,6 +125,12 @@ def test_a_peer_in_another_format_is_never_installed() -> None:
         choose(both, fallback="operator Foo is unknown")
 
 
+def test_a_peer_that_runs_another_file_leaves_the_reason_why_ours_cannot() -> None:
+    peer = EntrantResult("onnxruntime", measurement(3.0), PASSED, deployable=False)
+    with pytest.raises(EngineError, match=r"runs another file of it.*\(tvm: operator Foo is unknown\)"):
+        choose(EngineComparison({"onnxruntime": peer}), fallback="operator Foo is unknown")
+
+
 def test_no_engine_at_all_is_one_clear_error() -> None:
     none = EngineComparison(
         {"onnxruntime": EntrantResult("onnxruntime", None, None, "operator Foo is unknown")}

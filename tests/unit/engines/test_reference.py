@@ -17,7 +17,6 @@ from host.engines import (
     BothWays,
     engine_for_format,
     engines,
-    reference,
     run_reference,
     text_engines,
     unavailable,
@@ -147,7 +146,7 @@ def test_a_process_that_the_second_way_ends_takes_no_outputs_along(
         f'#!/bin/sh\ncase "$*" in *also-as-written*) kill -SEGV $$;; esac\nexec {sys.executable} "$@"\n'
     )
     crashing.chmod(0o755)
-    monkeypatch.setattr(reference.sys, "executable", str(crashing))
+    monkeypatch.setattr(sys, "executable", str(crashing))
     assert BothWays().rewritten("onnxruntime", doubling, [[X + 1]])[0][0].max() == 2
 
 

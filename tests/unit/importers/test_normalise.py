@@ -65,6 +65,12 @@ def test_takes_are_kept_within_bounds() -> None:
     np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], X[[2, 2]])
 
 
+def test_constant_places_below_0_count_from_the_end() -> None:
+    for places, axis in ((-1, 1), ([-2, 0], 0)):
+        build = lambda b, x, p=places, a=axis: relax.op.take(x, relax.const(p, "int64"), a)  # noqa: E731
+        np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], X.take(places, axis))
+
+
 def test_native_warnings_are_kept_quiet(capfd) -> None:
     with quiet():
         builder = relax.BlockBuilder()

@@ -52,3 +52,30 @@ def test_indices_of_a_torch_table_stay_within_it(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Lookup(), (torch.zeros(2, 6, dtype=torch.int32),)), path)
     ids = np.concatenate([case.inputs[0].ravel() for case in load(path).golden])
     assert ids.min() >= 0 and 10 < ids.max() < 17
+
+
+def test_indices_that_are_picked_out_of_an_input_stay_within_their_table(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["ids", "column"], ["picked"], axis=1),
+        helper.make_node("Gather", ["table", "picked"], ["y"]),
+    ]
+    table = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    path = tmp_path / "m.onnx"
+    out = value("y", np.zeros((2, 3), np.float32))
+    constants = {"table": table, "column": np.array(4)}
+    path.write_bytes(graph(nodes, {"ids": IDS}, [out], constants).SerializeToString())
+    ids = np.concatenate([case.inputs[0].ravel() for case in load(path, golden_cases=8).golden])
+    assert set(ids) == set(range(5))
+
+
+class Messages(torch.nn.Module):
+    def forward(self, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(6, 3).index_add(0, places, values)
+
+
+def test_places_that_values_are_added_to_are_within_the_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    inputs = (torch.zeros(20, dtype=torch.int64), torch.zeros(20, 3))
+    torch.export.save(torch.export.export(Messages(), inputs), path)
+    places = np.concatenate([case.inputs[0] for case in load(path).golden])
+    assert set(places) == set(range(6))

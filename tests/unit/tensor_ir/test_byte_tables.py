@@ -12,6 +12,7 @@ from tvm import te, tirx
 from host.build import build_kernel_library
 from host.build.kernel import lower_function
 from tests.unit.schedules import functions as fn
+from tests.unit.schedules.cpu import dot_cases
 
 HAS_VBMI = " avx512vbmi " in Path("/proc/cpuinfo").read_text(encoding="utf-8").replace("\n", " ")
 TARGET = {
@@ -61,3 +62,12 @@ def test_the_instruction_chooses() -> None:
     code = str(tvm.get_global_func("target.build.llvm")(lowered, target).inspect_source("s"))
     assert "vpermi2b" in code or "vpermt2b" in code
     assert "vpinsrb" not in code
+
+
+def test_arm_looks_sixteen_bytes_up_by_four_choices() -> None:
+    target = tvm.target.Target(dot_cases.arm_board().tvm_target)
+    lowered = lower_function(kernel(16, "int8"), "kernel", target)
+    code = str(tvm.get_global_func("target.build.llvm")(lowered, target).inspect_source("s"))
+    counts = [code.count(f"\t{name}\tv") for name in ("tbl", "tbx")]
+    assert counts[0] > 0 and counts[1] == 3 * counts[0]
+    assert "ldrb" not in code

@@ -13,7 +13,6 @@ from host.lowering.expressions.windows import finish, padded_input, product, win
 from host.lowering.graph import Node, Value
 from host.lowering.ops.contraction import PADDED
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
-from host.lowering.passes.integers.use_integers import is_quantized_constant
 from host.lowering.passes.permutations.weights import convolution, depthwise
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec
@@ -22,8 +21,7 @@ from host.lowering.spec import Fusion, OpSpec
 def _read(builder: Builder, call: OperatorCall) -> Value | None:
     attrs, data, weight = call.attrs, call.value(0), call.value(1)
     layout, out_layout = str(attrs.data_layout), str(attrs.out_layout or attrs.data_layout)
-    known = weight.is_constant or is_quantized_constant(weight)
-    if not known or len(layout) != len(data.shape) or not plain(layout, out_layout):
+    if len(layout) != len(data.shape) or not plain(layout, out_layout):
         return None
     transposed = "transpose" in call.name
     last = channels_last(layout)

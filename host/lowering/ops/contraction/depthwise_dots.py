@@ -12,11 +12,12 @@ from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase
 
 # The blocks by which the schedule knows such a function.
 INTERLEAVED, SUMS, ROWS = "interleaved_rows", "lane_dots", "rows_of_bands"
-_BITS, _BYTE = 8, 255
+# Bits of a byte, the largest without a sign, and the place of the highest in a number.
+_BITS, _BYTE, _HIGHEST = 8, 255, 24
 
 
 def _write(stage: Stage, node: Node) -> None:
-    """X [N, H, W, C] in unsigned bytes; weight [C / L, rows, groups, across, L, 4] in signed ones.
+    """X [N, H, W, C] in bytes of the dot product's sign; weight [C / L, rows, groups, across, L, 4], signed.
 
     - "interleaved_rows" [N, bands, groups, W', C]: in each number of 32 bits the bytes of four rows;
     - "lane_dots" [N, bands, rows, W, C]: sums over groups, taps across and the bytes of a number;
@@ -30,6 +31,7 @@ def _write(stage: Stage, node: Node) -> None:
     reached = (band.count - 1) * band.step + (groups * group - 1) * band.apart + 1
     columns = (width - 1) * stride + (across - 1) * apart + 1
     data, weight = _reaching(stage, node, reached, columns), stage.argument(node.inputs[1])
+    signed = node.inputs[0].dtype == "int8"
     g, t, q = (te.reduce_axis((0, size), name) for size, name in ((groups, "g"), (across, "t"), (group, "q")))
 
     def four(indices: Indices) -> Expression:
@@ -38,6 +40,7 @@ def _write(stage: Stage, node: Node) -> None:
         for byte in range(group):
             row = b * band.step + (place * group + byte) * band.apart
             number = data(n, row, x, c).astype("int32")
+            number = number & _BYTE if signed else number
             made = number if made is None else made | (number << (_BITS * byte))
         return made
 
@@ -45,7 +48,11 @@ def _write(stage: Stage, node: Node) -> None:
 
     def element(indices: Indices) -> Expression:
         n, b, r, x, c = indices
-        byte = (packed(n, b, g, x * stride + t * apart, c) >> (q * _BITS)) & _BYTE
+        number = packed(n, b, g, x * stride + t * apart, c)
+        if signed:
+            byte = (number << (_HIGHEST - q * _BITS)) >> _HIGHEST
+        else:
+            byte = (number >> (q * _BITS)) & _BYTE
         return te.sum(byte * weight(c // lanes, r, g, t, c % lanes, q).astype("int32"), axis=[g, t, q])
 
     sums = stage.compute((batch, band.count, rows, width, channels), element, SUMS)

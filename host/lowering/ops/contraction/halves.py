@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import te
+from tvm import te, tirx
 
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.expressions.windows import finish, padded_input, window
@@ -13,6 +13,9 @@ from host.lowering.passes.halves.half_sums import use_half_sums
 from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase
 
 _HALF = "float16"
+# Minus zero changes no number that it is added to, so that a block begins with its first product; plus zero
+# would be written to each sum first.
+_block_sum = te.comm_reducer(lambda a, b: a + b, lambda t: tirx.const(-0.0, t), name="block_sum")
 
 
 def _dense(stage: Stage, node: Node) -> None:
@@ -26,7 +29,7 @@ def _dense(stage: Stage, node: Node) -> None:
     def block_sum(indices: Indices) -> Expression:
         number, *rows, j = indices
         x = data(*rows, number * size + k)
-        return te.sum(x * weight(j // lanes, number * size + k, j % lanes), axis=[k])
+        return _block_sum(x * weight(j // lanes, number * size + k, j % lanes), axis=[k])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
     sums = stage.compute((depth // size, *shape), block_sum, "half_sums")
@@ -53,7 +56,7 @@ def _conv(stage: Stage, node: Node) -> None:
         steps = zip(spatial, inner, node.attrs["strides"], node.attrs["dilation"], strict=True)
         x = data(n, *(o * s + r * d for o, r, s, d in steps), number * size + k)
         own = [tap + start for tap, start in zip(inner, first, strict=True)]
-        return te.sum(x * weight(oc // lanes, *own, number * size + k, oc % lanes), axis=[k])
+        return _block_sum(x * weight(oc // lanes, *own, number * size + k, oc % lanes), axis=[k])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
     sums = stage.compute((*extents, channels // size, *shape), block_sum, "half_sums")

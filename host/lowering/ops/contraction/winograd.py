@@ -30,7 +30,10 @@ def _write(stage: Stage, node: Node) -> None:
     tiles = batch * down * across
     blocks, depth, _, _, lanes = node.inputs[1].shape
     data = padded_input(stage, _whole_tiles(node, down * step + 2, across * step + 2))
-    weight = stage.argument(node.inputs[1])
+
+    def weight(*indices: Any) -> Expression:
+        # Where it lies in memory as halves, it is widened as it is read.
+        return stage.element(node.inputs[1], indices)
 
     def patch(row: int, column: Any, p: Any, c: Any) -> Expression:
         top, left = p // across % down * step, p % across * step

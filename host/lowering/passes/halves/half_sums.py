@@ -37,9 +37,10 @@ _LARGEST = float(np.finfo(np.float16).max)
 def use_half_sums(graph: Graph, hardware: HardwareModel) -> Graph:
     """A graph whose products with constant weights are "half_dense", "half_conv" and "half_depthwise_conv".
 
-    Weights are packed for vectors of halves. Left as they are: products of the graph's inputs, those without
-    whole vectors of activations along their sums, in groups of several channels, with long windows of each
-    channel by itself, with weights that no half holds, and all for processors without arithmetic in halves.
+    Weights are packed for vectors of halves, two of them side by side where they divide the columns. Left as
+    they are: products of the graph's inputs, those without whole vectors of activations along their sums, in
+    groups of several channels, with long windows of each channel by itself, with weights that no half holds,
+    and all for processors without arithmetic in halves.
 
     Args:
         graph: with "conv" and "dense" nodes.
@@ -85,9 +86,12 @@ def _form(node: Node, lanes: int) -> tuple[str, int, Callable[[np.ndarray], np.n
     if float(np.abs(weight).max(initial=0.0)) > _LARGEST:
         return None
     channels, made = node.inputs[0].shape[-1], weight.shape[-1]
+    # Two vectors side by side are loaded by one instruction (LDP), for which a tile of two needs no more
+    # registers; from two places it loads each alone.
+    panel = 2 * lanes if made % (2 * lanes) == 0 else lanes
     if node.op == "dense":
-        count, block = block_count(made, lanes), block_of(channels)
-        return ("half_dense", block, lambda data: blocks(data, lanes, count)) if block else None
+        count, block = made // panel if panel > lanes else block_count(made, lanes), block_of(channels)
+        return ("half_dense", block, lambda data: blocks(data, panel, count)) if block else None
     groups = node.attrs["groups"]
     if groups == channels == made and made % lanes == 0 and "taps" not in node.attrs:
         window = math.prod(weight.shape[:-2])
@@ -95,5 +99,5 @@ def _form(node: Node, lanes: int) -> tuple[str, int, Callable[[np.ndarray], np.n
             return None
         return "half_depthwise_conv", window, lambda data: np.ascontiguousarray(data[..., 0, :])
     if groups == 1 and block_of(channels):
-        return "half_conv", block_of(channels), lambda data: blocks(data, lanes)
+        return "half_conv", block_of(channels), lambda data: blocks(data, panel)
     return None

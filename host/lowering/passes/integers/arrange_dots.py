@@ -40,7 +40,7 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
         return rebuild(graph, lambda b, node, inputs: _widened(b, node, inputs, hardware))
     dot = dot_product(hardware.dot_product)
     dtype = dot.activations
-    read = {node.inputs[0] for node in graph.nodes if node.op in _PRODUCTS}
+    read = {value for node in graph.nodes if node.op in _PRODUCTS for value in _shapes_of(node.inputs[0])}
     # By the value of the old graph, which had another type.
     moved: dict[Value, Value] = {}
 
@@ -59,6 +59,8 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
                 parts = [*inputs[:2], other]
                 moved[node.output] = builder.one("quantize", parts, node.output.shape, dtype)
                 return _retyped(builder, moved[node.output], node.output.dtype)
+        if node.op == "reshape" and old is not None and old in moved:
+            moved[node.output] = builder.reshape(moved[old], node.output.shape)
         if node.op == "dequantize" and old is not None and old in moved and inputs[2].data is not None:
             other = constant(inputs[2].data.astype(np.int32) + _step(old.dtype, dtype))
             parts = [moved[old], inputs[1], other]
@@ -66,6 +68,15 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
         return builder.copy(node, inputs)
 
     return rebuild(graph, rule)
+
+
+def _shapes_of(value: Value) -> list[Value]:
+    """A value, and those of which it is another shape."""
+    found = [value]
+    while value.producer is not None and value.producer.op == "reshape":
+        value = value.producer.inputs[0]
+        found.append(value)
+    return found
 
 
 def _step(old: str, new: str) -> int:

@@ -1,9 +1,9 @@
-"""Depthwise convolutions of bytes by the dot product of x86: the rows of a window side by side in each lane.
+"""Depthwise convolutions of bytes by dot products: the rows of a window side by side in each lane.
 
-VPDPBUSD adds four products of bytes to each 32-bit lane. The bytes of four rows of the image at one position
-and channel go to one lane, so one instruction multiplies four taps of 16 channels. A band of output rows
-shares these groups of rows: two rows of a 3x3 window read four rows of the image, which is one group, and
-four rows of a 5x5 window read eight. Taps that a row does not have are zeros in the weights.
+VPDPBUSD and SDOT add four products of bytes to each 32-bit lane. The bytes of four rows of the image at one
+position and channel go to one lane, so one instruction multiplies four taps of 16 or of 4 channels. A band of
+output rows shares these groups of rows: two rows of a 3x3 window read four rows of the image, which is one
+group, and four rows of a 5x5 window read eight. Taps that a row does not have are zeros in the weights.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from host.lowering.builder import Builder
 from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
-from host.lowering.types import dot_product
 from targets import HardwareModel
 
 OPERATION = "integer_depthwise_conv"
 # The kind of decision: 1: a depthwise convolution of bytes is a sum of dot products.
 TAPS = "taps"
-# The dot product whose operands may both differ by lane, and the fewest lanes that it has.
-_KIND, _FEWEST_LANES = "u8s8", 4
+# The dot products whose operands may both differ by lane, four bytes of each, and the fewest lanes of one.
+_KINDS, _GROUP, _FEWEST_LANES = ("u8s8", "s8s8"), 4, 4
 # Output rows of a band, and what putting a group of four rows together costs in dot products (on a Xeon of
 # the fifth generation 2.3 cycles, with two dot products a cycle).
 _BANDS = (1, 2, 4)
@@ -85,7 +84,7 @@ def use_rows_of_taps(graph: Graph, hardware: HardwareModel, choices: Choices | N
         choices: of a plan, which may leave a convolution as it is.
     """
     taken = choices or Choices()
-    if hardware.gpu is not None or hardware.dot_product != _KIND:
+    if hardware.gpu is not None or hardware.dot_product not in _KINDS:
         return graph
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
@@ -126,13 +125,12 @@ def in_rows(node: Node, data: np.ndarray, hardware: HardwareModel) -> np.ndarray
         hardware: whose vectors have L lanes, or a part of them that divides the channels.
     """
     down, across, channels = data.shape
-    group = dot_product(_KIND).group
-    band, lanes = band_of(node, (down, across), group), lanes_of(channels, hardware.lanes)
-    packed = np.zeros((channels // lanes, band.rows, band.groups, across, lanes, group), np.int8)
+    band, lanes = band_of(node, (down, across), _GROUP), lanes_of(channels, hardware.lanes)
+    packed = np.zeros((channels // lanes, band.rows, band.groups, across, lanes, _GROUP), np.int8)
     vectors = data.reshape(down, across, channels // lanes, lanes).transpose(0, 2, 1, 3)
     stride = band.step // band.rows
     for row in range(band.rows):
         for tap in range(down):
-            place, byte = divmod(row * stride + tap, group)
+            place, byte = divmod(row * stride + tap, _GROUP)
             packed[:, row, place, :, :, byte] = vectors[tap]
     return packed

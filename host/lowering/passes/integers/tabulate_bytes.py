@@ -3,7 +3,7 @@
 A quantised file has an activation as dequantize, the function in floats, and quantize: between two bytes are
 an exponential or an error function, a division, and often a product with the same byte. All of it depends on
 that byte alone, so it is computed here for all 256 of them, and a processor with an instruction that chooses
-among many bytes takes about six operations for a vector. Without such an instruction nothing is changed.
+among many bytes takes six or seven operations for a vector. Without such an instruction nothing is changed.
 
 The numbers are those of numpy in single precision, which are nearer to the exact ones than the polynomials
 of the device.

@@ -7,10 +7,10 @@ from dataclasses import replace
 from host.lowering.types import BFLOAT16
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.dot.intrinsics import INSTRUCTION
+from host.schedules.cpu.dot.intrinsics import INSTRUCTION, steps_together
 from host.schedules.cpu.dot.stage import dot_kind, in_lanes
 from host.schedules.cpu.tiled.cost import CONSTANTS as TILED_CONSTANTS
-from host.schedules.cpu.tiled.cost import tiled_seconds
+from host.schedules.cpu.tiled.cost import STEPS_LOADED, tiled_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -37,7 +37,7 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
 
     The instruction starts about as often as a fused multiply-add (that of bfloat16 numbers as often as the
     processor's description says) and does the work of a group: with groups as elements the estimate is that
-    of `tiled`.
+    of `tiled`. Where the instruction takes one group of a vector for all lanes, one load brings several.
     """
     kind = dot_kind(workload.anchor_stage, hardware)
     if kind == BFLOAT16 and hardware.bfloat16 is not None:
@@ -50,5 +50,7 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
     if values["intrinsic"] != INSTRUCTION:
         widening = _PLAIN_WIDENING.on(hardware) / (values["rows"] * values["rows2"])
         operations = group * (_PLAIN_PRODUCT.on(hardware) + widening)
+    elif (steps := steps_together(kind, values["unroll"])) > 1:
+        values = {**values, STEPS_LOADED: steps}
     hardware = replace(hardware, fma_per_cycle=hardware.fma_per_cycle / operations)
     return tiled_seconds(in_lanes(workload), hardware, threads, values)

@@ -1,4 +1,4 @@
-"""Dot products as tensor intrinsics: C[L] += sum over G of A[G] B[L, G]."""
+"""Dot products as tensor intrinsics: C[L] += sum over G of A[G] B[L, G], or of several such in turn."""
 
 from __future__ import annotations
 
@@ -30,16 +30,20 @@ _INSTRUCTIONS = {
     **{(BFLOAT16, lanes): dot_function(lanes) for lanes in (4, 8, 16)},
 }
 
+# Groups of one vector of activations, of which the instruction takes any for all lanes (Arm ARM, SDOT by
+# element). Other instructions load each group into all lanes.
+_BY_ELEMENT = {"s8s8": 4}
+
 # TVMScript, and not built by hand, because `tensorize` compares the description with a schedule's program.
 _HEAD = """
 @T.prim_func(s_tir=True, private=True)
 def function(
-    a: T.Buffer(({group},), "{activations}", offset_factor=1),
-    b: T.Buffer(({lanes}, {group}), "{weights}", offset_factor=1),
+    a: T.Buffer(({given},), "{activations}", offset_factor=1),
+    b: T.Buffer(({stored}), "{weights}", offset_factor=1),
     c: T.Buffer(({lanes},), "{sums}", scope="local", offset_factor=1),
 ) -> None:
     with T.sblock("root"):
-        T.reads(c[0:{lanes}], a[0:{group}], b[0:{lanes}, 0:{group}])
+        T.reads(c[0:{lanes}], a[0:{given}], b[{all}])
         T.writes(c[0:{lanes}])
 """
 _DESCRIPTION = """
@@ -49,6 +53,16 @@ _DESCRIPTION = """
                     vi, vk = T.axis.remap("SR", [i, k])
                     c[vi] = c[vi] + T.cast(a[vk], "{sums}") * T.cast(b[vi, vk], "{sums}")
 """
+_DESCRIPTION_OF_STEPS = """
+        for s in T.serial(0, {steps}):
+            for i in T.serial(0, {lanes}):
+                for k in T.serial(0, {group}):
+                    with T.sblock("update"):
+                        vi, vs, vk = T.axis.remap("SRR", [i, s, k])
+                        c[vi] = c[vi] + T.cast(a[vs * {group} + vk], "{sums}") * T.cast(
+                            b[vs, vi, vk], "{sums}"
+                        )
+"""
 # One group of activations goes to every lane: a load that broadcasts 32 bits.
 _OF_BYTES = """
         group = T.reinterpret(a.vload([0], "{activations}x4"), dtype="int32")
@@ -57,6 +71,19 @@ _OF_BYTES = """
             c.vload([0], "int32x{lanes}"),
             T.reinterpret(T.broadcast(group, {lanes}), dtype="{activations}x{width}"),
             b.vload([0, 0], "int8x{width}"),
+            dtype="int32x{lanes}",
+        )
+"""
+# Step by step: LLVM makes a choice of one group for all lanes a part of the instruction.
+_BY_STEPS = """
+        groups = T.reinterpret(a.vload([0], "{activations}x{given}"), dtype="int32x{steps}")
+"""
+_STEP = """
+        c[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id("{instruction}"),
+            c.vload([0], "int32x{lanes}"),
+            b.vload([{step}, 0, 0], "int8x{width}"),
+            T.reinterpret(T.Shuffle([{again}], [{chosen}]), dtype="{activations}x{width}"),
             dtype="int32x{lanes}",
         )
 """
@@ -90,24 +117,54 @@ def has_intrinsic(kind: str, lanes: int) -> bool:
     return (kind, lanes) in _INSTRUCTIONS
 
 
-def intrinsic(kind: str, lanes: int) -> str:
+def steps_together(kind: str, steps: int) -> int:
+    """How many of so many steps of a sum one vector of activations serves; 1 where each step loads its own.
+
+    Args:
+        kind: of the dot product.
+        steps: that are written out.
+    """
+    return steps if 1 < steps <= _BY_ELEMENT.get(kind, 1) else 1
+
+
+def intrinsic(kind: str, lanes: int, steps: int = 1) -> str:
     """The name under which `Schedule.tensorize` finds a dot product; made when first asked for.
+
+    Args:
+        kind: of the dot product.
+        lanes: of the sums.
+        steps: of the sum that follow one another, see `steps_together`.
 
     Raises:
         ScheduleError: the processor has no such instruction.
     """
     if not has_intrinsic(kind, lanes):
         raise ScheduleError(f"there is no dot product {kind or 'of bytes'} of {lanes} lanes")
-    name = f"edgetlm.dot_{kind}_{lanes}"
+    name = f"edgetlm.dot_{kind}_{lanes}" + (f"_steps_{steps}" if steps > 1 else "")
     if TensorIntrin.get(name, allow_missing=True) is None:
-        texts = (_DESCRIPTION, _IMPLEMENTATIONS[kind])
-        description, implementation = (_parsed(text, kind, lanes) for text in texts)
+        if steps > 1:
+            texts = (_DESCRIPTION_OF_STEPS, _step_by_step(lanes, steps))
+        else:
+            texts = (_DESCRIPTION, _IMPLEMENTATIONS[kind])
+        description, implementation = (_parsed(text, kind, lanes, steps) for text in texts)
         TensorIntrin.register(name, description, implementation)
     return name
 
 
-def _parsed(body: str, kind: str, lanes: int) -> Any:
+def _step_by_step(lanes: int, steps: int) -> str:
+    """Text of several products, of which each takes another group of the same vector of activations."""
+    parts = [_BY_STEPS]
+    for step in range(steps):
+        # TVM has no shuffle that is longer than what it takes from.
+        chosen, again = ", ".join([str(step)] * lanes), ", ".join(["groups"] * (lanes // steps))
+        text = _STEP.lstrip("\n").replace("{step}", str(step)).replace("{chosen}", chosen)
+        parts.append(text.replace("{again}", again))
+    return "".join(parts)
+
+
+def _parsed(body: str, kind: str, lanes: int, steps: int) -> Any:
     dot = dot_product(kind)
+    sizes = (steps, lanes, dot.group) if steps > 1 else (lanes, dot.group)
     text = (_HEAD + body.lstrip("\n")).format(
         activations=dot.activations,
         group=dot.group,
@@ -115,6 +172,10 @@ def _parsed(body: str, kind: str, lanes: int) -> Any:
         sums=dot.sums,
         instruction=_INSTRUCTIONS[kind, lanes],
         lanes=lanes,
+        steps=steps,
         width=dot.group * lanes,
+        given=steps * dot.group,
+        stored=", ".join(map(str, sizes)),
+        all=", ".join(f"0:{size}" for size in sizes),
     )
     return tvm.script.from_source(text, extra_vars={"T": tvm.script.tirx})

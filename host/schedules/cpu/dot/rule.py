@@ -13,7 +13,13 @@ from host.lowering.types import BFLOAT16
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names, schedule_copy
 from host.schedules.cpu.dot.cost import CONSTANTS, dot_seconds
-from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN, has_intrinsic, intrinsic
+from host.schedules.cpu.dot.intrinsics import (
+    INSTRUCTION,
+    PLAIN,
+    has_intrinsic,
+    intrinsic,
+    steps_together,
+)
 from host.schedules.cpu.dot.stage import dot_kind, in_lanes
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_of
@@ -21,6 +27,8 @@ from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
+# Of the shortest vectors.
+_REGISTER_BYTES = 16
 # Of bfloat16 alone: weights of bytes are half of those again.
 [_FETCH] = (kind for kind in Tiled.decisions if kind.name == "fetch")
 
@@ -30,7 +38,7 @@ class Dot(Rule):
 
     name = "dot"
     processor = CPU
-    version = 4
+    version = 5
     priority = 20
     constants = CONSTANTS
     decisions = (
@@ -75,11 +83,13 @@ class Dot(Rule):
             schedule.set_scope(block, 0, "local")
         else:
             tails = [schedule.get(schedule.cache_write(block, 0, "local")).name_hint]
-        plain = sampler.value("intrinsic") == PLAIN
-        nest = Nest(sampler, lanes.anchor_stage, roles, block, threads, vectorised=plain)
+        plain, kind = sampler.value("intrinsic") == PLAIN, dot_kind(workload.anchor_stage, hardware)
+        steps = 1 if plain else steps_together(kind, sampler.value("unroll"))
+        nest = Nest(sampler, lanes.anchor_stage, roles, block, threads, vectorised=plain, together=steps > 1)
+        wide = _tail_lanes(workload, roles, hardware, sampler.value("vectors"))
         for name in tails:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
-            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
+            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, wide)
         for name in prologue_names(workload):
             # The instruction loads from memory: what it reads is made in advance.
             schedule_copy(schedule, name, 4 * hardware.lanes, threads)
@@ -93,9 +103,9 @@ class Dot(Rule):
             return
         schedule.vectorize(schedule.get_loops(first)[-1])
         # A tile that is not full has a condition, which a block around keeps out of the instruction's.
-        [inner] = schedule.get_child_blocks(schedule.blockize(nest.lane))
-        lane = schedule.get_loops(inner)[0]
-        schedule.tensorize(lane, intrinsic(dot_kind(workload.anchor_stage, hardware), roles.lanes))
+        outer = schedule.blockize(nest.steps if steps > 1 else nest.lane)
+        [inner] = schedule.get_child_blocks(outer)
+        schedule.tensorize(schedule.get_loops(inner)[0], intrinsic(kind, roles.lanes, steps))
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
@@ -108,6 +118,18 @@ def _roles(lanes: Workload, hardware: HardwareModel) -> Roles:
     roles = roles_of(lanes.anchor_stage, hardware)
     assert roles is not None, "the rule matched before"
     return roles
+
+
+def _tail_lanes(workload: Workload, roles: Roles, hardware: HardwareModel, vectors: int) -> int:
+    """Elements of a vector of what follows the sums.
+
+    On processors with vectors of 128 bits, those of several vectors of sums that become one of bytes.
+    """
+    whole = not roles.ragged_vectors and roles.groups % vectors == 0
+    if hardware.vector_bits > 8 * _REGISTER_BYTES or not whole:
+        return roles.lanes
+    size = roles.lanes * workload.stages[-1].write.element_bytes
+    return roles.lanes * next((n for n in (4, 2) if vectors % n == 0 and n * size <= _REGISTER_BYTES), 1)
 
 
 RULE = Dot()

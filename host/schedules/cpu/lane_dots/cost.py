@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.lane_dots.shape import Shape, shape_of
+from host.schedules.cpu.lane_dots.shape import Shape, joined_lanes, shape_of
 from host.schedules.cpu.streams import shared_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -21,6 +21,9 @@ _BAND = EstimateConstant("lane_dots.band", 30.0)
 # and two vectors in 2, 4, 8 and 14 columns: 110, 111, 112 to 123, and 126 to 140 us.
 _CROWDED = EstimateConstant("lane_dots.crowded", 0.3)
 
+# How much less interleaving several vectors at once takes than one by one: loads of whole registers and eight
+# moves for four vectors in place of four times three, by their count.
+_MOST_SAVED = 2.0
 # Of a lane.
 _BYTES = 4
 # Registers beside the sums of a tile: interleaved bytes and weights.
@@ -34,7 +37,9 @@ def lane_dots_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     shape = shape_of(workload)
     panels = shape.batch * shape.bands * (shape.vectors // values["vectors"])
     tile = _tile_cycles(shape, hardware, values) * (shape.width // values["columns"])
+    at_once = joined_lanes(shape, values["vectors"], hardware) / shape.lanes
     interleaved = shape.columns * shape.groups * values["vectors"] * _INTERLEAVING.on(hardware)
+    interleaved /= min(at_once, _MOST_SAVED)
     cycles = panels * (tile + interleaved + _BAND.on(hardware))
     moved = max(panels * _spilled_s(shape, hardware, values), _moved_s(workload, hardware))
     return shared_seconds(max(cycles / hardware.frequency_hz, moved), hardware, threads)

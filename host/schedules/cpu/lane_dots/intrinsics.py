@@ -5,12 +5,17 @@ from __future__ import annotations
 import tvm
 from tvm.s_tir import TensorIntrin
 
-# LLVM's intrinsics of VPDPBUSD, unsigned by signed bytes (Intel SDM), by lanes.
+# LLVM's intrinsics by the kind of dot product and lanes: VPDPBUSD, unsigned by signed bytes (Intel SDM), and
+# SDOT, signed ones (Arm ARM, FEAT_DotProd).
 _INSTRUCTIONS = {
-    16: "llvm.x86.avx512.vpdpbusd.512",
-    8: "llvm.x86.avx512.vpdpbusd.256",
-    4: "llvm.x86.avx512.vpdpbusd.128",
+    ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
+    ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",
+    ("u8s8", 4): "llvm.x86.avx512.vpdpbusd.128",
+    ("s8s8", 4): "llvm.aarch64.neon.sdot.v4i32.v16i8",
 }
+# The byte of a number that the schedule's program has, by the kind, and the type of four of them.
+_BYTES = {"u8s8": "(a[vi] >> vk * 8 & 255)", "s8s8": "T.shift_right(T.shift_left(a[vi], 24 - vk * 8), 24)"}
+_TYPES = {"u8s8": "uint8", "s8s8": "int8"}
 _HEAD = """
 @T.prim_func(s_tir=True, private=True)
 def function(
@@ -27,29 +32,35 @@ _DESCRIPTION = """
             for k in T.serial(0, 4):
                 with T.sblock("update"):
                     vi, vk = T.axis.remap("SR", [i, k])
-                    c[vi] = c[vi] + (a[vi] >> vk * 8 & 255) * T.cast(b[vi, vk], "int32")
+                    c[vi] = c[vi] + {byte} * T.cast(b[vi, vk], "int32")
 """
 _IMPLEMENTATION = """
         c[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
             T.llvm_lookup_intrinsic_id("{instruction}"),
             c.vload([0], "int32x{lanes}"),
-            T.reinterpret(a.vload([0], "int32x{lanes}"), dtype="uint8x{width}"),
+            T.reinterpret(a.vload([0], "int32x{lanes}"), dtype="{type}x{width}"),
             b.vload([0, 0], "int8x{width}"),
             dtype="int32x{lanes}",
         )
 """
 
 
-def has_intrinsic(lanes: int) -> bool:
-    """Whether there is an instruction for vectors of so many 32-bit lanes."""
-    return lanes in _INSTRUCTIONS
+def has_intrinsic(kind: str, lanes: int) -> bool:
+    """Whether a kind of dot product has an instruction for vectors of so many 32-bit lanes."""
+    return (kind, lanes) in _INSTRUCTIONS
 
 
-def intrinsic(lanes: int) -> str:
+def intrinsic(kind: str, lanes: int) -> str:
     """The name under which `Schedule.tensorize` finds the products of a vector; made when first asked for."""
-    name = f"edgetlm.lane_dots_{lanes}"
+    name = f"edgetlm.lane_dots_{kind}_{lanes}"
     if TensorIntrin.get(name, allow_missing=True) is None:
-        given = {"lanes": lanes, "width": 4 * lanes, "instruction": _INSTRUCTIONS[lanes]}
+        given = {
+            "lanes": lanes,
+            "width": 4 * lanes,
+            "instruction": _INSTRUCTIONS[kind, lanes],
+            "byte": _BYTES[kind],
+            "type": _TYPES[kind],
+        }
         description, implementation = (
             tvm.script.from_source(
                 (_HEAD + body.lstrip("\n")).format(**given), extra_vars={"T": tvm.script.tirx}

@@ -15,7 +15,7 @@ from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sample
 from host.schedules.cpu.common import PEEL, TILE_VECTORS, divisors, fuse_parallel, inline_chain, schedule_copy
 from host.schedules.cpu.lane_dots.cost import BESIDE_SUMS, CONSTANTS, lane_dots_seconds
 from host.schedules.cpu.lane_dots.intrinsics import has_intrinsic, intrinsic
-from host.schedules.cpu.lane_dots.shape import is_lane_dots, joined, shape_of
+from host.schedules.cpu.lane_dots.shape import is_lane_dots, joined, joined_lanes, shape_of
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -40,10 +40,14 @@ class LaneDots(Rule):
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """The function of such a convolution, whose blocks have these names; no other rule takes it."""
-        if not is_lane_dots(workload) or hardware.dot_product != "u8s8":
+        if not is_lane_dots(workload):
             return False
         kinds = {stage.name: stage.kind for stage in workload.stages if stage.name not in (INTERLEAVED, SUMS)}
-        return set(kinds.values()) <= {"injective", "padding"} and has_intrinsic(shape_of(workload).lanes)
+        shape = shape_of(workload)
+        fits = has_intrinsic(hardware.dot_product, shape.lanes) and shape.signed == (
+            hardware.dot_product == "s8s8"
+        )
+        return fits and set(kinds.values()) <= {"injective", "padding"}
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Divisors: of the vectors of channels, and of the columns."""
@@ -82,16 +86,20 @@ class LaneDots(Rule):
         panel, vector, lane = schedule.split(channel, [None, sampler.sample("vectors"), shape.lanes])
         schedule.reorder(batch, band, panel, column, row, tile, vector, lane)
         parts, band = _shared(schedule, band, shape.bands, threads)
-        _in_registers(schedule, row, tile, vector, lane)
+        at_once = joined_lanes(shape, sampler.value("vectors"), hardware)
+        if at_once > shape.lanes:
+            _in_registers(schedule, row, tile, schedule.fuse(vector, lane))
+        else:
+            _in_registers(schedule, row, tile, vector, lane)
         sums = schedule.get_sblock(SUMS)
         schedule.compute_at(sums, column, preserve_unit_loops=True)
         schedule.set_scope(sums, 0, "local")
         interleaved = schedule.get_sblock(INTERLEAVED)
         schedule.compute_at(interleaved, panel, preserve_unit_loops=True)
-        _interleave(schedule, interleaved, shape.lanes, shape.padded)
+        _interleave(schedule, interleaved, at_once, shape.padded)
         if shape.padded:
             schedule.annotate(band, PEEL, 1)
-        _sum(schedule, sums, shape.lanes)
+        _sum(schedule, sums, shape.lanes, hardware.dot_product)
         if parts is not None:
             fuse_parallel(schedule, [batch, parts], [shape.batch, int(schedule.get(parts).extent)], threads)
 
@@ -131,7 +139,7 @@ def _interleave(schedule: Any, block: Any, lanes: int, padded: bool) -> None:
         schedule.annotate(column, PEEL, 1)
 
 
-def _sum(schedule: Any, block: Any, lanes: int) -> None:
+def _sum(schedule: Any, block: Any, lanes: int, kind: str) -> None:
     """Adds up a tile, group by group of rows, with everything inside written out."""
     row, column, channel, group, tap, byte = schedule.get_loops(block)[-6:]
     vector, lane = schedule.split(channel, [None, lanes])
@@ -142,7 +150,7 @@ def _sum(schedule: Any, block: Any, lanes: int) -> None:
     for loop in schedule.get_loops(first)[-4:-1]:
         schedule.unroll(loop)
     schedule.vectorize(schedule.get_loops(first)[-1])
-    schedule.tensorize(lane, intrinsic(lanes))
+    schedule.tensorize(lane, intrinsic(kind, lanes))
 
 
 RULE = LaneDots()

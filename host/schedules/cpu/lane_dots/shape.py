@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from host.lowering.ops.contraction.depthwise_dots import INTERLEAVED, ROWS, SUMS
 from host.schedules.workload import Access, Stage, Workload
+from targets import HardwareModel
+
+# Of a vector of 128 bits.
+_REGISTER_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,7 @@ class Shape:
         columns: of the interleaved rows.
         lanes: of a vector.
         padded: whether the image has a border.
+        signed: whether its bytes have a sign.
     """
 
     batch: int
@@ -30,11 +35,23 @@ class Shape:
     columns: int
     lanes: int
     padded: bool
+    signed: bool
 
     @property
     def vectors(self) -> int:
         """Vectors of all channels."""
         return self.channels // self.lanes
+
+
+def joined_lanes(shape: Shape, vectors: int, hardware: HardwareModel) -> int:
+    """Channels whose bytes are interleaved, and whose results are narrowed, at once.
+
+    Those of one vector of sums; on processors with vectors of 128 bits those of a tile, up to a register of
+    bytes, where they are a power of two.
+    """
+    wide = shape.lanes * vectors
+    fits = wide <= _REGISTER_BYTES and wide & (wide - 1) == 0
+    return wide if fits and hardware.vector_bits <= 8 * _REGISTER_BYTES else shape.lanes
 
 
 def is_lane_dots(workload: Workload) -> bool:
@@ -49,7 +66,9 @@ def shape_of(workload: Workload) -> Shape:
     [weight] = (access for access in sums.reads if access.buffer != interleaved.write.buffer)
     columns, lanes = interleaved.axes[3].extent, weight.shape[-2]
     padded = any(stage.kind == "padding" for stage in workload.stages)
-    return Shape(batch, bands, rows, width, channels, groups, taps, columns, lanes, padded)
+    # What is interleaved is moved by padding or is the image itself.
+    signed = any(access.type.name == "int8" for access in interleaved.reads)
+    return Shape(batch, bands, rows, width, channels, groups, taps, columns, lanes, padded, signed)
 
 
 def joined(workload: Workload) -> bool:

@@ -31,6 +31,9 @@ _ON_THE_WAY = EstimateConstant("quantised.on_the_way", 8192.0)
 # stream beyond the fourth where nothing is fetched ahead.
 _CROWD = EstimateConstant("quantised.crowd", 0.05)
 _MOST_STREAMS = 4
+# Registers of a weight, its half bytes and its scale, beside the sums of a group; cycles of a vector that
+# goes to memory and back.
+_BESIDE_SUMS, _SPILLED_CYCLES = 4, 3.0
 
 CONSTANTS = (
     _STEP_OPERATIONS,
@@ -67,6 +70,10 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     latency = steps * hardware.fma_latency_cycles / min(values["unroll"] * 2.0, steps)
     cycles = max(operations / min(hardware.issue_width, 3.0), latency)
     cycles += _LOOP_CYCLES.on(hardware) / values["unroll"]
+    if hardware.dot_product == "u8s8" and tall > 1:
+        # Beside the sums so far, each unrolled group has products of each plane, and what two are joined to.
+        sums = each * tall * wide * (1 + (2 * planes - 1) * values["unroll"])
+        cycles += _spilled_cycles(hardware, sums + _BESIDE_SUMS * values["unroll"])
     seconds = (rows // tall) * (panels // wide) * groups * cycles / hardware.frequency_hz
     size = panels * groups * group_bytes + _scale_bytes(workload)
     moved = size / hardware.levels[-1].bandwidth_bytes_per_s / _share(hardware, values, group_bytes)
@@ -79,6 +86,17 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
         rows * groups * (steps * width) * each / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
     )
     return shared_seconds(total, hardware, threads) + rounded
+
+
+def _spilled_cycles(hardware: HardwareModel, vectors: int) -> float:
+    """Cycles of a group in which sums go to memory and back, where VPDPBUSD takes several rows step by step.
+
+    The products of a group, and of those that are unrolled with it, are kept for all rows beside the sums of
+    the groups before it. A core with one unit of 512 bits stores such a vector in two cycles and loads it in
+    one. Others are taken to do so beside the arithmetic.
+    """
+    beyond = max(0, vectors - hardware.vector_registers)
+    return beyond * _SPILLED_CYCLES if hardware.fma_per_cycle < 2.0 else 0.0
 
 
 def _scale_bytes(workload: Workload) -> int:

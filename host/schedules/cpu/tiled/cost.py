@@ -29,6 +29,9 @@ from host.schedules.cpu.tiled.transfers import TRANSFER_CONSTANTS, memory_second
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
+# Beside the decisions, of a rule around this one that loads vectors along the sum: the steps of it for which
+# one load brings what all lanes share.
+STEPS_LOADED = "steps_loaded"
 # Cycles around one register tile, which short ones share: addresses, filling and draining the pipeline.
 _TILE_OVERHEAD_CYCLES = EstimateConstant("tiled.tile_overhead", 16.0)
 # What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
@@ -257,7 +260,7 @@ def _step_cycles(
             )
             loads += count * vectors * per_vector / reuse
         else:
-            broadcasts += count
+            broadcasts += count / values.get(STEPS_LOADED, 1)
     vector_bytes = hardware.vector_bits / 8 * narrow
     load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
     load_cycles += broadcasts / hardware.loads_per_cycle

@@ -23,6 +23,7 @@ class Nest:
     Attributes:
         attach: the loop around one register tile, where the stages after the anchor go.
         lane: the loop over the elements of one vector.
+        steps: the loop over the steps of the sum that are written out, None where the nest is staged.
         innermost: the innermost loop over steps of the sum that is not unrolled.
 
     Args:
@@ -33,6 +34,8 @@ class Nest:
         vectorised: whether one vector is one operation; otherwise `lane` is left to the caller.
         staged: whether the last reduction axis of the stage is that of a block before it, which is computed
             in the innermost loop of the nest; nothing is unrolled around it.
+        together: whether `steps` is inside of the tile, next to `lane`, and is left to the caller: one vector
+            of sums then takes all of its products in turn.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Nest:
         threads: int,
         vectorised: bool = True,
         staged: bool = False,
+        together: bool = False,
     ) -> None:
         self._schedule = schedule = sampler.schedule
         self._block = block
@@ -80,6 +84,7 @@ class Nest:
         if not staged:
             outer_steps, steps = schedule.split(loops[roles.reduction[-1]], [None, sampler.sample("unroll")])
             reduction, inner_steps = [*reduction, outer_steps], [steps]
+        self.steps = inner_steps[0] if inner_steps else None
         self._arrange(second, r_outer, v_outer)
         schedule.reorder(
             *self._outer,
@@ -88,15 +93,16 @@ class Nest:
             *inner,
             v_panel,
             *reduction,
-            *inner_steps,
+            *([] if together else inner_steps),
             *inner_rows,
             v_reg,
+            *(inner_steps if together else []),
             v_lane,
         )
         for loop in (*inner_rows, v_reg):
             schedule.unroll(loop)
         if not staged:
-            self._unroll(sampler, anchor, reduction, inner_steps[0])
+            self._unroll(sampler, anchor, reduction, None if together else inner_steps[0])
         self.lane = v_lane
         if vectorised:
             schedule.vectorize(v_lane)
@@ -134,7 +140,7 @@ class Nest:
         self._kept = [named[name][0] for name in ordered if name in peeled]
 
     def _unroll(self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any) -> None:
-        if sampler.value("unroll") > 1:
+        if depth_inner is not None and sampler.value("unroll") > 1:
             self._schedule.unroll(depth_inner)
         if sampler.value("window"):
             for position, loop in zip(self._roles.reduction, reduction, strict=True):

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import s_tir
 
 from host.schedules.api import Sampler
@@ -181,11 +182,12 @@ def prefetch_weights(sampler: Sampler, shape: WinogradShape, nest: ResultNest, p
         group, start = group + 1, 0
         step, steps = (block * parts + part) * planes + plane, nest.blocks * parts * planes
         wanted = shape.channels_in
-    each = math.ceil(wanted * channel / LINE_ELEMENTS)
+    line_elements = LINE_ELEMENTS * 32 // tvm.DataType(str(weight.dtype)).bits
+    each = math.ceil(wanted * channel / line_elements)
 
     def element(line: Any) -> Any:
         vector = group * vectors + line // each
-        return vector * (shape.channels_in * channel) + start + line % each * LINE_ELEMENTS
+        return vector * (shape.channels_in * channel) + start + line % each * line_elements
 
     prefetch_in(schedule, product.column, weight, step, vectors * each, steps, element)
 

@@ -150,6 +150,25 @@ def test_boxes_that_no_better_one_covers(
     compare(tmp_path / "n.onnx", node, inputs | numbers)
 
 
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel", ""])
+@pytest.mark.parametrize("scale", [0.25, 1.0, 2.0])
+def test_regions_of_an_image_of_another_scale(tmp_path: Path, scale: float, mode: str) -> None:
+    chosen = {"coordinate_transformation_mode": mode} if mode else {}
+    node = helper.make_node(
+        "RoiAlign",
+        ["image", "regions", "numbers"],
+        ["y"],
+        output_height=3,
+        output_width=2,
+        sampling_ratio=2,
+        spatial_scale=scale,
+        **chosen,
+    )
+    regions = np.array([[1, 2, 20, 25], [-3, -2, 9, 5], [4, 4, 5, 30]], np.float32) / (4 * scale)
+    inputs = {"image": real(2, 3, 9, 8), "regions": regions}
+    compare(tmp_path / "m.onnx", node, inputs, {"numbers": np.array([0, 1, 1])}, 16)
+
+
 @pytest.mark.parametrize("operator", ["NonZero", "NonMaxSuppression"])
 def test_results_whose_number_is_declared_nowhere_are_refused(tmp_path: Path, operator: str) -> None:
     inputs = {"boxes": _boxes(4), "scores": real(2, 1, 4)}

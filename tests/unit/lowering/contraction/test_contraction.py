@@ -116,6 +116,38 @@ def test_convolution(name: str, lanes: int) -> None:
     assert calls(model) <= 3
 
 
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("lanes", [16, 8])
+def test_convolution_with_a_weight_that_the_model_computes(name: str, lanes: int) -> None:
+    case = dict(CONVOLUTIONS[name])
+    x, w = case.pop("x"), case.pop("w")
+
+    def build(bb, data, kernel):
+        return op.nn.relu(bb.emit(op.nn.conv2d(data, bb.emit(op.tanh(kernel)), **case)))
+
+    model = check(build, [normal(*x), normal(*w)], lanes)
+    kind = {
+        "grouped": "grouped_conv2d",
+        "depthwise": "depthwise_conv2d",
+        "multiplier": "depthwise_conv2d",
+        "point": "matmul",
+    }
+    assert kind.get(name.split(",")[0], "conv2d") in blocks(model)
+
+
+def test_a_weight_that_two_convolutions_compute_with_is_packed_once() -> None:
+    def build(bb, x, y, kernel):
+        kernel = bb.emit(op.tanh(kernel))
+        made = [bb.emit(op.nn.conv2d(image, kernel)) for image in (x, y)]
+        return op.add(*made)
+
+    model = check(build, [normal(1, 8, 9, 9), normal(1, 8, 9, 9, seed=2), normal(32, 8, 3, 3)])
+    # Whether what computes the weight packs it, or a kernel of its own.
+    packing = [task for task in model.tasks if "conv" not in task.name and "transpose" in task.name]
+    made = [[int(size) for size in task.function.params[-1].ty.shape if int(size) > 1] for task in packing]
+    assert made.count([2, 3, 3, 8, 16]) == 1
+
+
 def test_convolution_weights_are_packed_by_blocks_of_channels() -> None:
     model = check(lambda bb, x: op.nn.conv2d(x, weight(24, 8, 3, 5)), [normal(1, 8, 9, 9)])
     assert parameter_shapes(model) == [(2, 3, 5, 8, 16)]
@@ -170,6 +202,48 @@ def test_transposed_convolution(name: str) -> None:
         return op.nn.relu(y)
 
     check(build, [normal(*x)])
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_convolution_with_a_weight_that_the_model_computes(name: str) -> None:
+    case = dict(TRANSPOSED[name])
+    x, w = case.pop("x"), case.pop("w")
+
+    def build(bb, data, kernel):
+        return op.nn.relu(bb.emit(op.nn.conv2d_transpose(data, bb.emit(op.tanh(kernel)), **case)))
+
+    check(build, [normal(*x), normal(*w)])
+
+
+@pytest.mark.parametrize("groups", [2, 8])
+def test_a_transposed_convolution_in_groups_multiplies_no_zeros(groups: int) -> None:
+    def build(bb, x):
+        return op.nn.conv2d_transpose(x, weight(8, 32 // groups, 4, 4), strides=2, padding=1, groups=groups)
+
+    model = check(build, [normal(1, 8, 6, 6)])
+    products = sum(task.flops * task.weight for task in model.tasks if "conv" in task.name)
+    # Each output position reads two positions of four along each dimension.
+    assert products == 2.0 * (12 * 12) * 32 * (8 // groups) * (2 * 2)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(16, 8, 4), (4, 2, 1), (3, 3, 0), (6, 2, 2)])
+def test_a_transposed_convolution_of_a_line_is_one_convolution(
+    kernel: int, stride: int, padding: int
+) -> None:
+    def build(bb, x):
+        made = bb.emit(op.nn.conv1d_transpose(x, weight(6, 5, kernel), strides=stride, padding=padding))
+        return op.nn.relu(made)
+
+    model = check(build, [normal(2, 6, 9)])
+    assert sum(task.weight for task in model.tasks if "conv" in task.name) == 1
+
+
+def test_a_transposed_convolution_that_enlarges_columns_alone_is_one_convolution() -> None:
+    def build(bb, x):
+        return op.nn.conv2d_transpose(x, weight(4, 5, 3, 4), strides=(1, 2), padding=1)
+
+    model = check(build, [normal(1, 4, 6, 7)])
+    assert sum(task.weight for task in model.tasks if "conv" in task.name) == 1
 
 
 def test_residual_sum_and_activation_end_the_convolution() -> None:

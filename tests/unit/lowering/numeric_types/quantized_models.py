@@ -132,6 +132,25 @@ def depthwise(
     return model(folder, nodes, (1, channels, side, side), (1, made, out, out), constants)
 
 
+def separable(folder: Path, dtype: str = "uint8", channels: int = 16) -> ImportedModel:
+    """QDQ around a 1x1 convolution, and around one of each channel behind it."""
+    generator = draw()
+    data = generator.integers(-SEVEN_BITS, SEVEN_BITS, (channels, 8, 1, 1)).astype("int8")
+    each = generator.integers(-SEVEN_BITS, SEVEN_BITS, (channels, 1, 3, 3)).astype("int8")
+    constants = {**activations(dtype), **weights(data), "v": each, "vs": np.float32(0.004), "vz": np.int8(0)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node("DequantizeLinear", ["v", "vs", "vz"], ["vd"]),
+        node("Conv", ["xd", "wd", "bd"], ["c"]),
+        *pair("c", "cd", "ys", "yz"),
+        node("Conv", ["cd", "vd"], ["p"], group=channels, pads=[1] * 4),
+        *pair("p", "y", "ys", "yz"),
+    ]
+    return model(folder, nodes, (1, 8, 9, 9), (1, channels, 9, 9), constants)
+
+
 def grouped(
     folder: Path, dtype: str = "uint8", groups: int = 5, depth: int = 8, made: int = 12, stride: int = 1
 ) -> ImportedModel:

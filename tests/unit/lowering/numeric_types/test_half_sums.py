@@ -65,6 +65,27 @@ def test_a_model_stays_within_the_rounding_of_its_tensors() -> None:
     assert 0.0 < error < 5e-3
 
 
+def test_wide_windows_are_computed_by_tiles_where_that_is_less_work() -> None:
+    """A quarter of the products in single precision are fewer instructions than all of them in halves."""
+
+    def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        data = relax.op.nn.relu(relax.op.nn.conv2d(data, weight(32, 16, 1, 1)))
+        data = relax.op.nn.relu(relax.op.nn.conv2d(data, weight(64, 32, 3, 3), padding=(1, 1)))
+        # A function that ends in a transpose stays direct.
+        return relax.op.nn.conv2d(data, weight(16, 64, 1, 1))
+
+    inputs = [normal(1, 16, 28, 28)]
+    model = imported(relax_module(build, inputs))
+    found, direct = (lower(model, board(), approximate, "float16") for approximate in (True, False))
+    assert any("winograd_conv" in name for name in names(found))
+    assert any("half_conv" in name for name in names(direct))
+    # The weights of the window are halves in memory, nine for each pair of channels.
+    assert {(16, 32, 3, 3, 4)} <= {one.shape for one in found.parameters if one.dtype == np.float16}
+    (wanted,) = harness.run(relax_module(build, inputs), inputs)
+    (ours,) = run_lowered(found, inputs)
+    assert 0.0 < np.abs(ours - wanted).max() < 2e-3 * np.abs(wanted).max()
+
+
 def test_weights_that_no_half_holds_are_multiplied_in_single_precision() -> None:
     large = normal(16, 32)
     large[3, 5] = 7e4

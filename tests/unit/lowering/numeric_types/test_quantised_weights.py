@@ -217,6 +217,20 @@ def test_the_first_program_of_a_prefill_scales_many_rows_for_one_weight(bits: in
     space = space_for(task, on.hardware)
     [first] = Gensor().propose(space, DeviceProfile("device", on, on.hardware, 1), (), 1, seed=0)
     assert first.value("rows") * first.value("vectors") >= 8 and first.value("unroll") == 1
+    # The products of a group and the sums of those before fit the registers of a core with one unit.
+    assert 2 * first.value("rows") * first.value("vectors") <= on.hardware.vector_registers - 4
+
+
+def test_the_first_program_of_two_planes_keeps_its_sums_in_registers() -> None:
+    on = cases.vnni_board()
+    model, _ = product(64, 2304, 768, Kind(4), on)
+    [task] = [one for one in model.tasks if "dense" in one.name]
+    profile = DeviceProfile("device", on, on.hardware, 1)
+    [first] = Gensor().propose(space_for(task, on.hardware), profile, (), 1, seed=0)
+    # The sums so far, two products, and what these are joined to, beside the weight of a group.
+    sums = 4 * first.value("rows") * first.value("vectors")
+    assert first.value("rows") > 1 and first.value("unroll") == 1
+    assert sums <= on.hardware.vector_registers - 4
 
 
 @pytest.mark.parametrize("bits", BITS)

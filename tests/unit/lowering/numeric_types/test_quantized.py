@@ -108,7 +108,7 @@ def test_channels_by_themselves_are_multiplied_as_bytes(
     result = check(model, dot_product)
     assert in_bytes(result)
     single = {array.dtype.name for array in result.parameters if array.shape[:2] == (3, 3)}
-    if dot_product == "u8s8" and multiplier == 1:
+    if dot_product in ("u8s8", "s8s8") and multiplier == 1:
         # Four rows of the image in each lane: panels, rows of a band, groups, taps across, lanes, bytes.
         [packed] = [array for array in result.parameters if array.ndim == 6]
         assert not single and packed.dtype == np.int8 and packed.shape[3:] == (3, packed.shape[4], 4)
@@ -148,15 +148,15 @@ def test_groups_that_no_instruction_divides_stay_in_floats(tmp_path: Path) -> No
     assert not any("grouped_conv_add_cast" in name for name in functions(check(uneven, "u8s8", 0.05)))
 
 
-# Depthwise convolutions of unsigned bytes are of the rule `lane_dots`, which has tests of its own.
+# Depthwise convolutions by dot products are of the rule `lane_dots`, which has tests of its own.
 @pytest.mark.parametrize(
-    ("kind", "dot_product"), [("depthwise", "s8s8"), ("grouped", "u8s8"), ("grouped", "s8s8")]
+    ("kind", "dot_product"), [("depthwise", ""), ("grouped", "u8s8"), ("grouped", "s8s8")]
 )
 def test_random_programs_of_groups_compute_the_same_bytes(
     tmp_path: Path, kind: str, dot_product: str
 ) -> None:
     model = models.depthwise(tmp_path, channels=48) if kind == "depthwise" else models.grouped(tmp_path)
-    on = board_with(dot_product, 4 if dot_product == "s8s8" else LANES)
+    on = board_with(dot_product, LANES if dot_product == "u8s8" else 4)
     lowered = lower(model, on)
     (task,) = (one for one in lowered.tasks if f"{kind}_conv" in one.name)
     space = space_for(task, on.hardware, 1)
@@ -175,6 +175,17 @@ def test_random_programs_of_groups_compute_the_same_bytes(
         for case in model.golden:
             (found,) = run_lowered(program, list(case.inputs))
             assert (found == case.outputs[0]).all()
+
+
+@pytest.mark.parametrize(("dtype", "dot_product"), [("uint8", "s8s8"), ("int8", "u8s8")])
+def test_bytes_are_quantised_to_the_sign_of_a_product_behind_a_reshape(
+    tmp_path: Path, dtype: str, dot_product: str
+) -> None:
+    """A 1x1 convolution is a product of matrices: its result has another shape before the next one."""
+    found = check(models.separable(tmp_path, dtype), dot_product)
+    # The input alone, which is transposed behind its quantisation, gets the other sign in a pass of its own.
+    passes = [name for name in functions(found) if "bitwise_xor" in name]
+    assert passes == ["fused_transpose_cast_bitwise_xor"]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

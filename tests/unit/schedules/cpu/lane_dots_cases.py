@@ -1,4 +1,4 @@
-"""Depthwise convolutions of bytes as lowering writes them for processors with VPDPBUSD."""
+"""Depthwise convolutions of bytes as lowering writes them for processors with VPDPBUSD or SDOT."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Depthwise:
         height, width, channels: of the image.
         taps, stride, dilation: down and across.
         padded: whether the padding keeps the size of the image; without, there is none.
+        dtype: of the image and of the result.
     """
 
     height: int
@@ -35,6 +36,7 @@ class Depthwise:
     stride: int = 1
     dilation: int = 1
     padded: bool = True
+    dtype: str = "uint8"
 
     @property
     def edge(self) -> int:
@@ -74,12 +76,12 @@ class Depthwise:
         total = dot_cases.computed("add", (sums, shift), shape, "int32", {})
         total = dot_cases.computed("cast", (total,), shape, "float32", {})
         total = dot_cases.computed("multiply", (total, scale), shape, "float32", {})
-        parts = (total, constant(1.0, "float32"), constant(_ZERO, "uint8"))
-        result = dot_cases.computed("quantize", parts, shape, "uint8", {})
+        parts = (total, constant(1.0, "float32"), constant(_ZERO, self.dtype))
+        result = dot_cases.computed("quantize", parts, shape, self.dtype, {})
         if transposed:
             axes = (0, 3, 1, 2)
             moved = tuple(shape[axis] for axis in axes)
-            result = dot_cases.computed("transpose", (result,), moved, "uint8", {"axes": axes})
+            result = dot_cases.computed("transpose", (result,), moved, self.dtype, {"axes": axes})
         stage = Stage()
         for node in dot_cases.order(result):
             assert node.spec.write is not None
@@ -91,7 +93,9 @@ class Depthwise:
     def expected(self, hardware: HardwareModel) -> tuple[list[np.ndarray], np.ndarray]:
         """Seeded arguments without the result, and the result before a transpose, in numpy."""
         draw, edge = np.random.default_rng(5), self.edge
-        x = draw.integers(0, 256, (1, self.height, self.width, self.channels)).astype(np.uint8)
+        limits = np.iinfo(self.dtype)
+        x = draw.integers(limits.min, limits.max + 1, (1, self.height, self.width, self.channels))
+        x = x.astype(self.dtype)
         shift = draw.integers(-3000, 3000, self.channels).astype(np.int32)
         scale = (draw.random(self.channels) * 2e-2 / self.taps).astype(np.float32)
         image = np.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)), constant_values=_FILL)
@@ -103,11 +107,11 @@ class Depthwise:
             part = image[:, top : bottom : self.stride, left : right : self.stride]
             total += part.astype(np.int64) * given[down, across]
         real = (total + shift).astype(np.float32) * scale
-        wanted = np.clip(np.rint(real) + _ZERO, 0, 255).astype(np.uint8)
+        wanted = np.clip(np.rint(real) + _ZERO, limits.min, limits.max).astype(self.dtype)
         return [x, self.packed(hardware), shift, scale], wanted
 
     def _operands(self) -> tuple[Value, Value]:
-        x = Value((1, self.height, self.width, self.channels), "uint8", name="x")
+        x = Value((1, self.height, self.width, self.channels), self.dtype, name="x")
         return x, constant(self.weights())
 
     def _attrs(self) -> dict[str, object]:

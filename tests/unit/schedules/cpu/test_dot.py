@@ -84,6 +84,23 @@ def test_the_instruction_is_a_decision_and_in_the_code(processor: str) -> None:
         assert (f"\t{instruction}\t" in code) == wanted
 
 
+def test_arm_takes_groups_of_one_vector_of_activations_in_turn() -> None:
+    """SDOT by element: four steps load their activations once, and the estimate says so."""
+    board = cases.arm_board()
+    space = space_for(cases.dense_task(24, 48, 512, 4, "int8"), board.hardware)
+    values = {**chosen(space, board), "vectors": 2, "rows": 4, "panel": 1, "block": 1, "unroll": 1}
+    codes = {
+        steps: cases.assembly(
+            scheduled_function(space.apply(space.candidate({**values, "unroll": steps}, "test"))), board
+        )
+        for steps in (1, 2, 4)
+    }
+    for steps, code in codes.items():
+        assert all(f".4b[{lane}]" in code for lane in range(steps) if steps > 1)
+        assert not any(f".4b[{lane}]" in code for lane in range(max(1, steps), 4))
+    assert space.estimate_s({**values, "unroll": 4}) < space.estimate_s(values)
+
+
 def test_the_trace_carries_the_instruction() -> None:
     board = cases.vnni_board()
     space = space_for(TASKS["convolution"](16, "uint8"), board.hardware)

@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir
 
+from host.build.kernel import lower_function
 from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
@@ -117,6 +118,27 @@ def test_interleaved_rows_that_the_first_level_does_not_hold_go_to_the_second_an
 
 
 def test_without_the_instruction_no_such_function_is_scheduled_by_this_rule() -> None:
-    task = CASES["3x3"].task(BOARD.hardware)
     arm = dot_cases.arm_board()
-    assert not LaneDots().matches(analyse(task.function), arm.hardware)
+    unsigned, signed = (
+        analyse(replace(CASES["3x3"], dtype=dtype).task(board.hardware).function)
+        for board, dtype in ((BOARD, "uint8"), (arm, "int8"))
+    )
+    without = dot_cases.arm_board("raspberry_pi_4").hardware
+    for hardware, fits in ((BOARD.hardware, unsigned), (arm.hardware, signed), (without, None)):
+        for workload in (unsigned, signed):
+            assert LaneDots().matches(workload, hardware) == (workload is fits)
+
+
+def test_arm_interleaves_whole_registers_of_rows() -> None:
+    """Four vectors of sums share eight moves; one vector alone is put together from words."""
+    arm = dot_cases.arm_board()
+    space = space_for(Depthwise(16, 8, 16, 3, dtype="int8").task(arm.hardware), arm.hardware)
+    assert space.rule.name == "lane_dots"
+    target, codes = tvm.target.Target(arm.tvm_target), {}
+    for vectors in (1, 4):
+        schedule = space.apply(space.candidate({"vectors": vectors, "columns": 2}, "test"))
+        lowered = lower_function(scheduled_function(schedule), "kernel", target)
+        codes[vectors] = str(tvm.get_global_func("target.build.llvm")(lowered, target).inspect_source("s"))
+    assert all("\tsdot\t" in code for code in codes.values())
+    assert "zip2\tv" in codes[4] and ".16b" in codes[4]
+    assert space.estimate_s({"vectors": 4, "columns": 2}) < space.estimate_s({"vectors": 1, "columns": 2})

@@ -1,4 +1,4 @@
-"""Operators of object detection: NonMaxSuppression."""
+"""Operators of object detection: NonMaxSuppression, RoiAlign."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from host.importers.onnx.operators.context import (
     Converter,
     Inputs,
     constant,
+    convert_with_tvm,
     dtype_of,
     get,
+    scalar,
     shape_of,
 )
 from host.importers.own_operator import emit_own
@@ -48,4 +50,15 @@ def _number(context: Context, given: Any, default: float, dtype: str) -> Any:
     return context.emit(relax.op.reshape(context.emit(relax.op.astype(given, dtype)), (1,)))
 
 
-CONVERTERS: dict[str, Converter] = {"NonMaxSuppression": _non_max_suppression}
+def _roi_align(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """Regions begin half a pixel of the image earlier; TVM takes half a unit of their coordinates instead."""
+    data, regions, images = inputs
+    usual = b"half_pixel" if context.opset >= 16 else b"output_half_pixel"
+    scale = float(attributes.get("spatial_scale", 1.0))
+    if attributes.get("coordinate_transformation_mode", usual) == b"half_pixel" and scale not in (0.0, 1.0):
+        shift = scalar(0.5 - 0.5 / scale, dtype_of(regions))
+        regions = context.emit(relax.op.add(regions, shift))
+    return convert_with_tvm(context, [data, regions, images], attributes)
+
+
+CONVERTERS: dict[str, Converter] = {"NonMaxSuppression": _non_max_suppression, "RoiAlign": _roi_align}

@@ -1,0 +1,296 @@
+"""Operators of torch programs that TVM's frontend lacks, or that it converts to something else."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+from tvm import relax
+
+from host.importers.torch import resizing
+from host.importers.torch.indexing import indexed
+from host.importers.torch.placed import sizes_of
+
+# The value of a node, from its arguments by name; None leaves it to TVM.
+Converter = Callable[[relax.BlockBuilder, fx.Node, Mapping[str, Any]], Any]
+
+
+def arguments_of(node: fx.Node, values: Mapping[fx.Node, Any]) -> dict[str, Any]:
+    """The arguments of a node by name, also those that have their default values.
+
+    Args:
+        node: a call of an operator.
+        values: what the nodes before it have become.
+    """
+    found: dict[str, Any] = {}
+    target: Any = node.target
+    for position, argument in enumerate(target._schema.arguments):
+        default = argument.default_value if argument.has_default_value() else None
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name, default)
+        found[argument.name] = fx.node.map_arg(given, lambda source: values[source])
+    return found
+
+
+def kept_whole() -> list[Any]:
+    """The operators that are not to be decomposed."""
+    names = (name.split(".") for name in resizing.OPERATORS)
+    return [getattr(getattr(torch.ops.aten, name), overload) for name, overload in names]
+
+
+def _extreme(reduce: Callable[..., Any]) -> Converter:
+    """The largest or smallest element over some axes, or over all."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        axes = list(given["dim"]) or None
+        return builder.emit(reduce(given["self"], axes, given["keepdim"]))
+
+    return convert
+
+
+def _extreme_and_place(reduce: Callable[..., Any], place: Callable[..., Any]) -> Converter:
+    """The largest or smallest element along an axis, and where the first of such is."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        data, axis, keep = given["self"], given["dim"], given["keepdim"]
+        if data.ty.ndim == 0 or str(data.ty.dtype) == "bool":
+            return None
+        return builder.emit(reduce(data, axis, keep)), builder.emit(place(data, axis, keep))
+
+    return convert
+
+
+def _elu(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """ELU with scales of its result and of what is below 0, as SELU is written."""
+    data, emit = given["self"], builder.emit
+    numbers = (0.0, given["input_scale"], 1.0, given["alpha"], given["scale"])
+    zero, inner, one, alpha, scale = (relax.const(number, str(data.ty.dtype)) for number in numbers)
+    below = emit(relax.op.exp(emit(relax.op.multiply(emit(relax.op.minimum(data, zero)), inner))))
+    below = emit(relax.op.multiply(emit(relax.op.subtract(below, one)), alpha))
+    return emit(relax.op.multiply(emit(relax.op.add(emit(relax.op.maximum(data, zero)), below)), scale))
+
+
+def _group_norm(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Groups of channels normalised, without or with numbers of each channel behind it."""
+    data, channels = given["input"], given["C"]
+    dtype, rank = str(data.ty.dtype), data.ty.ndim
+    if not isinstance(channels, int):
+        return None
+    scale, shift = (
+        relax.const(np.full(channels, number), dtype) if given[name] is None else given[name]
+        for name, number in (("weight", 1.0), ("bias", 0.0))
+    )
+    axes = list(range(2, rank))
+    made = relax.op.nn.group_norm(data, scale, shift, given["group"], 1, axes, given["eps"])
+    return builder.emit(made), None, None
+
+
+def _distances(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Distances of each row of one tensor from each of another, by the norm of the power `p`."""
+    emit, power = builder.emit, given["p"]
+    if power not in (1.0, 2.0):
+        return None
+    rows = emit(relax.op.expand_dims(given["x1"], -2)), emit(relax.op.expand_dims(given["x2"], -3))
+    apart = emit(relax.op.subtract(*rows))
+    if power == 1.0:
+        return emit(relax.op.sum(emit(relax.op.abs(apart)), -1))
+    return emit(relax.op.sqrt(emit(relax.op.sum(emit(relax.op.multiply(apart, apart)), -1))))
+
+
+def _product(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The product along an axis, in the type of the result: of whole numbers that is int64."""
+    data = builder.emit(relax.op.astype(given["self"], _made_in(node)))
+    return builder.emit(relax.op.prod(data, given["dim"], given["keepdim"]))
+
+
+def _any(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Whether any element is not zero."""
+    truth, emit, dtype = given["self"], builder.emit, str(given["self"].ty.dtype)
+    if dtype != "bool":
+        truth = emit(relax.op.not_equal(truth, relax.const(0, dtype)))
+    largest = emit(relax.op.max(emit(relax.op.astype(truth, "int32"))))
+    return emit(relax.op.astype(largest, "bool"))
+
+
+def _variance_and_mean(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The variance over some axes, or over all, of as many elements less `correction`, and the mean."""
+    data, emit, sizes = given["self"], builder.emit, sizes_of(given["self"])
+    if sizes is None or not str(data.ty.dtype).startswith("float"):
+        return None
+    axes = list(given["dim"] or range(len(sizes)))
+    correction = 1 if given["correction"] is None else given["correction"]
+    count = prod(sizes[axis] for axis in axes)
+    variance = emit(relax.op.variance(data, axes, keepdims=given["keepdim"]))
+    if correction:
+        scale = count / (count - correction) if count > correction else np.nan
+        variance = emit(relax.op.multiply(variance, relax.const(scale, str(data.ty.dtype))))
+    return variance, emit(relax.op.mean(data, axes, keepdims=given["keepdim"]))
+
+
+def _made_in(node: fx.Node) -> str:
+    """The type of a node's result."""
+    return str(node.meta["val"].dtype).removeprefix("torch.")
+
+
+def _sampled(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """An image or a volume at the places of a grid; coordinates come last in torch and second in relax."""
+    data, grid = given["input"], given["grid"]
+    rank = data.ty.ndim
+    method = ("bilinear", "nearest", "bicubic")[given["interpolation_mode"]]
+    padding = ("zeros", "border", "reflection")[given["padding_mode"]]
+    places = builder.emit(relax.op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)]))
+    layout, corners = "NCHW" if rank == 4 else "NCDHW", given["align_corners"]
+    return builder.emit(relax.op.image.grid_sample(data, places, method, layout, padding, corners))
+
+
+def _scatter_add(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    data, axis, index, source = (given[name] for name in ("self", "dim", "index", "src"))
+    return builder.emit(relax.op.scatter_elements(data, index, source, axis, "add"))
+
+
+def _windows(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Neighbours along an axis side by side in a new last axis, a window for each step."""
+    data, sizes = given["self"], sizes_of(given["self"])
+    if not sizes:
+        return None
+    axis, size, step = given["dimension"] % len(sizes), given["size"], given["step"]
+    starts = np.arange((sizes[axis] - size) // step + 1) * step
+    numbers = relax.const(starts[:, None] + np.arange(size), "int64")
+    taken = builder.emit(relax.op.take(data, numbers, axis, mode="clip"))
+    order = [*range(axis + 1), *range(axis + 2, len(sizes) + 1), axis + 1]
+    return builder.emit(relax.op.permute_dims(taken, order))
+
+
+def _max_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Maximum pooling, with steps as long as the window where none are given.
+
+    Where the maxima are is not computed.
+    """
+    pools = {4: relax.op.nn.max_pool2d, 5: relax.op.nn.max_pool3d}
+    pool, data = pools.get(given["self"].ty.ndim), given["self"]
+    if pool is None or _takes_places(node):
+        return None
+    spatial = data.ty.ndim - 2
+    names = ("kernel_size", "stride", "padding", "dilation")
+    kernel, steps, padding, dilation = (_of_each(given[name], spatial) for name in names)
+    made = pool(data, kernel, steps or kernel, padding * 2, dilation, given["ceil_mode"])
+    return builder.emit(made), None
+
+
+def _largest_few(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The largest or smallest elements along an axis and their places, in order where any order will do."""
+    sides = {"axis": given["dim"], "largest": given["largest"]}
+    found = builder.emit(relax.op.topk(given["self"], given["k"], ret_type="both", dtype="int64", **sides))
+    return tuple(builder.emit(relax.TupleGetItem(found, number)) for number in range(2))
+
+
+def _convolution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """A transposed convolution of volumes; TVM converts the others."""
+    data, weight, bias, emit = given["input"], given["weight"], given["bias"], builder.emit
+    if not given["transposed"] or data.ty.ndim != 5:
+        return None
+    names = ("stride", "padding", "output_padding", "dilation")
+    steps, padding, extra, dilation = (_of_each(given[name], 3) for name in names)
+    groups, layouts = given["groups"], ("NCDHW", "IODHW")
+    made = relax.op.nn.conv3d_transpose(data, weight, steps, padding, extra, dilation, groups, *layouts)
+    return emit(made) if bias is None else emit(relax.op.add(emit(made), _by_channel(builder, bias)))
+
+
+def _by_channel(builder: relax.BlockBuilder, numbers: Any) -> Any:
+    return builder.emit(relax.op.reshape(numbers, (1, -1, 1, 1, 1)))
+
+
+def _of_each(numbers: Any, count: int) -> list[int]:
+    """A number for each axis, of which one may stand for all."""
+    given = [numbers] if isinstance(numbers, int) else list(numbers)
+    return given * count if len(given) == 1 else given
+
+
+def _takes_places(node: fx.Node) -> bool:
+    """Whether anything reads the places of the maxima, beside the maxima."""
+    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
+
+
+def _adaptive_max(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The largest elements of windows, as many along each of the last axes as are asked for.
+
+    Where they are is not computed.
+    """
+    data, emit, sizes = given["self"], builder.emit, sizes_of(given["self"])
+    if sizes is None or _takes_places(node):
+        return None
+    for axis, made in zip(range(-len(given["output_size"]), 0), given["output_size"], strict=True):
+        bounds = [(at * sizes[axis] // made, -(-(at + 1) * sizes[axis] // made)) for at in range(made)]
+        windows = [emit(relax.op.strided_slice(data, [axis], [low], [high])) for low, high in bounds]
+        largest = [emit(relax.op.max(window, axis, keepdims=True)) for window in windows]
+        data = emit(relax.op.concat(largest, axis))
+    return data, None
+
+
+_REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scatter_reduce(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Values combined at their places, with what is there already or (`include_self` is off) without it."""
+    data, axis, index, kind = (given[name] for name in ("self", "dim", "index", "reduce"))
+    dtype, emit = str(data.ty.dtype), builder.emit
+    sizes, covered = sizes_of(data), sizes_of(index)
+    if sizes is None or covered is None or (kind == "mean" and not dtype.startswith("float")):
+        return None
+
+    def scattered(into: Any, values: Any, reduction: str) -> Any:
+        return emit(relax.op.scatter_elements(into, index, values, axis, reduction))
+
+    def filled(number: float, shape: list[int]) -> Any:
+        return emit(relax.op.broadcast_to(relax.const(number, dtype), shape))
+
+    start = data
+    if not given["include_self"]:
+        start = scattered(data, filled(_neutral(kind, dtype), covered), "update")
+    made = scattered(start, given["src"], _REDUCTIONS[kind])
+    if kind != "mean":
+        return made
+    own = 1.0 if given["include_self"] else 0.0
+    counts = scattered(filled(own, sizes), filled(1.0, covered), "add")
+    return emit(relax.op.divide(made, emit(relax.op.maximum(counts, relax.const(1.0, dtype)))))
+
+
+def _neutral(kind: str, dtype: str) -> float:
+    """What changes nothing when it is combined."""
+    if kind in ("sum", "mean", "prod"):
+        return 1 if kind == "prod" else 0
+    if dtype.startswith("float"):
+        return -np.inf if kind == "amax" else np.inf
+    limits = np.iinfo(dtype)
+    return limits.min if kind == "amax" else limits.max
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "_cdist_forward.default": _distances,
+    "adaptive_max_pool2d.default": _adaptive_max,
+    "adaptive_max_pool3d.default": _adaptive_max,
+    "amax.default": _extreme(relax.op.max),
+    "amin.default": _extreme(relax.op.min),
+    "max.dim": _extreme_and_place(relax.op.max, relax.op.argmax),
+    "min.dim": _extreme_and_place(relax.op.min, relax.op.argmin),
+    "any.default": _any,
+    "convolution.default": _convolution,
+    "elu.default": _elu,
+    "grid_sampler_2d.default": _sampled,
+    "grid_sampler_3d.default": _sampled,
+    "index.Tensor": indexed,
+    "max_pool2d_with_indices.default": _max_pool,
+    "max_pool3d_with_indices.default": _max_pool,
+    "native_group_norm.default": _group_norm,
+    "prod.dim_int": _product,
+    "topk.default": _largest_few,
+    "unfold.default": _windows,
+    "var_mean.correction": _variance_and_mean,
+    "scatter_add.default": _scatter_add,
+    "scatter_reduce.two": _scatter_reduce,
+    **dict.fromkeys(resizing.OPERATORS, resizing.convert),
+}

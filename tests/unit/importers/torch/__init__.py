@@ -1,0 +1,1 @@
+"""Exported torch programs through the importer, beside torch."""

@@ -1,0 +1,232 @@
+"""Operators that TVM's frontend lacks or converts to something else, beside torch."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import tvm
+from torch import nn
+from torch.nn import functional
+
+from host.importers.normalise import normalise
+from host.importers.torch.convert import convert_program
+from tests.unit.importers.harness import execute
+
+
+class Calls(nn.Module):
+    """A function as a module of one, two or three tensors."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
+def imported(function: Callable[..., Any], *inputs: torch.Tensor) -> tvm.IRModule:
+    """The exported function as the importer gives it to the compiler."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own code
+        return normalise(convert_program(torch.export.export(Calls(function), inputs)))
+
+
+def compare(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
+    """Fail unless the imported program computes what torch does."""
+    made = execute(imported(function, *inputs), [one.numpy() for one in inputs])
+    wanted = function(*inputs)
+    for found, one in zip(made, wanted if isinstance(wanted, tuple | list) else [wanted], strict=True):
+        # Roundings differ, other than by a position or a weight.
+        torch.testing.assert_close(torch.from_numpy(found), one, rtol=1e-4, atol=1e-5)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def whole(limit: int, *shape: int) -> torch.Tensor:
+    return torch.randint(0, limit, shape, generator=torch.Generator().manual_seed(limit))
+
+
+def test_whole_numbers_and_floats_are_computed_in_floats() -> None:
+    def promoted(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        floats = (a * 0.5, a / b, a + 1.5, 0.5 - a, a / 4, a * (b > 3), torch.where(a > 3, a, 0.25))
+        return *floats, a < 2.5, a == 1.5
+
+    compare(promoted, whole(9, 4, 5), whole(8, 4, 5) + 1)
+
+
+def test_the_largest_over_several_axes() -> None:
+    compare(lambda x: (x.amax((0, 2)), x.amin(1, keepdim=True), x.amax()), drawn(3, 4, 5))
+
+
+def test_exponential_units_and_their_scales() -> None:
+    compare(lambda x: (functional.selu(x), functional.elu(x, 0.5), functional.celu(x, 0.7)), drawn(4, 5))
+
+
+def test_groups_that_are_normalised_and_nothing_else() -> None:
+    def normalised(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return functional.group_norm(x, 3), functional.group_norm(x, 1, scale)
+
+    compare(normalised, drawn(2, 6, 4, 5), drawn(6))
+
+
+def test_distances_of_rows() -> None:
+    compare(lambda a, b: (torch.cdist(a, b), torch.cdist(a, b, 1.0)), drawn(2, 5, 4), drawn(2, 3, 4))
+
+
+def test_variances_and_products() -> None:
+    def reduced(x: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            *torch.var_mean(x, (1, 2), keepdim=True),
+            *torch.var_mean(x, 0, correction=0),
+            x.prod(1),
+            a.prod(-1),
+            (x > 9).any(),
+            (a > -1).all(),
+        )
+
+    compare(reduced, drawn(3, 4, 5), whole(3, 2, 3))
+
+
+def test_the_largest_along_an_axis_and_the_first_place_of_it() -> None:
+    compare(lambda x: (*x.max(1), *x.min(-1, keepdim=True)), drawn(3, 4, 5).round())
+
+
+def test_the_largest_of_as_many_windows_as_are_asked_for() -> None:
+    compare(
+        lambda image, line: (
+            functional.adaptive_max_pool2d(image, (3, 4)),
+            functional.adaptive_max_pool2d(image, 1),
+            functional.adaptive_max_pool1d(line, 4),
+        ),
+        drawn(2, 3, 9, 8),
+        drawn(2, 3, 9),
+    )
+
+
+INDICES: dict[str, Callable[..., Any]] = {
+    "one, from the end": lambda x, a, b: (x[[-1, 0]], x[:, a - 3]),
+    "two of the first axes": lambda x, a, b: x[a, b],
+    "two of the last axes": lambda x, a, b: x[:, a, b],
+    "two with another between": lambda x, a, b: x[a, :, b - 4],
+    "broadcast": lambda x, a, b: x[a[:, None], b[None, :3]],
+    "places of two dimensions": lambda x, a, b: x[:, torch.stack([a, b])],
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_elements_by_number(name: str) -> None:
+    compare(INDICES[name], drawn(6, 6, 6), whole(5, 4), whole(4, 4))
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("kind", ["sum", "mean", "prod", "amax", "amin"])
+def test_values_are_combined_at_their_places(kind: str, own: bool) -> None:
+    def reduce(x: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return x.scatter_reduce(1, places, values, kind, include_self=own)
+
+    compare(reduce, drawn(2, 5, 4), whole(4, 2, 7, 4), drawn(2, 7, 4))
+
+
+def test_messages_of_a_graph_are_added_up() -> None:
+    def summed(x: torch.Tensor, places: torch.Tensor, messages: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = places[:, None].expand(-1, messages.shape[1])
+        return x.index_add(0, places, messages), x.scatter_add(0, rows, messages)
+
+    compare(summed, drawn(5, 3), whole(4, 12), drawn(12, 3))
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_values_at_places_of_several_axes(added: bool) -> None:
+    def written(x: torch.Tensor, a: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = torch.ops.aten.index_put(x, [a, a - 1], values, added)
+        last = torch.ops.aten.index_put(x, [None, a, torch.arange(3)], values[:, 0], added)
+        return (
+            first,
+            last,
+            torch.ops.aten.index_put(x, [None, a[:, None], torch.arange(2)], values[0, 0], added),
+        )
+
+    compare(written, drawn(4, 6, 5), torch.tensor([1, 5, 3]) % 4, drawn(3, 5))
+
+
+def test_windows_along_an_axis() -> None:
+    compare(lambda x: (x.unfold(1, 3, 2), x.unfold(-1, 4, 1)), drawn(2, 8, 7))
+
+
+def test_maximum_pooling_without_steps_of_its_own() -> None:
+    def pooled(x: torch.Tensor, volume: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        image = functional.max_pool2d(x, 2, dilation=2), functional.max_pool2d(x, 3, 2, 1, ceil_mode=True)
+        return *image, functional.max_pool3d(volume, 2)
+
+    compare(pooled, drawn(2, 3, 9, 8), drawn(1, 2, 5, 6, 7))
+
+
+def test_the_largest_few_in_any_order() -> None:
+    compare(lambda x: x.topk(3, 1, sorted=False)[0].sum(1), drawn(2, 8, 7))
+
+
+def test_transposed_convolutions_of_volumes() -> None:
+    def enlarged(x: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return functional.conv_transpose3d(x, kernel, bias, 2, 1, (1, 0, 1))
+
+    compare(enlarged, drawn(1, 2, 4, 3, 5), drawn(2, 3, 3, 3, 3), drawn(3))
+
+
+def test_blocks_that_overlap_are_added_up() -> None:
+    compare(lambda x: functional.fold(x, (6, 7), (2, 3), padding=1, stride=2), drawn(2, 12, 16))
+
+
+IMAGE, LINE, VOLUME = (2, 3, 9, 8), (2, 3, 9), (1, 2, 5, 6, 7)
+SIZES: dict[str, dict[str, Any]] = {
+    "larger": {"scale_factor": 1.7},
+    "smaller": {"scale_factor": 0.6},
+    "to a size": {"size": (7, 11)},
+    "doubled": {"scale_factor": 2},
+    "one side about as long": {"scale_factor": (2.3, 1.1)},
+}
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+@pytest.mark.parametrize("size", SIZES)
+def test_images_of_another_resolution(size: str, mode: str) -> None:
+    def resized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = functional.interpolate(x, mode=mode, **SIZES[size])
+        if mode.startswith("nearest"):
+            return (made,)
+        return made, functional.interpolate(x, mode=mode, align_corners=True, **SIZES[size])
+
+    compare(resized, drawn(*IMAGE))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_smaller_images_with_antialiasing(mode: str) -> None:
+    compare(lambda x: functional.interpolate(x, (4, 5), mode=mode, antialias=True), drawn(*IMAGE))
+
+
+def test_lines_and_volumes_of_another_resolution() -> None:
+    def resized(line: torch.Tensor, volume: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            functional.interpolate(line, scale_factor=1.6, mode="linear"),
+            functional.interpolate(line, size=4),
+            functional.interpolate(volume, size=(4, 9, 3), mode="trilinear"),
+            functional.interpolate(volume, scale_factor=(2, 1.5, math.pi)),
+        )
+
+    compare(resized, drawn(*LINE), drawn(*VOLUME))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_images_and_volumes_at_the_places_of_a_grid(mode: str) -> None:
+    def sampled(x: torch.Tensor, grid: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        options = [(padding, corners) for padding in ("zeros", "border") for corners in (True, False)]
+        return tuple(functional.grid_sample(x, grid, mode, *one) for one in options)
+
+    compare(sampled, drawn(*IMAGE), 0.9 * drawn(2, 4, 5, 2))
+    compare(sampled, drawn(*VOLUME), 0.9 * drawn(1, 3, 2, 4, 3))
