@@ -68,8 +68,16 @@ def test_cpp_writes_and_keeps_what_python_does_with_keys_and_values_of_bytes(
 
 @pytest.mark.usefixtures("trusted_here")
 def test_threads_that_share_positions_write_the_text_of_one_thread(generate: Path, folder: Path) -> None:
-    """A model with one head of keys: all of both threads' work is parts of its positions."""
-    sizes = {"head_dim": 32, "num_key_value_heads": 1, "max_position_embeddings": 8192}
+    """A model with one head of keys: all of both threads' work is parts of its positions.
+
+    Its 16 heads of queries are so much work that threads are woken before the text ends.
+    """
+    sizes = {
+        "head_dim": 128,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 8192,
+    }
     save_model(folder / "one-head", "qwen3", **sizes)
     prompt, most = [place * 7 % 128 for place in range(41)], 150
     texts = []
