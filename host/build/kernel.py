@@ -26,7 +26,7 @@ from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 10
+BUILD_VERSION = 11
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
