@@ -17,7 +17,6 @@ from host.engines import (
     BothWays,
     engine_for_format,
     engines,
-    reference,
     run_reference,
     text_engines,
     unavailable,
