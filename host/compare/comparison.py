@@ -286,14 +286,11 @@ def _idle_power(device: Device, entrant: Entrant, inputs: Sequence[np.ndarray]) 
 
 @contextmanager
 def _fresh_session(
-    device: Device,
-    entrant: Entrant,
-    mapped: bool = False,
-    prestarted: PrestartedSessions | None = None,
+    device: Device, entrant: Entrant, mapped: bool = False, opened: PrestartedSessions | None = None
 ) -> Iterator[Session]:
     """A new session with the entrant loaded; `mapped`: see `Session.load`."""
     engine, threads = entrant.engine, entrant.threads
-    taken = prestarted.take(device, engine, threads) if prestarted is not None else None
+    taken = opened.take(device, engine, threads) if opened is not None else None
     with taken or device.open_session(engine, threads, TIME_LIMIT_S) as session:
         session.load(entrant.path, entrant.trust, mapped)
         yield session
