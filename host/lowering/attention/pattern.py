@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from host.lowering.attention.choice import MatrixExtents, is_faster_as_one
@@ -146,7 +146,13 @@ def _on_vectors(builder: Builder, found: _Found, lanes: int) -> Value | None:
     if extents is None or (scores.masks and mask is None):
         return None
     tensors, operands = _operands(found, mask)
-    return builder.one(OPERATION, tensors, shape, "float32", extents=extents, scale=scores.scale, **operands)
+    scale = scores.scale
+    for place, name in enumerate(("query", "key")):
+        operand = operands[name]
+        assert operand is not None
+        tensors[place], operands[name], factor = _unscaled(builder, tensors[place], operand)
+        scale *= factor
+    return builder.one(OPERATION, tensors, shape, "float32", extents=extents, scale=scale, **operands)
 
 
 def _on_matrices(builder: Builder, found: _Found, gpu: GpuModel) -> Value | None:
@@ -269,6 +275,31 @@ def _operand(value: Value, shape: Shape) -> tuple[Value, Operand]:
         axis - before if axis >= before and value.shape[axis - before] == shape[axis] else None
         for axis in _kept(shape)
     ]
+    return _before_views(value, axes)
+
+
+def _unscaled(builder: Builder, value: Value, operand: Operand) -> tuple[Value, Operand, float]:
+    """What is multiplied by numbers to make the tensor to read, how it is read, and the numbers' product."""
+    scale = 1.0
+    while (scaled := _before_reshapes(value).producer) is not None and scaled.op == "multiply":
+        source, factor = sorted(scaled.inputs, key=lambda one: one.is_constant)
+        number = factor.scalar()
+        if number is None or source.shape != scaled.output.shape:
+            break
+        scale *= number
+        value, operand = _before_views(builder.reshape(source, value.shape), operand.axes)
+    return value, operand, scale
+
+
+def _before_reshapes(value: Value) -> Value:
+    while (producer := value.producer) is not None and producer.op == "reshape":
+        value = producer.inputs[0]
+    return value
+
+
+def _before_views(value: Value, dimensions: Sequence[int | None]) -> tuple[Value, Operand]:
+    """The tensor before transposes and views, whose `dimensions` are the logical ones."""
+    axes = list(dimensions)
     while (producer := value.producer) is not None:
         source = producer.inputs[0] if producer.inputs else value
         if producer.op == "transpose":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import te, tirx
 
+from host.lowering.attention.guards import guard_behind_product, without_guard
 from host.lowering.builder import Builder
 from host.lowering.expressions import math
 from host.lowering.expressions.rows import reduced_row, row_sum
@@ -95,7 +96,7 @@ SPECS: tuple[OpSpec, ...] = (
         Kind.ROW_WISE,
         {"nn.softmax": _read_as("softmax")},
         _softmax,
-        recognise=(_quotient_of_powers,),
+        recognise=(_quotient_of_powers, without_guard, guard_behind_product),
         passes=(GraphPass(Phase.READ, lambda graph, hardware: softmax_scale(graph)),),
     ),
     OpSpec("log_softmax", Kind.ROW_WISE, {"nn.log_softmax": _read_as("log_softmax")}, _log_softmax),

@@ -201,3 +201,17 @@ def test_rows_are_filled_up_to_what_tiles_divide(rows: int) -> None:
     assert shape is not None
     assert rows <= shape.filled_rows <= 1.1 * rows
     assert any(shape.filled_rows % height == 0 for height in (4, 5, 6, 7, 8))
+
+
+def test_scales_of_queries_and_keys_are_those_of_their_products() -> None:
+    """As torch writes `scaled_dot_product_attention`: both are multiplied by the root of the scale."""
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        root = relax.const(np.float32(0.6))
+        q, k, v = (_heads(builder, one, 72) for one in (query, key, value))
+        turned = builder.emit(relax.op.permute_dims(k, [0, 1, 3, 2]))
+        product = relax.op.matmul(builder.emit(relax.op.multiply(q, root)), relax.op.multiply(turned, root))
+        return relax.op.matmul(relax.op.nn.softmax(builder.emit(product), axis=-1), v)
+
+    inputs = [normal(1, 72, 32, seed=seed) for seed in range(3)]
+    assert _is_one_function(check(build, inputs))
