@@ -50,5 +50,5 @@ def test_none_is_opened_where_variants_are_compared_first(given: dict[str, Any])
 
 
 def test_none_is_opened_for_an_engine_of_texts() -> None:
-    given = {"peers": ("llama.cpp",), "peer_files": {"llama.cpp": Path("net.gguf")}}
+    given: dict[str, Any] = {"peers": ("llama.cpp",), "peer_files": {"llama.cpp": Path("net.gguf")}}
     assert _opened("raspberry_pi_5", "gguf", **given) == ["tvm"]
