@@ -192,13 +192,13 @@ def documents(result: Result) -> list[str]:
     for name, found in result.figures["documents"].items():
         made = [one["outcome"] for one in found["statements"]]
         seconds = sum(one["cpu_s"] for one in found["statements"])
-        rows.append(
-            (f"`{name}`", *(made.count(one) for one in outcomes), f"{seconds:.0f}", found["commit"][:10])
-        )
+        machine = found["machine"]
+        made_by = (found["date"][:10], found["commit"][:10], f"{machine['cpu']}, {machine['cores']} cores")
+        rows.append((f"`{name}`", *(made.count(one) for one in outcomes), f"{seconds:.0f}", *made_by))
     total = [result.figures["count"][one] for one in outcomes]
-    rows.append(("all", *total, f"{sum(int(row[5]) for row in rows)}", ""))
-    head = ("document", "as written", "with stand-ins", "not run", "failed", "processor seconds", "commit")
-    return markdown(head, rows)
+    rows.append(("all", *total, f"{sum(int(row[5]) for row in rows)}", "", "", ""))
+    counted = ("as written", "with stand-ins", "not run", "failed")
+    return markdown(("document", *counted, "processor seconds", "date", "commit", "machine"), rows)
 
 
 def trials(result: Result) -> list[str]:

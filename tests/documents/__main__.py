@@ -4,7 +4,8 @@
 
 Each document has a folder, boards and an environment of its own; its statements run in order, in a shell or
 an interpreter each. Ends with 1 if one failed. It takes a quarter of an hour of the processor. FILE is
-written after each document; --resume leaves out those that ran to their end before, as they are now, by FILE.
+written after each document; --resume leaves out those that ran to their end before, as they are now, by FILE,
+and keeps them with the machine that each ran on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from benchmarks.result_file import add_json_option, heading, write_result
 from tests.documents import PROGRAM, SHELL, Declarations, Statement, declarations, statements
 from tests.documents.places import Place, place
-from tests.documents.results import SCHEMA, counts, digest, results_so_far, stands
+from tests.documents.results import SCHEMA, counts, provenance, results_so_far, stands
 
 _LIMIT_S = 900
 _SHOWN = 1500
@@ -51,8 +52,7 @@ def main() -> int:
     done = {name: before[name] for name, found in all_found.items() if stands(before.get(name), found)}
     for document in (name for name in wanted if name not in done):
         rows = _rows(declared, document, wanted[document])
-        made = {"date": about["date"], "commit": about["commit"], "text": digest(wanted[document])}
-        done[document] = made | {"statements": rows}
+        done[document] = provenance(about, wanted[document]) | {"statements": rows}
         # In the order of the declarations, whichever ran first.
         ordered = {name: done[name] for name in all_found if name in done}
         write_result(given.json, about | {"count": counts(ordered), "documents": ordered})

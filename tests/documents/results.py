@@ -19,10 +19,33 @@ OUTCOMES = ("run", "replaced", "declared", "failed")
 def results_so_far(path: Path | None) -> dict[str, dict[str, Any]]:
     """What became of each document, by a result file; nothing where there is none.
 
+    Each document gets the machine that it ran on: where it names none, that of the heading, which the next
+    run replaces.
+
     Raises:
         UserError: the file is no result.
     """
-    return {} if path is None or not path.is_file() else dict(read_result(path).figures["documents"])
+    if path is None or not path.is_file():
+        return {}
+    result = read_result(path)
+    ran_on = {"machine": {"cpu": result.cpu, "cores": result.cores}}
+    return {name: ran_on | found for name, found in result.figures["documents"].items()}
+
+
+def provenance(heading: Mapping[str, Any], wanted: Iterable[Statement]) -> dict[str, Any]:
+    """The date, the commit and the machine of a run of a document, and the digest of its statements.
+
+    Args:
+        heading: of the result.
+        wanted: the statements of the document.
+    """
+    machine = {name: heading["machine"][name] for name in ("cpu", "cores")}
+    return {
+        "date": heading["date"],
+        "commit": heading["commit"],
+        "machine": machine,
+        "text": digest(wanted),
+    }
 
 
 def stands(found: Mapping[str, Any] | None, wanted: Iterable[Statement]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.result_file import RESULTS, heading, write_result
 from tests.documents import Statement, declarations, statements
-from tests.documents.results import SCHEMA, counts, digest, results_so_far, stands
+from tests.documents.results import SCHEMA, counts, digest, provenance, results_so_far, stands
 from tests.unit.documentation import ROOT
 
 DECLARED = declarations()
@@ -51,17 +51,32 @@ def test_what_runs_has_no_word_that_stands_for_another() -> None:
 def test_a_document_that_failed_or_says_something_else_runs_again(tmp_path: Path) -> None:
     wanted = [one for one in STATEMENTS if one.document == "README.md"]
     rows = [{"outcome": "run"}, {"outcome": "declared"}]
-    found = {"text": digest(wanted), "statements": rows}
+    about = heading("tests.documents", SCHEMA)
+    found = provenance(about, wanted) | {"statements": rows}
     write_result(
-        tmp_path / "r.json",
-        heading("tests.documents", SCHEMA)
-        | {"count": counts({"a": found}), "documents": {"README.md": found}},
+        tmp_path / "r.json", about | {"count": counts({"a": found}), "documents": {"README.md": found}}
     )
     kept = results_so_far(tmp_path / "r.json")
     assert kept == {"README.md": found} and results_so_far(tmp_path / "none.json") == {}
     assert stands(kept["README.md"], wanted) and not stands(None, wanted)
     assert not stands(kept["README.md"], [replace(wanted[0], run="sdk"), *wanted[1:]])
     assert not stands(found | {"statements": [*rows, {"outcome": "failed"}]}, wanted)
+
+
+def test_documents_keep_the_machine_that_they_ran_on(tmp_path: Path) -> None:
+    """The heading of a result is that of its last run, maybe on another machine."""
+    about = heading("tests.documents", SCHEMA)
+    first = about | {"machine": about["machine"] | {"cpu": "a first processor", "cores": 3}}
+    of_the_heading = {"text": digest([]), "statements": []}
+    own = of_the_heading | {"machine": {"cpu": "a second processor", "cores": 5}}
+    write_result(tmp_path / "r.json", first | {"documents": {"a.md": of_the_heading, "b.md": own}})
+    kept = results_so_far(tmp_path / "r.json")
+    now = provenance(about | {"machine": about["machine"] | {"cpu": "a third processor"}}, [])
+    write_result(tmp_path / "r.json", about | {"documents": kept | {"c.md": now}})
+    found = results_so_far(tmp_path / "r.json")
+    assert found["a.md"] == of_the_heading | {"machine": {"cpu": "a first processor", "cores": 3}}
+    assert found["b.md"] == own
+    assert found["c.md"]["machine"] == {"cpu": "a third processor", "cores": about["machine"]["cores"]}
 
 
 def test_no_statement_of_the_result_failed() -> None:

@@ -105,6 +105,21 @@ def test_models_beside_their_peers(tmp_path: Path) -> None:
     assert len({line.count("|") for line in table}) == 1
 
 
+def test_each_document_has_the_machine_that_it_ran_on(tmp_path: Path) -> None:
+    def ran(cpu: str, cores: int, *outcomes: str) -> dict[str, Any]:
+        statements = [{"outcome": one, "cpu_s": 1.2} for one in outcomes]
+        about = {"date": "2026-11-22T13:26:44+00:00", "commit": "0123456789abcdef"}
+        return about | {"machine": {"cpu": cpu, "cores": cores}, "statements": statements}
+
+    found = {"a.md": ran("first", 2, "run", "replaced", "replaced"), "b.md": ran("second", 4, "declared")}
+    count = {"run": 1, "replaced": 2, "declared": 1, "failed": 0}
+    assert models.documents(result(tmp_path, documents=found, count=count))[2:] == [
+        "| `a.md` | 1 | 2 | 0 | 0 | 4 | 2026-11-22 | 0123456789 | first, 2 cores |",
+        "| `b.md` | 0 | 0 | 1 | 0 | 1 | 2026-11-22 | 0123456789 | second, 4 cores |",
+        "| all | 1 | 2 | 1 | 0 | 5 |  |  |  |",
+    ]
+
+
 def test_plans_beside_the_plan_of_the_passes(tmp_path: Path) -> None:
     shown = {"plan": "plan 1", "speed": {"value": 1.002, "low": 0.991, "high": 1.013}}
     stays = {"plan": "plan of the passes", "speed": {"value": 1.0}}
