@@ -264,6 +264,11 @@ class HardwareModel:
 
         A lane counts as 32 bits, so that the first level gives twice the bytes.
         """
+        return self._halves
+
+    @cached_property
+    def _halves(self) -> HardwareModel:
+        # One object for all programs: what their estimates share is kept for each processor.
         first = self.levels[0]
         wide = replace(first, bandwidth_bytes_per_s=2.0 * first.bandwidth_bytes_per_s)
         return replace(

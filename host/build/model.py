@@ -160,16 +160,20 @@ def _compiled_model(
     Arguments are those of `build_model`; `given` receives the scheduled functions.
     """
     code: list[ModelCode] = []
+    begun: set[str] = set()
 
     def names() -> Iterator[str]:
         for name, function in kernels.items() if isinstance(kernels, Mapping) else kernels:
             given[name] = function
-            yield name
+            # Most of these become views, which call no kernel.
+            if not relax.analysis.has_reshape_pattern(lowered.module[name]):
+                begun.add(name)
+                yield name
         code.append(lower_to_executable(lowered.module, lowered.target))
-        yield from (name for name in code[0].functions if name not in given)
+        yield from (name for name in code[0].functions if name not in begun)
 
     def function_of(name: str) -> tvm.tirx.PrimFunc:
-        return lowered.module[name] if name in given else code[0].functions[name]
+        return lowered.module[name] if name in begun else code[0].functions[name]
 
     objects, refused = compile_all(names(), function_of, given, lowered.target, progress, cache, workers)
     functions = code[0].functions

@@ -26,24 +26,33 @@ def compiled_in_threads(
         names: of the kernels; the result keeps their order. Those that take work to find are compiled while
             the next ones are found.
         compile_one: works outside of the interpreter lock for the most part.
-        progress: receives the number of kernels that are done.
+        progress: receives the number of kernels that are done, and of those that are found so far.
         workers: threads; the machine's usable cores if None.
     """
-    futures: dict[Future[Kernel], str] = {}
+    found: list[str] = []
+    begun: dict[Future[Kernel], str] = {}
     made: dict[str, Kernel] = {}
+
+    def collect(future: Future[Kernel]) -> None:
+        name = begun.pop(future)
+        made[name] = future.result()
+        if progress is not None:
+            progress(len(made), len(found), name)
+
     with ThreadPoolExecutor(workers or usable_cores(), thread_name_prefix="build") as pool:
         try:
             for name in names:
-                futures[pool.submit(compile_one, name)] = name
-            for future in as_completed(futures):
-                name = futures[future]
-                made[name] = future.result()
-                if progress is not None:
-                    progress(len(made), len(futures), name)
+                found.append(name)
+                begun[pool.submit(compile_one, name)] = name
+                # A kernel that does not compile ends the search for others.
+                for future in [one for one in begun if one.done()]:
+                    collect(future)
+            for future in as_completed(tuple(begun)):
+                collect(future)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return {name: made[name] for name in futures.values()}
+    return {name: made[name] for name in found}
 
 
 def compiled_with_defaults(

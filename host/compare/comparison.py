@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from host.progress import StageClock
     from host.transport import Device, Session
-    from host.transport.sessions_ahead import SessionsAhead
+    from host.transport.prestarted_sessions import PrestartedSessions
 
 # Seconds that a session may take to answer.
 TIME_LIMIT_S = 300.0
@@ -54,7 +54,7 @@ class ComparisonSettings:
         power_cap_w: greatest mean gross watts; None for no limit.
         power_modes: of the device to measure in, or "all"; () for the current mode only.
         diagnose: finds the kernel that makes the compiled model wrong in a golden case.
-        ahead: sessions that were opened before; None where there are none.
+        prestarted: sessions that were opened before; None where there are none.
     """
 
     device: Device
@@ -67,7 +67,7 @@ class ComparisonSettings:
     power_cap_w: float | None = None
     power_modes: tuple[str, ...] = ()
     diagnose: Callable[[Session, GoldenCase], str] | None = None
-    ahead: SessionsAhead | None = None
+    prestarted: PrestartedSessions | None = None
 
 
 @dataclass(frozen=True)
@@ -286,11 +286,11 @@ def _idle_power(device: Device, entrant: Entrant, inputs: Sequence[np.ndarray]) 
 
 @contextmanager
 def _fresh_session(
-    device: Device, entrant: Entrant, mapped: bool = False, ahead: SessionsAhead | None = None
+    device: Device, entrant: Entrant, mapped: bool = False, opened: PrestartedSessions | None = None
 ) -> Iterator[Session]:
     """A new session with the entrant loaded; `mapped`: see `Session.load`."""
     engine, threads = entrant.engine, entrant.threads
-    taken = ahead.take(device, engine, threads) if ahead is not None else None
+    taken = opened.take(device, engine, threads) if opened is not None else None
     with taken or device.open_session(engine, threads, TIME_LIMIT_S) as session:
         session.load(entrant.path, entrant.trust, mapped)
         yield session
@@ -312,7 +312,9 @@ def _open(
             instead_of=entrant.instead_of,
         )
         try:
-            session = stack.enter_context(_fresh_session(settings.device, entrant, mapped, settings.ahead))
+            session = stack.enter_context(
+                _fresh_session(settings.device, entrant, mapped, settings.prestarted)
+            )
             if session.warning:
                 settings.clock.progress.note(session.warning)
             verdict, worst = verify(session, settings.signature, settings.golden)

@@ -14,13 +14,13 @@ from host.engines import check_peers, engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
 from host.errors import EngineError, one_line
 from host.language_file import is_language_model
-from host.model import ImportedModel
+from host.model import DeviceProfile, ImportedModel
 from host.options import BACKENDS, SINGLE_PRECISION, DeployOptions
 from host.progress import StageClock
 
 if TYPE_CHECKING:
     from host.transport import Device
-    from host.transport.sessions_ahead import SessionsAhead
+    from host.transport.prestarted_sessions import PrestartedSessions
 
 
 def comparison_settings(
@@ -40,29 +40,33 @@ def comparison_settings(
     )
 
 
-def sessions_ahead(
-    device: Device, model: ImportedModel, options: DeployOptions, threads: int
-) -> SessionsAhead:
+def prestarted_sessions(
+    device: Device, model: ImportedModel, options: DeployOptions, profile: DeviceProfile
+) -> PrestartedSessions:
     """Sessions for the compiled model and for its peers, opened while the model is compiled.
 
-    None is opened where other things are measured before, or where the device's times say nothing.
+    None is opened where variants of the model are measured before, between which idle executors take memory
+    and engines would be sent to the board, or where the device's times say nothing.
 
     Args:
         device: that the entrants run on.
         model: that was read.
         options: of the deployment.
-        threads: of the engines.
+        profile: of the device, with the threads of the engines.
     """
-    from host.transport.sessions_ahead import SessionsAhead
+    from host.transport.prestarted_sessions import PrestartedSessions
 
-    if options.compares_variants or not device.timing.decides:
-        return SessionsAhead(device, (), threads, TIME_LIMIT_S)
+    threads = profile.threads
+    may_compare_gpu = options.processor == "auto" and profile.board.gpu is not None
+    if options.compares_variants or may_compare_gpu or not device.timing.decides:
+        return PrestartedSessions(device, (), threads, TIME_LIMIT_S)
     known = engines()
     compiled = options.backend in ("auto", "tvm") and model.module is not None
     peers = (engine_for_format(model.format).name,) if options.peers is None else options.peers
-    used = [one for one in peers if one in known and known[one].peer]
+    # Engines of texts are compared by the texts that they continue, in sessions of their own.
+    used = [one for one in peers if one in known and known[one].peer and not known[one].texts]
     read = [one for one in used if model.format in known[one].formats or one in options.peer_files]
-    return SessionsAhead(device, (*(("tvm",) if compiled else ()), *read), threads, TIME_LIMIT_S)
+    return PrestartedSessions(device, (*(("tvm",) if compiled else ()), *read), threads, TIME_LIMIT_S)
 
 
 def entrants_of(

@@ -40,7 +40,7 @@ from host.compile.variants import (
 )
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
-from host.deploy.comparison_settings import comparison_settings, entrants_of, sessions_ahead
+from host.deploy.comparison_settings import comparison_settings, entrants_of, prestarted_sessions
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from host.plans.outcome import PlanOutcome
     from host.sandbox import Worker
     from host.transport import Device, Session
-    from host.transport.sessions_ahead import SessionsAhead
+    from host.transport.prestarted_sessions import PrestartedSessions
 
 
 def default_bundle(options: CompileOptions) -> Path:
@@ -191,13 +191,13 @@ class _Deployment:
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         architecture = builder.compiler.profile.board.architecture
         model = read_model(self.options, self.clock, self.reader, architecture)
-        with sessions_ahead(self.device, model, self.options, builder.compiler.profile.threads) as ahead:
-            return self._made(builder, model, ahead)
+        with prestarted_sessions(self.device, model, self.options, builder.compiler.profile) as prestarted:
+            return self._made(builder, model, prestarted)
 
     def _made(
-        self, builder: BundleBuilder, model: ImportedModel, ahead: SessionsAhead
+        self, builder: BundleBuilder, model: ImportedModel, prestarted: PrestartedSessions
     ) -> tuple[DeployResult, Path]:
-        """All steps from the imported model on; the comparison takes its sessions from those opened ahead."""
+        """All steps from the imported model on; the comparison takes the prestarted sessions."""
         options, architecture = self.options, builder.compiler.profile.board.architecture
         compiled = self._compiled(builder, model)
         made, fallback, on_gpu, builder = compiled.made, compiled.fallback, compiled.on_gpu, compiled.builder
@@ -216,7 +216,7 @@ class _Deployment:
         plan = decided_plan(builder, made, plans, power, variant.name) if made is not None else None
         profile = replace(builder.compiler.profile, threads=variant.threads)
         builder = builder.with_profile(profile)
-        settings = replace(self._settings(model, builder, variant, made), ahead=ahead)
+        settings = replace(self._settings(model, builder, variant, made), prestarted=prestarted)
         entrants = entrants_of(
             model, variant, single, self.options, self.device, self.clock, self.staging.folder
         )

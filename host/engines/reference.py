@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,39 +62,62 @@ def run_reference(
     Raises:
         EngineError: the engine is missing, refused the model, crashed or took too long.
     """
-    try:
-        return _run(engine, path, inputs, threads, time_limit_s, ("as-written",) if as_written else ())[0]
-    except _Ended as error:
-        raise EngineError(str(error)) from error
+    way = ("as-written",) if as_written else ()
+    return _run(engine, path, inputs, threads, time_limit_s, way).outputs
 
 
 class BothWays:
     """Runs a model file as an engine rewrites it and, in the same process, as it is written.
 
-    To start a process and to load its runtime takes longer than to run most models. The outputs of the second
-    way are kept until they are asked for, with the arrays that they were made of.
+    To start a process and to load its runtime takes longer than to run most models. The first inputs are
+    mostly those that are taken: others run in one way only. The outputs of the second way are kept until some
+    are asked for, with the arrays that they were made of.
     """
 
     def __init__(self) -> None:
-        self._kept: list[tuple[str, Path, Cases, list[list[np.ndarray]]]] = []
+        self._first = True
+        self._kept: _Kept | None = None
 
     def rewritten(self, engine: str, path: Path, inputs: Cases) -> list[list[np.ndarray]]:
-        """As `run_reference`, with twice its limit of time for the two ways."""
-        try:
-            outputs, *written = _run(engine, path, inputs, 1, 2 * _TIME_LIMIT_S, (_ALSO_AS_WRITTEN,))
-        except _Ended:
-            # Either way may have ended the process.
+        """As `run_reference`; the first time in both ways, with twice its limit of time for the two."""
+        if not self._first:
             return run_reference(engine, path, inputs)
-        self._kept += [(engine, path, inputs, one) for one in written]
-        return outputs
+        self._first = False
+        made = _run(engine, path, inputs, 1, 2 * _TIME_LIMIT_S, (_ALSO_AS_WRITTEN,))
+        if made.written is not None:
+            self._kept = _Kept(engine, path, inputs, made.written)
+        return made.outputs
 
     def as_written(self, engine: str, path: Path, inputs: Cases) -> list[list[np.ndarray]]:
         """As `run_reference` with `as_written`."""
-        for number, (other, place, given, outputs) in enumerate(self._kept):
-            if (other, place) == (engine, path) and _same_arrays(given, inputs):
-                del self._kept[number]
-                return outputs
-        return run_reference(engine, path, inputs, as_written=True)
+        kept, self._kept = self._kept, None
+        if kept is None or kept[:2] != (engine, path) or not _same_arrays(kept.inputs, inputs):
+            return run_reference(engine, path, inputs, as_written=True)
+        if isinstance(kept.outputs, EngineError):
+            raise kept.outputs
+        return kept.outputs
+
+
+class _Kept(NamedTuple):
+    """What a model file gave as written, or how it ended the process, and what was run."""
+
+    engine: str
+    path: Path
+    inputs: Cases
+    outputs: list[list[np.ndarray]] | EngineError
+
+
+class _Made(NamedTuple):
+    """The outputs of all cases in one way, and those as written.
+
+    Attributes:
+        outputs: of the way that was asked for.
+        written: as written, where these are wanted as well; an error where they ended the process, None where
+            they could not be made for another reason.
+    """
+
+    outputs: list[list[np.ndarray]]
+    written: list[list[np.ndarray]] | EngineError | None
 
 
 def _same_arrays(first: Cases, second: Cases) -> bool:
@@ -110,8 +134,8 @@ class _Ended(EngineError):
 
 def _run(
     engine: str, path: Path, inputs: Cases, threads: int, time_limit_s: float, way: Sequence[str]
-) -> list[list[list[np.ndarray]]]:
-    """Outputs of all cases in a way, and those as written where they are wanted as well and could be made.
+) -> _Made:
+    """Outputs of all cases in a way, and those as written where they are wanted as well.
 
     Raises:
         EngineError: see `run_reference`.
@@ -138,9 +162,18 @@ def _run(
         np.savez(files[0], types=np.array(types, dtype=str), **arrays)
         arguments = [engine, str(path), str(len(inputs)), str(threads), *(str(file) for file in files), *way]
         also = _ALSO_AS_WRITTEN in way
-        _run_apart(path, [*arguments, *([str(written)] if also else [])], time_limit_s)
-        made = [files[1], *([written] if also and written.is_file() else [])]
-        return [_unpack(file, len(inputs)) for file in made]
+        ended: EngineError | None = None
+        try:
+            _run_apart(path, [*arguments, *([str(written)] if also else [])], time_limit_s)
+        except _Ended as error:
+            # The second way ended the process where the outputs of the first are there.
+            if not also or not files[1].is_file():
+                raise
+            ended = error
+        outputs = _unpack(files[1], len(inputs))
+        if ended is None and also and written.is_file():
+            return _Made(outputs, _unpack(written, len(inputs)))
+        return _Made(outputs, ended)
 
 
 def _run_apart(path: Path, arguments: Sequence[str], time_limit_s: float) -> None:

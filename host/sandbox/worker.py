@@ -19,6 +19,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ class Worker(Closing):
         Args:
             function: as `module:name`.
             request: its arguments, plain data.
-            meanwhile: called once the worker is at work.
+            meanwhile: called once the worker is at work; what it raises ends the worker.
 
         Raises:
             WorkerLost: it is over a limit, or crashed.
@@ -151,7 +152,19 @@ class Worker(Closing):
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps({"function": function, "request": request}).encode() + b"\n")
             self._process.stdin.flush()
-        meanwhile()
+        with ThreadPoolExecutor(1, thread_name_prefix="worker") as pool:
+            # The limits hold from now on, whatever this process is busy with.
+            reply = pool.submit(self._reply)
+            try:
+                meanwhile()
+                wait([reply])
+            except BaseException:
+                if self._process.returncode is None:
+                    end_group(self._process.pid)
+                raise
+            return unpacked(reply.result())
+
+    def _reply(self) -> dict[str, Any]:
         if not self._started:
             self.missing = tuple(printable(line) for line in self._line(self._limits)["missing"])
             # Libraries are no part of an answer: without compiled modules, as some installers leave a
@@ -159,7 +172,7 @@ class Worker(Closing):
             preparing = replace(self._limits, cpu_s=_PREPARING_S, time_s=4 * _PREPARING_S)
             self._line(preparing)
             self._started = True
-        return unpacked(self._line(self._limits))
+        return self._line(self._limits)
 
     def _line(self, limits: Limits) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -63,7 +63,8 @@ def space_for(
         rules: to be tried in this order; None for all that are installed.
 
     Raises:
-        ScheduleError: no rule matches; the task is left to a default schedule.
+        ScheduleError: no rule matches, or the one that does leaves a decision without choices; the task is
+            left to a default schedule.
         UserError: an installed package's rule cannot be used.
     """
     workload = analyse(task.function)
@@ -73,6 +74,9 @@ def space_for(
             choices = rule.choices(workload, hardware)
             kinds = [kind for kind in rule.decisions if threads > 1 or not kind.of_threads]
             open_here = [kind for kind in kinds if kind.name in choices]
+            for kind in open_here:
+                if not choices[kind.name]:
+                    raise ScheduleError(f"rule {rule.name} leaves no choice of {kind.name} for {task.name}")
             decisions = tuple(Decision(kind, choices[kind.name]) for kind in open_here)
             if threads > 1 and processor == CPU:
                 decisions = (*decisions, Decision(PARALLEL, (1, threads)))

@@ -232,20 +232,20 @@ class Stage:
         """What rules have computed of the stage, by a name and the lanes of a vector, for all programs."""
         return {}
 
-    def known(self, part: str, *processor: object) -> dict[Any, Any]:
+    def known(self, part: str, *depends_on: object) -> dict[Any, Any]:
         """What an estimate has computed of the stage and programs of it may share; the caller adds to it.
 
         Args:
             part: of the estimate.
-            processor: what the part depends on beside the decisions. Objects are compared by identity: a
+            depends_on: objects beside the decisions, such as the processor. They are compared by identity: a
                 construction asks for one processor thousands of times, and whoever asks for another one
                 begins anew.
         """
         owner, found = self._known.get(part, ((), {}))
-        same = len(owner) == len(processor) and all(map(operator.is_, owner, processor))
+        same = len(owner) == len(depends_on) and all(map(operator.is_, owner, depends_on))
         if not same or len(found) >= _KNOWN_PROGRAMS:
             found = {}
-            self._known[part] = (processor, found)
+            self._known[part] = (depends_on, found)
         return found
 
     @cached_property

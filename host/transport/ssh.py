@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable
 
@@ -44,6 +45,8 @@ class SshAgent:
         self.ssh = ssh
         self._installer: Installer | None = None
         self._provided: set[str] = set()
+        # Sessions are opened in several threads; an installation reads what the board has and adds to it.
+        self._providing = threading.Lock()
 
     @property
     def home(self) -> str:
@@ -102,8 +105,14 @@ class SshAgent:
             EngineError: there is none for this board, with the reason.
             DeviceFull: no space there.
         """
-        if engine in self._provided or engine in OF_THE_BOARD:
+        if engine in OF_THE_BOARD:
             return
+        with self._providing:
+            if engine not in self._provided:
+                self._install(engine, describe)
+                self._provided.add(engine)
+
+    def _install(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
         description = describe()
         try:
             board = required_board(self.entry.name, description)
@@ -114,7 +123,6 @@ class SshAgent:
         if installer.payload(payload, board):
             note(f"{self.entry.name}: sent what runs {engine}, {payload.size_bytes / 1e6:.1f} MB")
             installer.prune()
-        self._provided.add(engine)
 
     def end_reason(self) -> str:
         """Why the connection ended, or the last line of the agent's log."""

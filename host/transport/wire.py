@@ -149,7 +149,10 @@ class Connection:
                 self._socket.sendall(blob)
         if silence_s is None:
             return self._reply()
-        self._socket.settimeout(silence_s)
+        try:
+            self._socket.settimeout(silence_s)
+        except OSError as error:  # another thread has closed it
+            raise DisconnectedError(str(error)) from error
         try:
             return self._reply()
         finally:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from typing import Any, Dict, List, Sequence
 
@@ -71,7 +72,10 @@ def main(arguments: Sequence[str]) -> int:
         with open(error_file, "w", encoding="utf-8") as stream:
             json.dump({"message": str(error)}, stream)
         return 1
-    numpy.savez(outputs_file, **results)
+    # The second way may end this process: outputs that have their name are whole.
+    partial = outputs_file + ".partial.npz"
+    numpy.savez(partial, **results)
+    os.replace(partial, outputs_file)
     if ways[:1] == ["also-as-written"]:
         written: Dict[str, Any] = {}
         # Whoever needs outputs that are missing asks for this way alone, and is told what fails.

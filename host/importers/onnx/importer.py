@@ -95,7 +95,7 @@ def import_onnx(
             written = _run_either(Path(folder, "model.onnx"))
         if not quantised:
             options = replace(options, written=written)
-        if not quantised and not fixed and written == both.as_written:
+        if not quantised and not fixed and options.samples is None and written == both.as_written:
             options = replace(options, reference=both.rewritten)
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
         model = _explained(model, file.inputs)

@@ -184,7 +184,7 @@ def test_a_session_that_was_opened_before_is_taken(monkeypatch: pytest.MonkeyPat
     device = board()
     asked: list[tuple[Any, str, int]] = []
 
-    class Ahead:
+    class Prestarted:
         def take(self, device: Any, engine: str, threads: int) -> Any:
             asked.append((device, engine, threads))
             return closing(Opened(device, 0.0, energy_known=True)) if len(asked) == 1 else None
@@ -197,7 +197,7 @@ def test_a_session_that_was_opened_before_is_taken(monkeypatch: pytest.MonkeyPat
         return anew(engine, threads, time_limit_s)
 
     monkeypatch.setattr(device, "open_session", open_session)
-    settings = settings_for(device, Notes(), ahead=Ahead())
+    settings = settings_for(device, Notes(), prestarted=Prestarted())
     [first, second] = variants("fast", "slow")
     assert why_excluded(settings, first) == "" and opened == []
     assert why_excluded(settings, second) == "" and opened == ["tvm"]

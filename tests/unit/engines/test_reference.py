@@ -22,6 +22,8 @@ from host.engines import (
     unavailable,
 )
 from host.errors import EngineError
+from host.importers.golden import GoldenOptions
+from host.importers.onnx.importer import import_onnx
 from tests.unit.importers.harness import graph, value
 
 X = np.zeros((2, 3), np.float32)
@@ -140,14 +142,44 @@ def test_a_way_that_fails_says_why_only_if_it_is_asked_for(doubling: Path, proce
 def test_a_process_that_the_second_way_ends_takes_no_outputs_along(
     doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is a stand-in that crashes in front of the second way."""
+    """The process is a stand-in that crashes in front of the second way, and nothing is run again."""
     crashing = tmp_path / "python"
     crashing.write_text(
-        f'#!/bin/sh\ncase "$*" in *also-as-written*) kill -SEGV $$;; esac\nexec {sys.executable} "$@"\n'
+        "#!/bin/bash\n"
+        'case "$*" in *also-as-written*) ;; *) exit 9;; esac\n'
+        f'{sys.executable} "${{@:1:$#-2}}" && kill -SEGV $$\n'
     )
     crashing.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(crashing))
-    assert BothWays().rewritten("onnxruntime", doubling, [[X + 1]])[0][0].max() == 2
+    both, cases = BothWays(), [[X + 1]]
+    assert both.rewritten("onnxruntime", doubling, cases)[0][0].max() == 2
+    with pytest.raises(EngineError, match="SIGSEGV"):
+        both.as_written("onnxruntime", doubling, cases)
+
+
+def test_a_process_that_the_first_way_ends_has_no_outputs(
+    doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing = tmp_path / "python"
+    crashing.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    crashing.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(crashing))
+    with pytest.raises(EngineError, match="SIGSEGV"):
+        BothWays().rewritten("onnxruntime", doubling, [[X + 1]])
+
+
+def test_only_the_first_inputs_are_run_in_both_ways(doubling: Path, processes: list[str]) -> None:
+    both, cases = BothWays(), [[X + 1]]
+    both.rewritten("onnxruntime", doubling, cases)
+    assert both.rewritten("onnxruntime", doubling, [[X + 2]])[0][0].max() == 4
+    assert both.as_written("onnxruntime", doubling, cases)[0][0].max() == 2
+    assert processes == ["written.npz", "error.json"]
+
+
+def test_samples_are_not_run_as_written(doubling: Path, processes: list[str]) -> None:
+    samples = [[X + 1], [X + 2]]
+    import_onnx(doubling, {}, GoldenOptions(cases=2, samples=samples), {})
+    assert processes == ["error.json"] * 2, "once for the outputs, and once to see whether they repeat"
 
 
 def test_what_the_engine_refuses_is_not_tried_again(tmp_path: Path, processes: list[str]) -> None:

@@ -207,12 +207,19 @@ def test_what_programs_share_is_what_each_has_by_itself(name: str) -> None:
     space = space_for(fn.task(FUNCTIONS[name], name), BOARD.hardware, 2)
     generator = random.Random(11)
     programs = [space.sample(generator) for _ in range(40)]
-    for values in programs[::-1] + programs:
-        other = {**values, "parallel": 3 - values["parallel"]}
-        for hardware in (BOARD.hardware, slow):
-            for given in (values, other):
-                alone = space_for(fn.task(FUNCTIONS[name], name), hardware, 2)
-                assert replace(space, hardware=hardware).estimated(given) == alone.estimated(given)
+    programs += [{**values, "parallel": 3 - values["parallel"]} for values in programs]
+    wanted = {
+        (number, hardware): space_for(fn.task(FUNCTIONS[name], name), hardware, 2).estimated(values)
+        for number, values in enumerate(programs)
+        for hardware in (BOARD.hardware, slow)
+    }
+    numbers = range(len(programs))
+    # Whoever asks for another processor begins anew: only those of one and the same share anything.
+    by_processor = [(n, one) for one in (BOARD.hardware, slow) for n in (*numbers[::-1], *numbers)]
+    in_turn = [(n, one) for n in numbers for one in (BOARD.hardware, slow)]
+    for number, hardware in (*by_processor, *in_turn):
+        found = replace(space, hardware=hardware).estimated(programs[number])
+        assert found == wanted[number, hardware]
 
 
 def test_what_programs_share_is_not_sent_to_other_processes() -> None:

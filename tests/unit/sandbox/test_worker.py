@@ -99,6 +99,28 @@ def test_what_libraries_take_does_not_count_against_the_limit_of_an_answer() -> 
         worker.call(f"{TASKS}:spin", {})
 
 
+def test_a_worker_is_watched_while_its_parent_is_busy() -> None:
+    with Worker([ROOT / "tests"], Limits(1 << 30, 0.7, 100.0, 1 << 24)) as worker:
+
+        def until_it_is_ended() -> None:
+            ends = time.monotonic() + 60
+            while worker._process.returncode is None:
+                assert time.monotonic() < ends, "nobody watches it"
+                time.sleep(0.01)
+
+        with pytest.raises(WorkerLost) as lost:
+            worker.call(f"{TASKS}:spin", {}, until_it_is_ended)
+    assert lost.value.kind == "time"
+
+
+def test_a_parent_that_gives_up_waits_for_no_answer() -> None:
+    def give_up() -> None:
+        raise KeyboardInterrupt
+
+    with Worker([ROOT / "tests"], LIMITS) as worker, pytest.raises(KeyboardInterrupt):
+        worker.call(f"{TASKS}:sleep", {}, give_up)
+
+
 def test_memory_of_the_parent_does_not_count_against_the_limit() -> None:
     """As in a process that has run a thousand other tests."""
     with mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from host.errors import ScheduleError
+from host.schedules import space_for
 from host.schedules.api import CPU, GPU
 from host.schedules.families import installed_rules, rule_versions
 from host.tlm.model.rule_versions import known_versions
+from tests.unit.schedules import functions as fn
 
 # The whole of a family: elementwise tasks in one loop, whose innermost part is written out.
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extensions" / "rule" / "edgetlm_example_rule.py"
@@ -72,6 +76,20 @@ def test_a_rule_that_cannot_be_used_is_named(rule: str, said: str, tmp_path: Pat
     last = done.stderr.strip().splitlines()[-1]
     assert "UserError: rule unrolled of unrolled-rule" in last
     assert said in last
+
+
+def test_a_decision_without_choices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing could be drawn of it."""
+    board = fn.board("avx2")
+    [rule] = [one for one in installed_rules() if one.name == "tiled" and one.processor == CPU]
+    choices = rule.choices
+
+    def without_vectors(*given: Any) -> dict[str, tuple[int, ...]]:
+        return {**choices(*given), "vectors": ()}
+
+    monkeypatch.setattr(type(rule), "choices", lambda self, *given: without_vectors(*given))
+    with pytest.raises(ScheduleError, match="rule tiled leaves no choice of vectors for product"):
+        space_for(fn.task(fn.dense(16, 64, 64), "product"), board.hardware, rules=[rule])
 
 
 def test_folders_are_families_in_the_order_of_their_priorities() -> None:

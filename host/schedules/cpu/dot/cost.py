@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from host.lowering.types import BFLOAT16
 from host.schedules.api import Decisions
@@ -43,7 +44,7 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
     if kind == BFLOAT16 and hardware.bfloat16 is not None:
         unit = hardware.bfloat16
         rate = unit.per_cycle if values["vectors"] > 1 else unit.per_cycle / _ONE_VECTOR.on(hardware)
-        hardware = replace(hardware, fma_per_cycle=rate, fma_latency_cycles=unit.latency_cycles)
+        hardware = _at_rate(hardware, rate, unit.latency_cycles)
         return tiled_seconds(in_lanes(workload), hardware, threads, values)
     group = workload.anchor_stage.axes[-1].extent
     operations = _PAIR_OPERATIONS.on(hardware) if kind == "s16s16" else 1.0
@@ -52,5 +53,11 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
         operations = group * (_PLAIN_PRODUCT.on(hardware) + widening)
     elif (steps := steps_together(kind, values["unroll"])) > 1:
         values = {**values, STEPS_LOADED: steps}
-    hardware = replace(hardware, fma_per_cycle=hardware.fma_per_cycle / operations)
+    hardware = _at_rate(hardware, hardware.fma_per_cycle / operations, hardware.fma_latency_cycles)
     return tiled_seconds(in_lanes(workload), hardware, threads, values)
+
+
+@lru_cache(maxsize=256)
+def _at_rate(hardware: HardwareModel, fma_per_cycle: float, latency_cycles: float) -> HardwareModel:
+    """A processor with other multiply-adds; one object, so that programs share parts of their estimates."""
+    return replace(hardware, fma_per_cycle=fma_per_cycle, fma_latency_cycles=latency_cycles)

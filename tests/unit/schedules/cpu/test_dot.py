@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.analysis import analyse
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN
 from host.schedules.cpu.dot.rule import Dot
+from host.schedules.cpu.tiled import cost
 from targets import Board
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import dot_cases as cases
@@ -44,6 +46,32 @@ def chosen(space: DesignSpace, board: Board) -> dict[str, int]:
     profile = DeviceProfile("device", board, board.hardware, space.threads)
     (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
     return {name: int(value) for name, value in candidate.decisions if isinstance(value, int)}
+
+
+@pytest.mark.parametrize("kind", ["bytes", "halves"])
+def test_programs_share_parts_of_their_estimates(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor that an estimate sees is one object for all of them."""
+    if kind == "bytes":
+        space = space_for(cases.dense_task(23, 48, 40, 16), cases.vnni_board().hardware)
+        values = space.sample(random.Random(1))
+    else:
+        space = space_for(fn.task(fn.dense(23, 48, 40)), fn.board("avx2").hardware)
+        values = space.sample(random.Random(1))
+        space = replace(space, hardware=cases.arm_board().hardware)
+    computed: list[object] = []
+
+    def counted(*given: Any) -> float:
+        computed.append(given)
+        return cycles(*given)
+
+    cycles = cost._compute_cycles
+    monkeypatch.setattr(cost, "_compute_cycles", counted)
+    for _ in range(3):
+        if kind == "bytes":
+            space.estimated(values)
+        else:
+            replace(space, hardware=space.hardware.on_halves()).estimated(values)
+    assert len(computed) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])
