@@ -202,7 +202,9 @@ def _asked(
     """The names and files that are compared, and the notes."""
     found: list[Any] = []
     decoder = SimpleNamespace(vocabulary=9, context=64)
-    monkeypatch.setattr(texts, "bundle", SimpleNamespace(load=lambda path: SimpleNamespace(decoder=decoder)))
+    monkeypatch.setattr(
+        texts, "bundle", SimpleNamespace(read_manifest=lambda path: SimpleNamespace(decoder=decoder))
+    )
     monkeypatch.setattr(
         texts, "compare_texts", lambda path, names, files, **how: found.append((names, files))
     )

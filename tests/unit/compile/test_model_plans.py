@@ -23,7 +23,7 @@ from host.progress import Silence, StageClock
 from host.records import RecordOrigin
 from host.statistics import paired_ratio
 from tests.unit.compare.samples import measurement
-from tests.unit.plans.models import MODEL, TWO_LAYERS
+from tests.unit.plans.models import MODEL, STRIDED_SECOND_LAYER
 from tests.unit.tuning.simulated import profile
 
 
@@ -146,13 +146,13 @@ def test_sums_in_halves_whose_outputs_are_wrong_are_left_out_and_said(tmp_path: 
     builder = _with_halves(tmp_path, notes)
     options = builder.compiler.options
     assert isinstance(options, DeployOptions)
-    found = compile_for_processors(builder, options, TWO_LAYERS, BOARD, lambda directory: why)
+    found = compile_for_processors(builder, options, STRIDED_SECOND_LAYER, BOARD, lambda directory: why)
     assert found.made is not None
     assert _sums_in_halves(found.made) == (not why)
     assert notes.said == ([f"sums in halves are left out: {why}"] if why else [])
     # Plans that are measured beside it are compiled as it is.
     assert found.builder.compiler.options is options
-    plans = compiled_plans(found.builder, TWO_LAYERS, found.made, 1, BOARD)
+    plans = compiled_plans(found.builder, STRIDED_SECOND_LAYER, found.made, 1, BOARD)
     assert plans.variants
     for variant in plans.variants:
         assert variant.made is not None and _sums_in_halves(variant.made) == (not why)

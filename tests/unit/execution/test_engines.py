@@ -127,7 +127,7 @@ def test_a_host_with_another_version_refuses_the_work_and_says_which(monkeypatch
 
 
 def test_what_builds_and_measures_goes_without_torch_which_others_can_have() -> None:
-    before = "import host.execution.without_torch, host.tuning.runners.hosted"
+    before = "import host.execution.without_torch, host.tuning.runners.hosted, host.build"
     light = imported_by(before)
     assert "tvm" in light and "torch" not in light
     both = imported_by(before, "import host.tlm.model.network")

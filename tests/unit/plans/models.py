@@ -30,8 +30,15 @@ def two_layers(builder: relax.BlockBuilder, x: relax.Expr) -> Any:
     return builder.emit(nn.conv2d(made, weight(16, 16, 3, 3, seed=2), **_LAYOUT))
 
 
+def strided_second_layer(builder: relax.BlockBuilder, x: relax.Expr) -> Any:
+    """The network, and a convolution of what it makes that Winograd's algorithm does not apply to."""
+    made = network(builder, x)
+    return builder.emit(nn.conv2d(made, weight(16, 16, 3, 3, seed=2), strides=(2, 2), **_LAYOUT))
+
+
 MODEL = imported(relax_module(network, INPUTS))
 TWO_LAYERS = imported(relax_module(two_layers, INPUTS))
+STRIDED_SECOND_LAYER = imported(relax_module(strided_second_layer, INPUTS))
 
 
 def lowered(decisions: Mapping[str, int] | None = None) -> LoweredModel:
