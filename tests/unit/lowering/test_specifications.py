@@ -25,6 +25,7 @@ from host.lowering.rebuild import rebuild
 from host.lowering.spec import GraphPass, OpSpec, Phase
 from host.lowering.types import numeric_type
 from targets import HardwareModel
+from targets.hardware import Bfloat16Products
 from tests.unit.importers.harness import graph, value
 from tests.unit.lowering.harness import (
     LANES,
@@ -125,7 +126,9 @@ def test_a_pass_over_the_whole_graph_belongs_to_the_operation_that_it_makes(phas
     assert functions(lower(model, board(), operators=table, approximate=False)) == ["fused_relu"]
     assert functions(lower(model, board(), operators=table, half="float16")) == ["fused_mish"]
     # bfloat16 has lost too much already.
-    assert functions(lower(model, board(), operators=table, half="bfloat16")) == ["fused_relu"]
+    hardware = dataclasses.replace(board().hardware, bfloat16=Bfloat16Products("avx512bf16", 1.0, 4.0))
+    rounding = dataclasses.replace(board(), hardware=hardware)
+    assert functions(lower(model, rounding, operators=table, half="bfloat16")) == ["fused_relu"]
 
 
 def test_names_and_readers_are_unique() -> None:
