@@ -47,7 +47,7 @@ def test_shares_are_of_the_whole() -> None:
 
 def test_every_rule_that_leaves_something_open_is_drawn() -> None:
     every, wanted = training_boards(), {rule.name for rule in installed_rules() if rule.decisions}
-    # Their function is one block that nobody reads, for which the language has no words: Gensor proposes alone.
+    # Their function is one block that nobody reads, for which the language has no words: Gensor proposes.
     wanted -= {"cached_attention", "cuda_cached_attention"}
     # No kind draws queries, keys and values in halves yet: Gensor alone proposes here as well.
     wanted -= {"cuda_attention"}
