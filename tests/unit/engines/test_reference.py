@@ -139,31 +139,30 @@ def test_a_way_that_fails_says_why_only_if_it_is_asked_for(doubling: Path, proce
         both.as_written("openvino", doubling, cases)
 
 
-def test_a_process_that_the_second_way_ends_takes_no_outputs_along(
+def _replace_python(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """A program of the shell in place of the interpreter that processes are started with."""
+    program = folder / "python"
+    program.write_text("\n".join(("#!/bin/bash", *lines, "")))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_the_outputs_of_the_first_way_outlive_a_crash_in_the_second(
     doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is a stand-in that crashes in front of the second way, and nothing is run again."""
-    crashing = tmp_path / "python"
-    crashing.write_text(
-        "#!/bin/bash\n"
-        'case "$*" in *also-as-written*) ;; *) exit 9;; esac\n'
-        f'{sys.executable} "${{@:1:$#-2}}" && kill -SEGV $$\n'
-    )
-    crashing.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(crashing))
+    """The process crashes before the second way, and nothing is run again."""
+    only_both = 'case "$*" in *also-as-written*) ;; *) exit 9;; esac'
+    _replace_python(tmp_path, monkeypatch, only_both, f'{sys.executable} "${{@:1:$#-2}}" && kill -SEGV $$')
     both, cases = BothWays(), [[X + 1]]
     assert both.rewritten("onnxruntime", doubling, cases)[0][0].max() == 2
     with pytest.raises(EngineError, match="SIGSEGV"):
         both.as_written("onnxruntime", doubling, cases)
 
 
-def test_a_process_that_the_first_way_ends_has_no_outputs(
+def test_a_crash_in_the_first_way_leaves_no_outputs(
     doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crashing = tmp_path / "python"
-    crashing.write_text("#!/bin/sh\nkill -SEGV $$\n")
-    crashing.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(crashing))
+    _replace_python(tmp_path, monkeypatch, "kill -SEGV $$")
     with pytest.raises(EngineError, match="SIGSEGV"):
         BothWays().rewritten("onnxruntime", doubling, [[X + 1]])
 

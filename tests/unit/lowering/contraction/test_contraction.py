@@ -91,6 +91,15 @@ CONVOLUTIONS = {
 }
 
 
+# The block that computes a convolution, by the first word of its name; of others, "conv2d".
+_BLOCKS = {
+    "grouped": "grouped_conv2d",
+    "depthwise": "depthwise_conv2d",
+    "multiplier": "depthwise_conv2d",
+    "point": "matmul",
+}
+
+
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.parametrize("lanes", [16, 8])
 def test_convolution(name: str, lanes: int) -> None:
@@ -103,13 +112,7 @@ def test_convolution(name: str, lanes: int) -> None:
         return op.clip(y, 0.0, 6.0)
 
     model = check(build, [normal(*x)], lanes)
-    kind = {
-        "grouped": "grouped_conv2d",
-        "depthwise": "depthwise_conv2d",
-        "multiplier": "depthwise_conv2d",
-        "point": "matmul",
-    }
-    assert kind.get(name.split(",")[0], "conv2d") in blocks(model)
+    assert _BLOCKS.get(name.split(",")[0], "conv2d") in blocks(model)
     padded = any(np.atleast_1d(case.get("padding", 0)))
     assert ("pad_temp" in blocks(model)) == (padded or "fused_transpose_" in functions(model)[0])
     # The input's transpose is part of the convolution; the output's is the only other movement.
@@ -126,13 +129,7 @@ def test_convolution_with_a_weight_that_the_model_computes(name: str, lanes: int
         return op.nn.relu(bb.emit(op.nn.conv2d(data, bb.emit(op.tanh(kernel)), **case)))
 
     model = check(build, [normal(*x), normal(*w)], lanes)
-    kind = {
-        "grouped": "grouped_conv2d",
-        "depthwise": "depthwise_conv2d",
-        "multiplier": "depthwise_conv2d",
-        "point": "matmul",
-    }
-    assert kind.get(name.split(",")[0], "conv2d") in blocks(model)
+    assert _BLOCKS.get(name.split(",")[0], "conv2d") in blocks(model)
 
 
 def test_a_weight_that_two_convolutions_compute_with_is_packed_once() -> None:
