@@ -15,6 +15,8 @@ import numpy as np
 from torch import fx
 from tvm import relax
 
+from host.importers.torch.placed import sizes_of
+
 _KINDS = {
     "upsample_nearest1d.vec": "nearest",
     "upsample_nearest2d.vec": "nearest",
@@ -76,9 +78,8 @@ def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]
         A relax expression; None where a size is no number, or numbers are no floats.
     """
     data, kind = given["input"], _KINDS[node.target.__name__]
-    before = [getattr(size, "value", size) for size in getattr(data.ty.shape, "values", ())]
-    after = list(node.meta["val"].shape)
-    if not all(isinstance(size, int) for size in (*before, *after)) or len(before) != len(after):
+    before, after = sizes_of(data), list(node.meta["val"].shape)
+    if before is None or not all(isinstance(size, int) for size in after) or len(before) != len(after):
         return None
     if kind not in ("nearest", "nearest-exact") and not str(data.ty.dtype).startswith("float"):
         return None
