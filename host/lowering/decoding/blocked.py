@@ -115,7 +115,7 @@ def _divisor(whole: int, most: int) -> int:
 
 def _buffers(shape: CacheShape, tiles: _Tiles) -> list[str]:
     rows, scored, size, blocks = tiles.rows, tiles.scored, shape.size, tiles.positions // POSITIONS
-    extents = {
+    extents: dict[str, tuple[int, ...]] = {
         "queries": (rows, size),
         "keys": (blocks, size, POSITIONS),
         "values": (tiles.positions, size),
@@ -124,11 +124,12 @@ def _buffers(shape: CacheShape, tiles: _Tiles) -> list[str]:
         "totals": (rows, POSITIONS),
         "mixed": (rows, size),
     }
-    kinds = {}
+    kinds: dict[str, str] = {}
     if shape.rounded:
-        pairs = {"keys": (blocks, size // 2, POSITIONS), "values": (tiles.positions // 2, size)}
-        extents |= pairs | {"powers": (scored, tiles.positions)}
-        kinds = dict.fromkeys(pairs, "uint32") | dict.fromkeys(("queries", "powers"), "bfloat16")
+        extents |= {"keys": (blocks, size // 2, POSITIONS), "values": (tiles.positions // 2, size)}
+        extents["powers"] = (scored, tiles.positions)
+        kinds = dict.fromkeys(("keys", "values"), "uint32")
+        kinds |= dict.fromkeys(("queries", "powers"), "bfloat16")
     local = {
         "sums": (scored, POSITIONS),
         "largest": (scored, POSITIONS),
