@@ -185,6 +185,19 @@ def first_model(result: Result) -> list[str]:
     return markdown(("step", "seconds", "processor seconds"), rows)
 
 
+def pages(result: Result) -> list[str]:
+    """What the pages of deployments weigh, and what a checker finds in them."""
+    rows = [
+        (
+            *(one["model"], f"{one['bytes'] / 1000:.0f}", f"{one['gzip_bytes'] / 1000:.0f}", one["texts"]),
+            *(f"{one['least_contrast']:.2f}", one["requests"], one["scripts"], len(one["faults"])),
+        )
+        for one in result.figures["pages"]
+    ]
+    seen = ("texts", "least contrast", "requests", "scripts", "faults")
+    return markdown(("model", "kilobytes", "compressed", *seen), rows)
+
+
 def documents(result: Result) -> list[str]:
     """What became of the commands and programs of each document."""
     outcomes = ("run", "replaced", "declared", "failed")
