@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.result_file import Result
-from benchmarks.tables.table import markdown
+from benchmarks.tables.table import markdown, short_commit
 
 # Rules of a model in a cell, those that take most.
 _RULES_SHOWN = 3
@@ -148,6 +148,6 @@ def process_replay(result: Result) -> list[str]:
         ("differences", "; ".join(changed) or "none"),
     ]
     only = f", {figures['only']} only" if figures["only"] else ""
-    base, head = figures["base"][:10], figures.get("head", "")[:10]
+    base, head = short_commit(figures["base"]), short_commit(figures.get("head", ""))
     commits = f"{base} to {head}" if head else f"against {base}"
     return markdown((f"set {figures['set']}{only}, {commits}", "number"), rows)
