@@ -76,6 +76,7 @@ def test_everything_is_measured_and_a_later_run_goes_on(
     # There is no GPU for torch, and no tool of NVIDIA: a reason is kept, and everything else goes on.
     assert "sees no GPU" in first["layer_peers"][PRODUCT]["error"]
     assert "sees no GPU" in first["model_peers"]["layers graph"]["error"]
+    assert "no CUDAExecutionProvider" in first["model_peers"]["layers onnxruntime-graph"]["error"]
     found = first["summary"]
     assert found["programs"] == sum(len(each["programs"]) for each in first["programs"].values())
     assert f"layer_peers: {PRODUCT}" in found["errors"]
