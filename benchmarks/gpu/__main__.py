@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from benchmarks.gpu.driver import Driver, DriverError
 from benchmarks.gpu.figures import Figures, Item, read
 from benchmarks.gpu.kit import Kit
 from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, WAYS
@@ -137,8 +138,6 @@ def _usable(stage: str) -> bool:
     """Whether the process can go on after an error: a fault of a kernel ends the context, for torch too."""
     if stage == "models":
         return True  # Kernels run in processes of their own.
-    from benchmarks.gpu.driver import Driver, DriverError
-
     try:
         Driver().wait()
     except DriverError as error:
@@ -152,13 +151,13 @@ def _items(stage: str, kit: Kit, folder: Path) -> Items:
         yield from _peers(stage, kit, folder)
         return
     from benchmarks.gpu import kernels
-    from benchmarks.gpu.driver import Driver
 
     driver = Driver()
     compared = [name for name, task in kit.tasks.items() if task["sizes"] is not None]
     if stage == "machine":
         yield "gpu", driver.described
         yield "settings", _settings
+        yield "context", partial(_context, driver)
         for name in kit.plan["peaks"]:
             yield name, partial(kernels.peak, driver, kit, name)
     elif stage == "layers":
@@ -201,6 +200,15 @@ def _peer_model(kit: Kit, name: str, way: str, folder: Path) -> Item:
     from benchmarks.gpu.peers import torch_peers
 
     return torch_peers.model(name, way)
+
+
+def _context(driver: Driver) -> Item:
+    """Memory of the GPU that a process takes before it has loaded anything."""
+    source = "from benchmarks.gpu.driver import Driver; print(Driver().free_bytes())"
+    before = driver.free_bytes()
+    command = [sys.executable, "-c", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=15)
+    return {"bytes": before - int(done.stdout)}
 
 
 def _settings() -> Item:

@@ -52,7 +52,8 @@ def summary(kit: Kit, results: Path) -> dict[str, Any]:
         "attention": _spread({name: ratio for name, ratio in layers.items() if kinds[name] == "attention"}),
         "shares_of_peak": shares,
         "models": {
-            name: _model(name, entry, stages["model_peers"]) for name, entry in stages["models"].items()
+            name: _model(name, entry, stages["model_peers"], stages["machine"].get("context", {}))
+            for name, entry in stages["models"].items()
         },
         "programs": sum(len(entry.get("programs", ())) for entry in stages["programs"].values()),
         "errors": {
@@ -96,8 +97,11 @@ def _spread(ratios: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _model(name: str, entry: Item, peers: Mapping[str, Item]) -> dict[str, Any]:
-    """Our latency, and the ratio to each way of torch and of ONNX Runtime."""
+def _model(name: str, entry: Item, peers: Mapping[str, Item], context: Item) -> dict[str, Any]:
+    """Our latency, and the ratio to each way of torch and of ONNX Runtime.
+
+    `beyond_weights_bytes` is the memory of the GPU that is neither weights nor what every process takes.
+    """
     if "latency_s" not in entry:
         return {}
 
@@ -106,7 +110,13 @@ def _model(name: str, entry: Item, peers: Mapping[str, Item]) -> dict[str, Any]:
         return {way: latency / entry["latency_s"] for way, latency in found.items() if latency is not None}
 
     kept = ("latency_s", "launch", "load_s", "first_run_s", "memory_bytes", "weights_bytes")
-    return {key: entry[key] for key in kept if key in entry} | {
+    beyond = {}
+    if {"memory_bytes", "weights_bytes"} <= entry.keys() and "bytes" in context:
+        taken = entry["memory_bytes"] - entry["weights_bytes"] - context["bytes"]
+        beyond = {"beyond_weights_bytes": taken}
+    return {
+        **{key: entry[key] for key in kept if key in entry},
+        **beyond,
         "torch_over_ours": ratios(TORCH_WAYS),
         "onnxruntime_over_ours": ratios(ONNX_RUNTIME_WAYS),
     }

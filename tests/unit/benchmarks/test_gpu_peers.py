@@ -78,7 +78,9 @@ def test_missing_libraries_are_the_reason_of_each_item(
 def test_summary_has_each_library_under_its_name(tmp_path: Path) -> None:
     kit, results = _kit(tmp_path), tmp_path / "results"
     results.mkdir()
-    (results / "models.json").write_text(json.dumps({MODEL: {"latency_s": 0.001}}))
+    ours = {"latency_s": 0.001, "memory_bytes": 700, "weights_bytes": 200}
+    (results / "models.json").write_text(json.dumps({MODEL: ours}))
+    (results / "machine.json").write_text(json.dumps({"context": {"bytes": 400}}))
     peers = {
         f"{MODEL} graph": {"latency_s": 0.002},
         f"{MODEL} onnxruntime": {"latency_s": 0.003},
@@ -88,5 +90,6 @@ def test_summary_has_each_library_under_its_name(tmp_path: Path) -> None:
     found = summary(kit, results)
     assert found["models"][MODEL]["torch_over_ours"] == pytest.approx({"graph": 2.0})
     assert found["models"][MODEL]["onnxruntime_over_ours"] == pytest.approx({"onnxruntime": 3.0})
+    assert found["models"][MODEL]["beyond_weights_bytes"] == 100
     assert found["errors"] == {f"model_peers: {MODEL} onnxruntime-graph": "no graph"}
     assert "2.00 of torch's graph, 3.00 of onnxruntime" in text_of(found)
