@@ -28,6 +28,8 @@ _WORDS = {
     ("taps", 0): "a lane for each product",
     ("taps", 1): "dot products",
     ("bands", 0): "functions of their own",
+    ("type", 0): "fp32",
+    ("type", 1): "halves",
 }
 
 
