@@ -12,8 +12,8 @@ from host.compile import static_model
 from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import FASTEST, GPU, Variant
 from host.errors import BuildError, EdgeError, LoweringError, one_line
-from host.lowering.passes.halves.choose_types import TYPE
 from host.model import DeviceProfile, ImportedModel, LoweredModel, TimingPolicy
+from host.model.site import TYPE
 from host.options import DeployOptions
 from host.plans.outcome import PlanOutcome, outcome_of
 from host.plans.plan import subject_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from host.errors import LoweringError, ScheduleError
-from host.lowering.passes.halves.choose_types import TYPE
 from host.model import LoweredModel, Site
+from host.model.site import TYPE
 from host.plans.estimate import PlanEstimate, PlanEstimator
 from host.plans.plan import ModelPlan
 

@@ -215,18 +215,19 @@ def inverted_residuals(path: Path, height: int = 640, width: int = 20) -> Path:
     return save(path, nodes, *interface, weights)
 
 
-def cancelling(path: Path, wide: int = 256, layers: int = 4) -> Path:
-    """Dense layers, the second of which subtracts what is large: "cancel" loses all that is left in halves.
+def cancelling(path: Path, wide: int = 256, layers: int = 4, large: float = 1000.0) -> Path:
+    """Dense layers, the second of which subtracts what is large: "cancel" loses what is left in halves.
 
-    The first adds 1000 to each of its results, whose spread is 1; numbers of bfloat16 are 4 apart there.
+    The first adds 1000 to each of its results, whose spread is 1; numbers of bfloat16 are 4 apart there, and
+    those of fp16 a half.
     """
     draw = np.random.default_rng(5)
-    large = np.full(wide, 1000.0, np.float32)
+    offset = np.full(wide, large, np.float32)
 
     def square(scale: float) -> np.ndarray:
         return (scale * draw.normal(size=(wide, wide)) / np.sqrt(wide)).astype(np.float32)
 
-    weights = {"first": square(1.0), "up": large, "eye": np.eye(wide, dtype=np.float32), "down": -large}
+    weights = {"first": square(1.0), "up": offset, "eye": np.eye(wide, dtype=np.float32), "down": -offset}
     nodes = [
         helper.make_node("Gemm", ["rows", "first", "up"], ["high"], name="shift"),
         helper.make_node("Relu", ["high"], ["positive"], name="keep"),

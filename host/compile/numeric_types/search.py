@@ -16,10 +16,10 @@ from host.compile import static_model
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.numeric_types.choice import Kept, TypeChoice, choose_kept
 from host.errors import BuildError, LoweringError, ScheduleError
-from host.lowering.passes.halves.choose_types import SINGLE, TYPE
 from host.model import ImportedModel, LoweredModel, Site
 from host.model.numeric_types import NumericTypes, TypedLayer
 from host.model.quantisation import FrontPoint
+from host.model.site import SINGLE, TYPE
 from host.plans.estimate import PlanEstimator
 from host.plans.plan import OWN, ModelPlan
 from host.progress import Silence, StageClock

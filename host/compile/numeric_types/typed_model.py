@@ -9,7 +9,6 @@ from pathlib import Path
 from host.compare.comparison import TIME_LIMIT_S, ComparisonSettings
 from host.compare.verification import verify
 from host.compile.bundle_builder import BundleBuilder
-from host.compile.numeric_types.search import TypeSearch
 from host.compile.processor import fast_half
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, SessionLost, one_line
 from host.model import HALF_SPREADS, ImportedModel
@@ -51,6 +50,8 @@ def typed_model(
     """
     if options.dtype != AUTO:
         return TypedModel(builder, model, options, None)
+    from host.compile.numeric_types.search import TypeSearch
+
     compiler, note = builder.compiler, builder.compiler.clock.progress.note
     half = fast_half(compiler.profile.hardware)
     bound = options.tolerance or 2.0 * HALF_SPREADS[half_of(half)]

@@ -11,10 +11,7 @@ from host.lowering.choices import Choices
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Node, Value
 from host.model import Layer
-
-# The kind of decision, and its values.
-TYPE = "type"
-SINGLE, HALF = 0, 1
+from host.model.site import HALF, SINGLE, TYPE
 
 
 def choose_types(graph: Graph, half: str, choices: Choices) -> None:

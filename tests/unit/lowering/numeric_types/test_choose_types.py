@@ -11,8 +11,8 @@ from tvm import relax
 
 from host.errors import LoweringError
 from host.lowering import lower
-from host.lowering.passes.halves.choose_types import HALF, SINGLE, TYPE
 from host.model import Layer, LoweredModel
+from host.model.site import HALF, SINGLE, TYPE
 from host.plans.plan import ModelPlan
 from targets import Board, declared_boards
 from tests.unit.lowering import harness
