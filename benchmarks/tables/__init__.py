@@ -81,6 +81,7 @@ TABLES: dict[str, Table] = {
     "memory": Table(("memory",), device.memory),
     "documents": Table(("documents",), models.documents),
     "light_commands": Table(("light_commands",), models.light_commands),
+    "page": Table(("page",), models.pages),
     "first_model": Table(("first_model",), models.first_model),
     "scale": Table(("scale",), scale.records),
     "scale_killed_parts": Table(("scale_boards",), scale.killed_parts),
