@@ -14,7 +14,6 @@ import pytest
 from host.errors import UserError
 from host.manifest import MemoryPart
 from host.model import EMULATOR, SIMULATION, Energy, Start
-from host.model.numeric_types import NumericTypes, TypedLayer
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer
 from host.model.text_quality import TextQuality
 from sdk.cli.printing import print_deployment
@@ -96,34 +95,6 @@ def test_what_a_model_names_cannot_break_the_page() -> None:
     html = render(result())
     assert "out <code>&lt;/script&gt;&lt;b&gt;</code>" in html
     assert ">sort &lt;/script&gt;<title>sort &lt;/script&gt;</title>" in html
-
-
-def test_a_page_shows_the_types_of_layers_and_the_front_of_error_and_time() -> None:
-    types = NumericTypes(
-        "bf16",
-        "bf16",
-        0.05,
-        "1 of 2 layers in bf16",
-        (TypedLayer("<img>", True, 2e-5, 0.01), TypedLayer("head", False, 1e-5, math.inf)),
-        (
-            FrontPoint(0, 0.0, math.inf, estimate_s=1e-3),
-            FrontPoint(1, 0.5, 0.01, taken=True, estimate_s=1.5e-3),
-        ),
-        2e-3,
-        2,
-    )
-    one = replace(result(), types=types)
-    page = render(one)
-    assert "1 of 2 layers in bf16. Times are estimates" in page and "2 models were compiled" in page
-    assert "<td><code>&lt;img&gt;</code></td><td>bf16</td>" in page and "<img>" not in page
-    assert "<td><code>head</code></td><td>fp32</td>" in page
-    data = deploy_json(one)["types"]
-    assert [point["error"] for point in data["front"]] == [None, 0.01], "JSON has no infinity"
-    assert [point["estimate_ms"] for point in data["front"]] == [1.0, 1.5] and data["single_ms"] == 2.0
-    assert [layer["alone_error"] for layer in data["layers"]] == [0.01, None]
-    json.dumps(data, allow_nan=False)
-    assert deploy_json(result())["types"] is None
-    assert "types of the layers" not in render(result()).split("<script")[0]
 
 
 def test_a_page_shows_what_quantising_loses_by_layer_and_the_front(tmp_path: Path) -> None:
