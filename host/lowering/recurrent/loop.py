@@ -177,7 +177,7 @@ def _text(cell: Cell, shape: LoopShape, reverse: bool) -> str:
 
 
 def last_states(cell: Cell, shape: LoopShape) -> tuple[str, ...]:
-    """The states that are outputs of their own; the last hidden one is in the sequence if no row ends early."""
+    """The states that are outputs of their own; the hidden one is in the sequence if no row ends early."""
     return cell.states if shape.has_lengths else cell.states[1:]
 
 
