@@ -1,9 +1,10 @@
 """Measures a kit on a machine with a GPU: `python3 -m benchmarks.gpu KIT RESULTS`.
 
-It needs Python 3.11, NumPy and NVIDIA's driver, for peers torch, and no network. The kit is made elsewhere,
-by `python -m benchmarks.gpu.prepare`. Each stage is a process with a limit of its own, and its figures are
-whole after every item: what is missing, or has failed, is made by the same command again. The exit code is 0
-where every stage could be run.
+It needs Python 3.11, NumPy and NVIDIA's driver, for peers torch and onnxruntime-gpu, and no network. Items
+that need a missing package have that as their reason. The kit is made elsewhere, by `python -m
+benchmarks.gpu.prepare`. Each stage is a process with a limit of its own, and its figures are whole after
+every item: what is missing, or has failed, is made by the same command again. The exit code is 0 where every
+stage could be run.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from benchmarks.gpu.driver import Driver, DriverError
 from benchmarks.gpu.figures import Figures, Item, read
 from benchmarks.gpu.kit import Kit
+from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, WAYS
 from benchmarks.gpu.summary import summary, text_of
 
 # A process ends with this where its GPU cannot be used any more after an error; the next one goes on.
@@ -135,8 +138,6 @@ def _usable(stage: str) -> bool:
     """Whether the process can go on after an error: a fault of a kernel ends the context, for torch too."""
     if stage == "models":
         return True  # Kernels run in processes of their own.
-    from benchmarks.gpu.driver import Driver, DriverError
-
     try:
         Driver().wait()
     except DriverError as error:
@@ -147,16 +148,16 @@ def _usable(stage: str) -> bool:
 
 def _items(stage: str, kit: Kit, folder: Path) -> Items:
     if stage in ("layer_peers", "model_peers"):
-        yield from _peers(stage, kit)
+        yield from _peers(stage, kit, folder)
         return
     from benchmarks.gpu import kernels
-    from benchmarks.gpu.driver import Driver
 
     driver = Driver()
     compared = [name for name, task in kit.tasks.items() if task["sizes"] is not None]
     if stage == "machine":
         yield "gpu", driver.described
         yield "settings", _settings
+        yield "context", partial(_context, driver)
         for name in kit.plan["peaks"]:
             yield name, partial(kernels.peak, driver, kit, name)
     elif stage == "layers":
@@ -172,16 +173,42 @@ def _items(stage: str, kit: Kit, folder: Path) -> Items:
             yield name, partial(run_model, driver, kit, name, folder / name)
 
 
-def _peers(stage: str, kit: Kit) -> Items:
-    from benchmarks.gpu import peers
-
+def _peers(stage: str, kit: Kit, folder: Path) -> Items:
     if stage == "layer_peers":
         for name in (name for name, task in kit.tasks.items() if task["sizes"] is not None):
-            yield name, partial(peers.layer, kit, name)
+            yield name, partial(_torch_layer, kit, name)
         return
-    for way in peers.WAYS:
+    for way in WAYS:
         for name in kit.models:
-            yield f"{name} {way}", partial(peers.model, name, way)
+            yield f"{name} {way}", partial(_peer_model, kit, name, way, folder / f"{name} {way}")
+
+
+# Libraries are imported where an item needs them: one that is missing is the error of its items alone.
+
+
+def _torch_layer(kit: Kit, name: str) -> Item:
+    from benchmarks.gpu.peers import torch_peers
+
+    return torch_peers.layer(kit, name)
+
+
+def _peer_model(kit: Kit, name: str, way: str, folder: Path) -> Item:
+    if way in ONNX_RUNTIME_WAYS:
+        from benchmarks.gpu.peers import onnxruntime_peers
+
+        return onnxruntime_peers.model(kit, name, way == "onnxruntime-graph", folder)
+    from benchmarks.gpu.peers import torch_peers
+
+    return torch_peers.model(name, way)
+
+
+def _context(driver: Driver) -> Item:
+    """Memory of the GPU that a process takes before it has loaded anything."""
+    source = "from benchmarks.gpu.driver import Driver; print(Driver().free_bytes())"
+    before = driver.free_bytes()
+    command = [sys.executable, "-c", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=15)
+    return {"bytes": before - int(done.stdout)}
 
 
 def _settings() -> Item:

@@ -228,7 +228,8 @@ def several(options: argparse.Namespace, about: Mapping[str, Any]) -> int:
         found = read_result(output)
         if found.schema != SCHEMA_OF_SEVERAL:
             raise UserError(f"{output} holds other figures; give --json another name")
-        rows = list(found.figures["entries"])
+        # Older files name the processor for all their rows.
+        rows = [{"cpu": found.cpu, **row} for row in found.figures["entries"]]
     done = {(row["model"], row["target"], row["dtype"]) for row in rows}
     for model in options.model:
         # A written result has no paths of the machine.
@@ -240,7 +241,8 @@ def several(options: argparse.Namespace, about: Mapping[str, Any]) -> int:
             folder = Path(name)
             path = _model_file(model, folder)
             for target in left:
-                rows.append(_row(path, named, target, options.dtype, folder) | {"commit": about["commit"]})
+                made_by = {"commit": about["commit"], "cpu": about["machine"]["cpu"]}
+                rows.append(_row(path, named, target, options.dtype, folder) | made_by)
                 write_result(output, {**about, "entries": rows})
                 sys.stdout.write(f"{rows[-1]}\n")
                 sys.stdout.flush()

@@ -4,6 +4,7 @@ plan.json     what there is, and how it was made
 cubins.zip    kernels, by the names that the plan gives
 executor      the native executor
 MODEL.tar.xz  a bundle
+MODEL.onnx.xz the same model in halves, for peers
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 PLAN, CUBINS, EXECUTOR = "plan.json", "cubins.zip", "executor"
-MODEL_SUFFIX = ".tar.xz"
+MODEL_SUFFIX, ONNX_SUFFIX = ".tar.xz", ".onnx.xz"
 
 
 @dataclass(frozen=True)

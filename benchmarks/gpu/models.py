@@ -36,7 +36,7 @@ def run_model(driver: Driver, kit: Kit, name: str, folder: Path) -> Item:
     Raises:
         ModelError: the executor refuses something, or an output is wrong.
     """
-    bundle = _unpacked(kit, name, folder)
+    bundle = unpacked(kit, name, folder)
     before = driver.free_bytes()
     executable = folder / EXECUTOR
     shutil.copyfile(kit.folder / EXECUTOR, executable)
@@ -44,9 +44,9 @@ def run_model(driver: Driver, kit: Kit, name: str, folder: Path) -> Item:
     specification = {"trust_file": str(folder / "trust.json")}
     with Executor([str(executable)], folder / "session", _START_S, **specification) as running:
         loaded = _asked(running, "load", path=str(bundle), trust="unsigned")[0]
-        given, wanted = _golden(bundle)
+        given, wanted = golden(bundle)
         reply, outputs = _asked(running, "run", given)
-        difference = _difference(outputs, wanted)
+        difference = difference_of(outputs, wanted)
         measured = _asked(running, "measure", plan=_PLAN)[0]
         taken = before - driver.free_bytes()
         kernels = _asked(running, "profile", runs=_PROFILE_RUNS)[0]["kernels"]
@@ -65,14 +65,15 @@ def run_model(driver: Driver, kit: Kit, name: str, folder: Path) -> Item:
     }
 
 
-def _unpacked(kit: Kit, name: str, folder: Path) -> Path:
+def unpacked(kit: Kit, name: str, folder: Path) -> Path:
+    """A bundle of a kit as files, below `folder`."""
     bundle = folder / name
     with tarfile.open(kit.folder / f"{name}{MODEL_SUFFIX}") as archive:
         archive.extractall(bundle, filter="data")
     return bundle
 
 
-def _golden(bundle: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def golden(bundle: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Inputs and outputs of the first golden case."""
     with np.load(bundle / "golden.npz") as golden:
 
@@ -92,7 +93,7 @@ def _asked(
     return reply, tensors
 
 
-def _difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
+def difference_of(found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
     """The largest difference of an output, as a share of its largest number."""
     shares = [0.0]
     for one, other in zip(found, wanted, strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import math
 import random
 import shutil
@@ -27,8 +28,9 @@ import numpy as np
 import onnx
 import tvm
 from onnx import numpy_helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from benchmarks.gpu.kit import CUBINS, EXECUTOR, MODEL_SUFFIX, PLAN
+from benchmarks.gpu.kit import CUBINS, EXECUTOR, MODEL_SUFFIX, ONNX_SUFFIX, PLAN
 from benchmarks.gpu.launches import launches_of, shared_by_launches
 from benchmarks.gpu.layers import Layer, all_layers
 from benchmarks.gpu.peak import Peak, peak_programs
@@ -158,7 +160,7 @@ class KitWriter:
             sys.stdout.write(f"{name} is left out: {error}\n")
 
     def add_model(self, name: str, path: Path) -> None:
-        """The bundle of a model in halves.
+        """The bundle of a model in halves, and its file in halves as ONNX Runtime's tool makes it.
 
         Raises:
             EdgeError: it does not compile.
@@ -171,6 +173,9 @@ class KitWriter:
             with tarfile.open(self._folder / f"{name}{MODEL_SUFFIX}", "w:xz") as archive:
                 for file in sorted(builder.directory("tvm").iterdir()):
                     archive.add(file, file.name)
+        halves = convert_float_to_float16(onnx.load(path), keep_io_types=True)
+        packed = lzma.compress(halves.SerializeToString())
+        (self._folder / f"{name}{ONNX_SUFFIX}").write_bytes(packed)
         self._models.append(name)
 
     def add_arms(

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.gpu.figures import Item, read
 from benchmarks.gpu.kit import Kit
+from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, TORCH_WAYS
 
 SCHEMA = "edgetlm.gpu/1"
 # The loop in registers whose operations the layers are shares of.
@@ -51,7 +52,8 @@ def summary(kit: Kit, results: Path) -> dict[str, Any]:
         "attention": _spread({name: ratio for name, ratio in layers.items() if kinds[name] == "attention"}),
         "shares_of_peak": shares,
         "models": {
-            name: _model(name, entry, stages["model_peers"]) for name, entry in stages["models"].items()
+            name: _model(name, entry, stages["model_peers"], stages["machine"].get("context", {}))
+            for name, entry in stages["models"].items()
         },
         "programs": sum(len(entry.get("programs", ())) for entry in stages["programs"].values()),
         "errors": {
@@ -95,17 +97,29 @@ def _spread(ratios: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _model(name: str, entry: Item, peers: Mapping[str, Item]) -> dict[str, Any]:
-    """Our latency, and the ratio to each way of torch."""
+def _model(name: str, entry: Item, peers: Mapping[str, Item], context: Item) -> dict[str, Any]:
+    """Our latency, and the ratio to each way of torch and of ONNX Runtime.
+
+    `beyond_weights_bytes` is the memory of the GPU that is neither weights nor what every process takes.
+    """
     if "latency_s" not in entry:
         return {}
-    ways = {
-        key.removeprefix(f"{name} "): other["latency_s"] / entry["latency_s"]
-        for key, other in peers.items()
-        if key.startswith(f"{name} ") and "latency_s" in other
-    }
+
+    def ratios(ways: Sequence[str]) -> dict[str, float]:
+        found = {way: peers.get(f"{name} {way}", {}).get("latency_s") for way in ways}
+        return {way: latency / entry["latency_s"] for way, latency in found.items() if latency is not None}
+
     kept = ("latency_s", "launch", "load_s", "first_run_s", "memory_bytes", "weights_bytes")
-    return {key: entry[key] for key in kept if key in entry} | {"torch_over_ours": ways}
+    beyond = {}
+    if {"memory_bytes", "weights_bytes"} <= entry.keys() and "bytes" in context:
+        taken = entry["memory_bytes"] - entry["weights_bytes"] - context["bytes"]
+        beyond = {"beyond_weights_bytes": taken}
+    return {
+        **{key: entry[key] for key in kept if key in entry},
+        **beyond,
+        "torch_over_ours": ratios(TORCH_WAYS),
+        "onnxruntime_over_ours": ratios(ONNX_RUNTIME_WAYS),
+    }
 
 
 def text_of(found: Mapping[str, Any]) -> str:
@@ -120,14 +134,15 @@ def text_of(found: Mapping[str, Any]) -> str:
             )
     for name, entry in found["models"].items():
         if entry:
-            lines.append(f"{name}: {entry['latency_s'] * 1e3:.3f} ms, {_ways(entry['torch_over_ours'])}")
+            lines.append(f"{name}: {entry['latency_s'] * 1e3:.3f} ms, {_ways(entry)}")
     lines.append(f"{found['programs']} programs, {len(found['errors'])} errors")
     lines += [f"  {name}: {text}" for name, text in list(found["errors"].items())[:20]]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _ways(ways: Mapping[str, float]) -> str:
-    named: Sequence[str] = [f"{ratio:.2f} of torch's {way}" for way, ratio in ways.items()]
+def _ways(entry: Mapping[str, Any]) -> str:
+    named = [f"{ratio:.2f} of torch's {way}" for way, ratio in entry["torch_over_ours"].items()]
+    named += [f"{ratio:.2f} of {way}" for way, ratio in entry["onnxruntime_over_ours"].items()]
     return ", ".join(named) or "no peer"
 
 

@@ -62,6 +62,7 @@ _ARCHITECTURES_HEAD = (
     "kernels",
     "compiled from cold, s",
     "processor time of that, s",
+    "commit, processor",
 )
 
 
@@ -71,7 +72,8 @@ def architectures(result: Result) -> list[str]:
     for entry in result.figures["entries"]:
         about = (entry["model"], f"{entry['target']} ({entry.get('arch', '')})")
         if "error" in entry:
-            rows.append((*about, entry["error"], *[""] * (len(_ARCHITECTURES_HEAD) - 3)))
+            empty = [""] * (len(_ARCHITECTURES_HEAD) - 4)
+            rows.append((*about, entry["error"], *empty, _made_by(entry)))
             continue
         read = entry["disassembled"]
         rows.append(
@@ -85,9 +87,15 @@ def architectures(result: Result) -> list[str]:
                 entry["kernels"],
                 f"{entry['compile_s']:.1f}",
                 f"{entry['compile_processor_s']:.1f}",
+                _made_by(entry),
             )
         )
     return markdown(_ARCHITECTURES_HEAD, rows)
+
+
+def _made_by(entry: Mapping[str, Any]) -> str:
+    """What a row was made by: rows of one file may be of several runs."""
+    return f"{entry['commit'][:10]}, {entry['cpu']}"
 
 
 def _share(found: float | None) -> str:

@@ -66,6 +66,8 @@ def test_everything_is_measured_and_a_later_run_goes_on(
     first = _figures(results)
     assert first["machine"]["gpu"]["capability"] == "8.7"
     assert first["machine"][INT8]["operations_per_s"] > 0
+    # The emulated driver has one amount of memory for all processes.
+    assert first["machine"]["context"] == {"bytes": 0}
     for name in (PRODUCT, CONVOLUTION):
         assert first["layers"][name]["rule"] == "cuda_mma"
         assert 0 < first["layers"][name]["difference"] < 2e-3
@@ -76,6 +78,7 @@ def test_everything_is_measured_and_a_later_run_goes_on(
     # There is no GPU for torch, and no tool of NVIDIA: a reason is kept, and everything else goes on.
     assert "sees no GPU" in first["layer_peers"][PRODUCT]["error"]
     assert "sees no GPU" in first["model_peers"]["layers graph"]["error"]
+    assert "no CUDAExecutionProvider" in first["model_peers"]["layers onnxruntime-graph"]["error"]
     found = first["summary"]
     assert found["programs"] == sum(len(each["programs"]) for each in first["programs"].values())
     assert f"layer_peers: {PRODUCT}" in found["errors"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -91,8 +92,14 @@ def test_several_targets_go_on_where_they_were_stopped(
 
     monkeypatch.setattr(inspect, "entry_of", figures)
     assert inspect.main([*command, "jetson_xavier_nx", "raspberry_pi_5"]) == 1
+    before = json.loads(output.read_text())
+    cpu, before["machine"]["cpu"] = before["machine"]["cpu"], "Another processor"
+    for entry in before["entries"]:
+        assert entry.pop("cpu") == cpu
+    output.write_text(json.dumps(before))
     assert inspect.main([*command, "jetson_xavier_nx", inspect.SERVER, "raspberry_pi_5"]) == 1
     entries = read_result(output).figures["entries"]
+    assert [entry["cpu"] for entry in entries] == ["Another processor", "Another processor", cpu]
     assert [entry.get("arch") for entry in entries] == ["sm_72", None, "sm_90"]
     assert compiled == ["jetson_xavier_nx", inspect.SERVER], "the first target is not compiled again"
     assert "use --processor cpu" in entries[1]["error"]

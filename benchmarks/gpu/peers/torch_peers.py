@@ -19,8 +19,6 @@ from benchmarks.gpu.figures import Item
 from benchmarks.gpu.kit import Kit
 
 _WARMUP, _MOST_CALLS, _LATENCIES = 3, 400, 200
-# Ways to run a model, in the order of what they cost to prepare.
-WAYS = ("graph", "reduce-overhead", "max-autotune")
 
 
 def need_gpu() -> None:
@@ -71,7 +69,7 @@ def layer_calls(sizes: Mapping[str, Any], device: torch.device) -> dict[str, Cal
 
 
 def model(name: str, way: str) -> Item:
-    """One model in halves at batch 1."""
+    """One model in halves at batch 1, in one of `TORCH_WAYS`."""
     need_gpu()
     module, inputs = halved(name, torch.device("cuda"))
     begin = time.monotonic()
