@@ -90,6 +90,10 @@ class DeviceBusy(DeviceError):
     """Another host has the device; the message says who."""
 
 
+class LeaseLost(DeviceBusy):
+    """The device was this command's and is another's: to connect again does not give it back."""
+
+
 class DeviceDrifted(DeviceError):
     """The device is taken out, since its times have drifted; the message says what was found."""
 

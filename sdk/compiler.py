@@ -52,7 +52,7 @@ from host.model import (
     Task,
     TensorSpec,
 )
-from host.options.compile import half_of
+from host.options.numeric_types import half_of
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
 from host.schedules.api import CPU, GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass

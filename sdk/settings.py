@@ -58,6 +58,7 @@ class DeploySettings(CompileSettings, total=False):
     objective: str
     power_cap_w: float | None
     power_modes: Sequence[str]
+    tolerance: float | None
     bundle: str | Path | None
     min_speedup: float | None
     max_latency_ms: float | None

@@ -1,12 +1,14 @@
 """Instructions of whole models by numeric type on an emulated board.
 
-    sdk devices emulate aarch64 --name pi5 --board raspberry_pi_5
-    python -m benchmarks.emulation.numeric_types mobilenetv2 resnet50 vit-tiny [--device pi5]
-                                        [--types fp32 fp16 int8] --json FILE
+    python -m benchmarks.emulation.numeric_types mobilenetv2 resnet50 vit-tiny [--target raspberry_pi_5]
+                                        [--types fp32 fp16 int8] [--device pi5] --json FILE
 
-Each model is deployed in single precision, with `--dtype fp16`, and with static quantisation by ONNX
-Runtime's tools (QDQ). Its outputs are verified on the emulated board, and the instructions of one run of all
-kernels are counted. They are no times. Results are written after each deployment, and `--resume` goes on.
+Each model is compiled in single precision, with `--dtype fp16`, and with static quantisation by ONNX
+Runtime's tools (QDQ), and the instructions of one call of each kernel are counted. They are no times.
+
+With `--device`, an emulated board of the same kind (`sdk devices emulate aarch64 --name pi5 --board
+raspberry_pi_5`), each is deployed there behind all counts, and its outputs are verified. Results are written
+after each model and type; `--resume` keeps those of the same command and commit.
 """
 
 from __future__ import annotations
@@ -16,35 +18,73 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e.__main__ import export_model
 from benchmarks.e2e.quantised_file import quantised_file
-from benchmarks.result_file import add_json_option, heading, read_result, write_result
+from benchmarks.instructions.whole_models import CountedKernel, counted_kernels
+from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
+from host.errors import EdgeError, one_line
+from host.options import CompileOptions
 
-SCHEMA = "edgetlm.emulated_types/1"
+SCHEMA = "edgetlm.emulated_types/2"
 TYPES = ("fp32", "fp16", "int8")
 
 
-def deployed(path: Path, device: str, dtype: str) -> dict[str, Any]:
-    """The figures of one deployment.
+def counted(path: Path, target: str, dtype: str) -> dict[str, Any]:
+    """The instructions of one model.
 
     Args:
         path: of the model.
-        device: an emulated one.
+        target: the board that it is compiled for.
         dtype: as of `sdk deploy --dtype`.
 
     Returns:
-        "instructions" of one run, null where nothing was deployed; "max_rel_err", "tolerance" and "verified"
-        of the outputs; "error", the reason where nothing was deployed.
+        The fields of `figures_of`; or "instructions" null, and "error" with the reason.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgetlm-emulated-") as name:
+        options = CompileOptions(
+            model=path, dtype=dtype, threads=1, backend="tvm", records=str(Path(name) / "records.sqlite")
+        )
+        try:
+            return figures_of(counted_kernels(options, target))
+        except EdgeError as error:
+            return {"instructions": None, "error": one_line(error)[:300]}
+
+
+def figures_of(kernels: Sequence[CountedKernel]) -> dict[str, Any]:
+    """Instructions of one run in all, of each kernel, and by rule."""
+    rules: Counter[str] = Counter()
+    for one in kernels:
+        rules[one.rule or "default"] += one.in_all
+    return {
+        "instructions": sum(one.in_all for one in kernels),
+        "rules": dict(rules.most_common()),
+        "kernels": [asdict(one) for one in kernels],
+    }
+
+
+def deployed(path: Path, device: str, dtype: str) -> dict[str, Any]:
+    """What deploying a model to an emulated device finds.
+
+    Args:
+        path: of the model.
+        device: its name.
+        dtype: as of `sdk deploy --dtype`.
+
+    Returns:
+        The fields of `verification_of`; or "verified" false, and "error" with the reason.
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-emulated-") as name:
         answer = Path(name) / "answer.json"
         words = ["deploy", str(path.absolute()), "--device", device, "--threads", "1", "--dtype", dtype]
+        words += ["--backend", "tvm", "--records", str(Path(name) / "records.sqlite")]
         done = subprocess.run(
-            [sys.executable, "-m", "sdk.cli", *words, "--backend", "tvm", "--json", str(answer)],
+            [sys.executable, "-m", "sdk.cli", *words, "--json", str(answer)],
             cwd=name,
             check=False,
             stdout=subprocess.DEVNULL,
@@ -53,19 +93,23 @@ def deployed(path: Path, device: str, dtype: str) -> dict[str, Any]:
         )
         if done.returncode != 0:
             reason = next(reversed(done.stderr.strip().splitlines()), f"exit code {done.returncode}")
-            return {"instructions": None, "verified": False, "error": reason[:300]}
-        found = json.loads(answer.read_text(encoding="utf-8"))
-    return figures_of(found)
+            return {"verified": False, "error": reason[:300]}
+        return verification_of(json.loads(answer.read_text(encoding="utf-8")))
 
 
-def figures_of(report: dict[str, Any]) -> dict[str, Any]:
-    """The figures of the JSON that `sdk deploy` writes."""
+def verification_of(report: dict[str, Any]) -> dict[str, Any]:
+    """The outcome of a deployment out of the JSON that `sdk deploy` writes.
+
+    Returns:
+        "verified", "max_rel_err" and "tolerance" of the outputs, and "instructions": where sums in halves are
+        left out because the outputs are wrong with them, they are others than those counted before.
+    """
     verify = report["verify"]
     return {
-        "instructions": report["instructions"],
+        "verified": verify["passed"],
         "max_rel_err": verify["max_rel_err"],
         "tolerance": verify["tolerance"],
-        "verified": verify["passed"],
+        "instructions": report["instructions"],
     }
 
 
@@ -81,11 +125,20 @@ def with_ratios(types: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     }
 
 
+def right(entry: dict[str, Any]) -> bool:
+    """Whether a model was counted and, where it was deployed, verified with the program that was counted."""
+    if entry["instructions"] is None:
+        return False
+    found = entry.get("deployment")
+    return found is None or (found["verified"] and found["instructions"] == entry["instructions"])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.emulation.numeric_types", description=__doc__)
     parser.add_argument("models", nargs="+", help="of the zoo, see research.models")
-    parser.add_argument("--device", default="pi5", help="name of the emulated device")
+    parser.add_argument("--target", default="raspberry_pi_5", help="board of aarch64")
     parser.add_argument("--types", nargs="+", default=list(TYPES), choices=TYPES)
+    parser.add_argument("--device", default="", help="name of an emulated board of that kind: verifies there")
     parser.add_argument("--files", type=Path, default=Path("models"), help="folder of the models' files")
     parser.add_argument("--resume", action="store_true", help="keep what the file of --json has already")
     add_json_option(parser, required=True)
@@ -93,26 +146,40 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
+    """Command line; 0 if every model was counted and none that was deployed is wrong."""
     options = _parser().parse_args(arguments)
-    found: dict[str, dict[str, Any]] = {}
-    if options.resume and options.json.is_file():
-        found = {name: dict(types) for name, types in read_result(options.json).figures["models"].items()}
     head = heading("benchmarks.emulation.numeric_types", SCHEMA, arguments)
+    found: dict[str, dict[str, Any]] = models_so_far(options.json, head) if options.resume else {}
     options.files.mkdir(parents=True, exist_ok=True)
-    for model in options.models:
-        path = export_model(model, "onnx", options.files)
-        types = found.setdefault(model, {})
-        for name in options.types:
-            if types.get(name, {}).get("instructions"):
-                continue
-            file = quantised_file(path, path.with_suffix(".int8.onnx")) if name == "int8" else path
-            types[name] = deployed(file, options.device, "fp16" if name == "fp16" else "fp32")
-            found[model] = with_ratios(types)
-            types = found[model]
-            print(model, name, json.dumps(types[name]), flush=True)
-            write_result(options.json, {**head, "device": options.device, "models": found})
-    return 0 if all(one["verified"] for types in found.values() for one in types.values()) else 1
+
+    def keep(model: str, name: str, entry: dict[str, Any]) -> None:
+        found[model] = with_ratios({**found.get(model, {}), name: entry})
+        shown = {key: value for key, value in found[model][name].items() if key != "kernels"}
+        print(model, name, json.dumps(shown), flush=True)
+        write_result(options.json, {**head, "target": options.target, "models": found})
+
+    wanted = [(model, name) for model in options.models for name in options.types]
+    for model, name in wanted:
+        if not found.get(model, {}).get(name, {}).get("instructions"):
+            path = _file(model, name, options.files)
+            keep(model, name, counted(path, options.target, _dtype(name)))
+    for model, name in wanted if options.device else ():
+        entry = found[model][name]
+        if entry["instructions"] and not entry.get("deployment", {}).get("verified"):
+            path = _file(model, name, options.files)
+            keep(model, name, {**entry, "deployment": deployed(path, options.device, _dtype(name))})
+    return 0 if all(right(found[model][name]) for model, name in wanted) else 1
+
+
+def _file(model: str, name: str, folder: Path) -> Path:
+    """The file of a model in a numeric type."""
+    path = export_model(model, "onnx", folder)
+    return quantised_file(path, path.with_suffix(".int8.onnx")) if name == "int8" else path
+
+
+def _dtype(name: str) -> str:
+    """The option `--dtype` for a numeric type; quantised files are computed as they are."""
+    return "fp16" if name == "fp16" else "fp32"
 
 
 if __name__ == "__main__":

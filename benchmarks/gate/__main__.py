@@ -2,17 +2,22 @@
 
     python -m benchmarks.gate --folder FOLDER --trainings 20 [--start CHECKPOINT] [--kinds KIND...] [--json F]
 
-Nothing is measured: the times are those of programs that a processor has run (`--data`). A small network
-learns the sample of pre-training that is shipped; CHECKPOINT is used in its place. Then, for each seed, half
-of the recorded tasks teach and the other half says what is true. The network is fine-tuned as `sdk tune`
-does between two batches, and the gate judges it:
+Nothing is measured: the times are those of programs that a processor has run (`--data`), or simulated. A
+small network learns the sample of pre-training that is shipped; CHECKPOINT is used in its place. Then, for
+each seed, half of the tasks teach and the other half says what is true. The network is fine-tuned as `sdk
+tune` does between two batches, and the gate judges it:
 
     true        on the recorded times
     shuffled    on times that are shuffled within each task, those that the gate sees too
-    preferred   on times of a board that prefers some values of each decision, the same ones in all tasks:
-                the recorded times, each multiplied by a factor for each value; what is true is of this board
     recovered   on the recorded times, where the model in use was fine-tuned on reversed ones: the slowest
                 programs of each task were taken for the fastest
+    simulated   of 64 programs of each of about 120 tasks on a simulated board, for each seed another one with
+                other tasks: smaller caches, slower memory and longer latency than it is said to have, and a
+                preference for values of each decision, the same ones in all tasks (`simulated.py`)
+    simulated_shuffled     the same, with times that are shuffled within each task
+
+The simulated boards are where there is something to gain: their truth departs from the estimate in a way that
+holds for all tasks, so that it can be learned. They are trained for as many steps as at the end of a tuning.
 
 The truth about the new model is what it, the one in use and chance choose for the tasks that taught nothing,
 as the gate computes it. It is `better` where a one-sided 95% bound says that it is faster than the one in use
@@ -46,11 +51,11 @@ from benchmarks.gate.network import small_network
 from benchmarks.gate.recorded import (
     RecordedTask,
     learned_logs,
-    preferred,
     recorded_tasks,
     reversed_times,
     shuffled,
 )
+from benchmarks.gate.simulated import simulated_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.errors import UserError
 from host.statistics import Estimate, mean_of, one_sided_bound
@@ -60,13 +65,15 @@ from host.tlm.training import gate
 from host.tlm.training.finetune import CANDIDATE, FinetuneOptions, FinetuneResult, finetune
 
 SCHEMA = "edgetlm.gate/1"
-KINDS = ("true", "shuffled", "preferred", "recovered")
+RECORDED = ("true", "shuffled", "recovered")
+SIMULATED = ("simulated", "simulated_shuffled")
+KINDS = (*RECORDED, *SIMULATED)
 _ARMS = ("chance", "chance_that", "before_that", "new_that")
 _DATA = ("epyc_avx2", "in_model_epyc_avx2")
 # As the loop of tuning trains between two batches.
 _STEPS, _KEEP = 24, 4
-# What a board prefers takes longer to learn than what it measured takes to repeat.
-_LONGER = {"preferred": 60}
+# At the end of a tuning.
+_LAST_STEPS = 48
 
 
 def tuned(
@@ -93,21 +100,21 @@ def trained(
     order = list(tasks)
     generator.shuffle(order)
     teach, truth = order[: len(order) // 2], order[len(order) // 2 :]
-    told = {"shuffled": [shuffled(one, generator) for one in teach], "preferred": list(map(preferred, teach))}
+    wrong = [shuffled(one, generator) for one in teach]
     lines = []
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         folder = Path(name)
         for kind in kinds:
             present = base
             if kind == "recovered":
-                wrong = [reversed_times(one) for one in teach]
-                present, _ = tuned(base, base, wrong, seed, folder / "wrong")
-            learned = told.get(kind, teach)
-            new, result = tuned(base, present, learned, seed, folder / kind, _LONGER.get(kind, _STEPS))
+                reverse = [reversed_times(one) for one in teach]
+                present, _ = tuned(base, base, reverse, seed, folder / "reversed")
+            learned = wrong if kind.endswith("shuffled") else teach
+            steps = _LAST_STEPS if kind in SIMULATED else _STEPS
+            new, result = tuned(base, present, learned, seed, folder / kind, steps)
             line = {"seed": seed, "kind": kind, "design": gate.DESIGN}
             line |= {"bound": result.bound, "over_chance": result.over_chance}
-            judged = list(map(preferred, truth)) if kind == "preferred" else truth
-            lines.append(line | found_of(present, new, learned, judged))
+            lines.append(line | found_of(present, new, learned, truth))
     return lines
 
 
@@ -234,6 +241,23 @@ def _mean(values: Sequence[float]) -> dict[str, float | None]:
     return {"value": found.value, "low": found.low, "high": found.high, "bound": one_sided_bound(found)}
 
 
+def _kept(lines: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """New trainings, added to a file and printed."""
+    text = "".join(json.dumps(one) + "\n" for one in lines)
+    with path.open("a") as stream:
+        stream.write(text)
+    print(text, end="", flush=True)
+    return lines
+
+
+def _tasks(data: str, seed: int, folder: Path) -> list[RecordedTask]:
+    """The tasks of a simulated board or of a file of measured programs, kept in a folder."""
+    keep = folder / f"{data}.tasks.jsonl"
+    if data.startswith("simulated"):
+        return simulated_tasks(seed, keep)
+    return recorded_tasks(Path("research") / "collection" / f"{data}.jsonl.gz", keep)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train until there are so many lines, then write the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gate", description=__doc__)
@@ -248,32 +272,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = heading("benchmarks.gate", SCHEMA, arguments)
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
-    tasks = {
-        name: recorded_tasks(
-            Path("research") / "collection" / f"{name}.jsonl.gz", options.folder / f"{name}.tasks.jsonl"
-        )
-        for name in options.data
-    }
     base = options.start or small_network(options.folder / "network")
     path = options.folder / "trainings.jsonl"
     lines = read_lines(path)
     done = {(one["seed"], one["kind"]) for one in lines}
     seeds = options.seeds or list(range(options.trainings))
+    sizes: dict[str, int] = {}
     for seed in seeds:
-        missing = [kind for kind in options.kinds if (seed, kind) not in done]
-        if missing:
-            # Both ways of measuring in turn.
-            name = options.data[seed % len(options.data)]
-            new = [
-                one | {"data": name, "commit": about["commit"]}
-                for one in trained(tasks[name], seed, base, missing)
-            ]
-            lines += new
-            with path.open("a") as stream:
-                stream.writelines(json.dumps(one) + "\n" for one in new)
-            print(*map(json.dumps, new), sep="\n", flush=True)
+        # Both ways of measuring in turn.
+        for kinds, data in (
+            (RECORDED, options.data[seed % len(options.data)]),
+            (SIMULATED, f"simulated.{seed}"),
+        ):
+            asked = [kind for kind in options.kinds if kind in kinds]
+            if asked:
+                tasks = _tasks(data, seed, options.folder)
+                sizes[data] = len(tasks)
+                missing = [kind for kind in asked if (seed, kind) not in done]
+                new = trained(tasks, seed, base, missing) if missing else []
+                lines += _kept([one | {"data": data, "commit": about["commit"]} for one in new], path)
     used = [one for one in lines if one["seed"] in seeds and one["kind"] in options.kinds]
-    sizes = {name: len(of) for name, of in tasks.items()}
     rule = {"design": gate.DESIGN, "least_gain": gate.LEAST_GAIN, "seeds": seeds}
     write_result(options.json, about | {"tasks": sizes, "gate": rule, "kinds": figures_of(used)})
 

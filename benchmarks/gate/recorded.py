@@ -31,9 +31,6 @@ _NAMES = {"lraspp": "lraspp-mobilenetv3", "segformer": "segformer-b0"}
 _TARGET = "x86_64-v3"
 # Fewer programs of a task leave too little to choose from.
 _LEAST = 6
-# Standard deviation of what a value of a decision adds to the logarithm of a program's time on a board that
-# prefers some values.
-_PREFERENCE = 0.25
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ def undescribed(programs: Sequence[MeasuredProgram]) -> list[RecordedTask]:
     for number, (task, known) in enumerate(sorted(by_task.items())):
         if len(known) >= _LEAST:
             estimated = [EstimatedProgram(task, one.decisions, one.estimated_s or {}) for one in known]
-            found.append(_gathered(number, (), known, estimated))
+            found.append(gathered(number, (), known, estimated))
     return found
 
 
@@ -137,20 +134,6 @@ def shuffled(task: RecordedTask, generator: random.Random) -> RecordedTask:
 def reversed_times(task: RecordedTask) -> RecordedTask:
     """The same programs, where the slowest has the time of the fastest and so on."""
     return _with_times(task, [slower for _, slower in reversed(task.example.programs)])
-
-
-def preferred(task: RecordedTask) -> RecordedTask:
-    """The same programs on a board that prefers some values of each decision, the same ones in all tasks."""
-    times = [
-        slower * math.exp(math.fsum(_preference(*decision) for decision in program.values.items()))
-        for (_, slower), program in zip(task.example.programs, task.programs, strict=True)
-    ]
-    fastest = min(times)
-    return _with_times(task, [time / fastest for time in times])
-
-
-def _preference(name: str, value: int) -> float:
-    return random.Random(f"gate/{name}/{value}").gauss(0.0, _PREFERENCE)
 
 
 def observations(tasks: Sequence[RecordedTask]) -> list[Observation]:
@@ -214,15 +197,23 @@ def _recorded(number: int, space: DesignSpace, programs: Sequence[MeasuredProgra
     words = encode_prompt(describe_board(space.hardware, 1), describe_task(space))
     # Estimated anew: not every file has the estimates of its programs.
     estimated = [EstimatedProgram.of(space, one.decisions) for one in programs]
-    return _gathered(number, tuple(Vocabulary().encode(words)), programs, estimated)
+    return gathered(number, tuple(Vocabulary().encode(words)), programs, estimated)
 
 
-def _gathered(
+def gathered(
     number: int,
     prompt: tuple[int, ...],
     programs: Sequence[MeasuredProgram],
     estimates: Sequence[EstimatedProgram],
 ) -> RecordedTask:
+    """Programs of a task as it is learned, the fastest first.
+
+    Args:
+        number: of the task.
+        prompt: that describes it.
+        programs: measured ones of the task.
+        estimates: of each of them.
+    """
     vocabulary = Vocabulary()
     times: dict[tuple[int, ...], tuple[float, EstimatedProgram]] = {}
     for one, estimate in zip(programs, estimates, strict=True):

@@ -21,18 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.instructions.whole_models import compiled_for
 from benchmarks.llm.models import SHAPES, Shape, make
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.compile.bundle_builder import BundleBuilder
-from host.compile.device_profile import target_profile
-from host.compile.model_compiler import ModelCompiler
-from host.compile.model_file import read_model
 from host.deploy.instructions import kernel_calls
-from host.deploy.processors import compile_or_fall_back
 from host.emulation.counting import count_kernel
 from host.errors import BuildError
 from host.options import CompileOptions
-from host.progress import Silence, StageClock
 
 SCHEMA = "edgetlm.llm_instructions/1"
 _GROUP, _WEIGHT_BYTES, _ACTIVATION_BYTES = 32, 18, 34
@@ -130,14 +125,8 @@ def ours(target: str, folder: Path) -> dict[tuple[int, int], float]:
     options = CompileOptions(
         model=folder / "model", quantize="int4", context_tokens=128, threads=1, backend="tvm"
     )
-    clock = StageClock(Silence())
-    profile = target_profile(target, 1, clock.progress.note)
-    builder = BundleBuilder(ModelCompiler(options, profile, folder / "made", clock))
-    model = read_model(options, clock, None, profile.board.architecture)
-    made, reason = compile_or_fall_back(builder, model)
-    if made is None:
-        raise BuildError(reason)
-    content, found = Path(made.library).read_bytes(), {}
+    made = compiled_for(options, target, folder / "made")
+    content, found = made.library.read_bytes(), {}
     for call in kernel_calls(made.lowered):
         shapes = [shape for shape, _ in call.arguments]
         packed = [shape for shape, dtype in call.arguments if dtype == "uint8"]

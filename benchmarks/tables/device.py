@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.result_file import Result
-from benchmarks.tables.table import markdown
+from collections.abc import Mapping
+from typing import Any
 
+from benchmarks.result_file import Result
+from benchmarks.tables.table import markdown, short_commit
+
+# Rules of a model in a cell, those that take most.
+_RULES_SHOWN = 3
 _OVERHEAD = {"request": "a request", "model": "a model, measured once", "kernel": "a kernel over RPC"}
 
 
@@ -77,19 +82,38 @@ def fuzzing(*results: Result) -> list[str]:
 
 
 def emulated_types(result: Result) -> list[str]:
-    """Instructions of models by numeric type, and their share of those in single precision."""
+    """Instructions of models by numeric type, their share of those in single precision, and their rules."""
     rows = []
     for model, types in result.figures["models"].items():
         for name, found in types.items():
             if found["instructions"] is None:
-                rows.append((model, name, "", "", found["error"]))
+                rows.append((model, name, "", "", "", found["error"]))
                 continue
-            share = "" if found["ratio"] is None else f"{found['ratio']:.2f}"
-            error = f"{found['max_rel_err']:.1e} of {found['tolerance']:.1e}"
-            rows.append((model, name, f"{found['instructions'] / 1e6:.1f}", share, error))
+            share = "" if found["ratio"] is None else f"{found['ratio']:.3f}"
+            most = sorted(found["rules"].items(), key=lambda item: item[1], reverse=True)[:_RULES_SHOWN]
+            rules = ", ".join(f"{rule} {count / found['instructions']:.0%}" for rule, count in most)
+            millions = f"{found['instructions'] / 1e6:.1f}"
+            rows.append((model, name, millions, share, rules, _outputs(found.get("deployment"))))
     return markdown(
-        ("model", "type", "instructions, millions", "over fp32's", "error, and what is allowed"), rows
+        (
+            "model",
+            "type",
+            "instructions, millions",
+            "over fp32's",
+            "most by rule",
+            "error on the emulated board, and what is allowed",
+        ),
+        rows,
     )
+
+
+def _outputs(deployment: Mapping[str, Any] | None) -> str:
+    """What verifying on an emulated board found."""
+    if deployment is None:
+        return "not deployed"
+    if "error" in deployment:
+        return str(deployment["error"])
+    return f"{deployment['max_rel_err']:.1e} of {deployment['tolerance']:.1e}"
 
 
 def memory(result: Result) -> list[str]:
@@ -124,6 +148,6 @@ def process_replay(result: Result) -> list[str]:
         ("differences", "; ".join(changed) or "none"),
     ]
     only = f", {figures['only']} only" if figures["only"] else ""
-    base, head = figures["base"][:10], figures.get("head", "")[:10]
+    base, head = short_commit(figures["base"]), short_commit(figures.get("head", ""))
     commits = f"{base} to {head}" if head else f"against {base}"
     return markdown((f"set {figures['set']}{only}, {commits}", "number"), rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.e2e.summary import BestPeer, best_peer, summary_of
 from benchmarks.result_file import Result
-from benchmarks.tables.table import markdown, significant
+from benchmarks.tables.table import markdown, short_commit, significant
 from host.statistics import mean_of
 
 _PEERS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "openvino": "OpenVINO"}
@@ -185,6 +185,19 @@ def first_model(result: Result) -> list[str]:
     return markdown(("step", "seconds", "processor seconds"), rows)
 
 
+def pages(result: Result) -> list[str]:
+    """What the pages of deployments weigh, and what a checker finds in them."""
+    rows = [
+        (
+            *(one["model"], f"{one['bytes'] / 1000:.0f}", f"{one['gzip_bytes'] / 1000:.0f}", one["texts"]),
+            *(f"{one['least_contrast']:.2f}", one["requests"], one["scripts"], len(one["faults"])),
+        )
+        for one in result.figures["pages"]
+    ]
+    seen = ("texts", "least contrast", "requests", "scripts", "faults")
+    return markdown(("model", "kilobytes", "compressed", *seen), rows)
+
+
 def documents(result: Result) -> list[str]:
     """What became of the commands and programs of each document."""
     outcomes = ("run", "replaced", "declared", "failed")
@@ -193,7 +206,11 @@ def documents(result: Result) -> list[str]:
         made = [one["outcome"] for one in found["statements"]]
         seconds = sum(one["cpu_s"] for one in found["statements"])
         machine = found["machine"]
-        made_by = (found["date"][:10], found["commit"][:10], f"{machine['cpu']}, {machine['cores']} cores")
+        made_by = (
+            found["date"][:10],
+            short_commit(found["commit"]),
+            f"{machine['cpu']}, {machine['cores']} cores",
+        )
         rows.append((f"`{name}`", *(made.count(one) for one in outcomes), f"{seconds:.0f}", *made_by))
     total = [result.figures["count"][one] for one in outcomes]
     rows.append(("all", *total, f"{sum(int(row[5]) for row in rows)}", "", "", ""))

@@ -30,7 +30,12 @@ def _source(result: Result) -> str:
     day = result.date.date().isoformat()
     machine = f"{result.cpu}, {result.cores} cores"
     remark = f" {result.remark}" if result.remark else ""
-    return f"- `{result.command}`, {day}, commit {result.commit[:10]}, {machine}.{remark}"
+    return f"- `{result.command}`, {day}, commit {short_commit(result.commit)}, {machine}.{remark}"
+
+
+def short_commit(commit: str) -> str:
+    """The first digits of a commit, with the "+" of one whose files were changed."""
+    return commit[:10] + "+" * commit.endswith("+")
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -67,14 +67,31 @@ def _taught(directory: Path, manifest: Manifest, stored: StoredTask, records: st
     rules = {one.rule for one in known}
     kernels = [one for one in manifest.kernels if one.source != "default" and one.rule in rules]
     if not kernels:
-        device = printable(stored.profile.device, 60)
-        return Taught(
-            remark=f"the board has taught nothing about these kernels: sdk deploy MODEL --device {device} "
-            "--trials 300 measures programs there"
-        )
+        return Taught(remark=_how_to_teach(stored.profile.device))
     tasks = read_tasks(directory, {one.task for one in kernels})
     built = [found for one in kernels if (found := _built(one, tasks[one.task])) is not None]
     return taught_about(built, known, stored.profile, stored.seed)
+
+
+def _how_to_teach(device: str) -> str:
+    """What to type where a board has taught nothing.
+
+    Args:
+        device: that the bundle was compiled for; a target, which may have a power mode behind it, is no
+            device that can be measured on.
+    """
+    from targets import declared
+
+    name = printable(device, 60)
+    if device.partition("@")[0] in declared():
+        return (
+            f"no board has taught anything about these kernels of target {name}: sdk deploy MODEL "
+            "--device NAME --trials 300 measures programs on your board of this kind"
+        )
+    return (
+        f"the board has taught nothing about these kernels: sdk deploy MODEL --device {name} --trials 300 "
+        "measures programs there"
+    )
 
 
 def _observations(stored: StoredTask, records: str | Path) -> list[Observation]:

@@ -13,7 +13,7 @@ from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
 from host.model_file import ULTRALYTICS, detect_format
 from host.options import CompileOptions
-from host.options.compile import half_of
+from host.options.numeric_types import half_of
 from host.progress import StageClock
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import FASTEST, GPU, Variant
 from host.errors import BuildError, EdgeError, LoweringError, one_line
 from host.model import DeviceProfile, ImportedModel, LoweredModel, TimingPolicy
+from host.model.site import TYPE
 from host.options import DeployOptions
 from host.plans.outcome import PlanOutcome, outcome_of
 from host.plans.plan import subject_of
@@ -103,8 +104,10 @@ def compiled_plans(
         # Dozens of lowerings are one stage.
         silent = StageClock(Silence())
 
+        types = {site.name: site.taken for site in made.lowered.sites if site.kind == TYPE}
+
         def lower(decisions: Mapping[str, int]) -> LoweredModel:
-            return static_model.lower_model(model, profile, silent, half, decisions)
+            return static_model.lower_model(model, profile, silent, half, {**types, **decisions})
 
         own = lower({})
         space = Space(lower, own, PlanEstimator(profile, compiler.options.seed))

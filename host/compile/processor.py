@@ -8,7 +8,8 @@ from device_agent.contract.text import printable
 from host.errors import UserError
 from host.model import DeviceProfile
 from host.options import CompileOptions
-from targets import Board
+from host.options.numeric_types import AUTO
+from targets import Board, HardwareModel
 
 # CUDA major versions that cubins can be made for: of JetPack 5, 6 and 7.
 CUDA_MAJORS = (11, 12, 13)
@@ -27,14 +28,27 @@ def profile_for_processor(profile: DeviceProfile, options: CompileOptions) -> De
         options: whose processor, CUDA version and numeric type are taken.
 
     Raises:
-        UserError: see `gpu_profile`; or the processor has no dot products of bfloat16, which were asked for.
+        UserError: see `gpu_profile`; or the processor has no dot products of bfloat16, which were asked for,
+            or no fast type of half precision for `--dtype auto`.
     """
     if options.dtype == "bf16" and profile.hardware.bfloat16 is None:
         raise UserError(
             f"--dtype bf16: {printable(profile.board.title)} has no AVX-512 BF16 (avx512_bf16 in "
             "/proc/cpuinfo): use --dtype fp32, or --quantize int8 with samples"
         )
+    if options.dtype == AUTO and not fast_half(profile.hardware):
+        raise UserError(
+            f"--dtype auto: {printable(profile.board.title)} computes in no type of half precision faster "
+            "than in fp32: use --dtype fp32"
+        )
     return gpu_profile(profile, options.cuda) if options.processor == "gpu" else profile
+
+
+def fast_half(hardware: HardwareModel) -> str:
+    """The half precision in which a CPU computes faster than in fp32: "bf16" or "fp16"; "" for none."""
+    if hardware.has_fast_bfloat16:
+        return "bf16"
+    return "fp16" if hardware.half_arithmetic else ""
 
 
 def gpu_profile(profile: DeviceProfile, cuda: str = "") -> DeviceProfile:

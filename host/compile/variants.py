@@ -175,7 +175,7 @@ def compiled_single(builder: BundleBuilder, model: ImportedModel) -> Entrant:
     folder = compiler.folder / SINGLE_PRECISION
     folder.mkdir()
     options = replace(compiler.options, dtype="fp32", trials=0, budget_s=0.0)
-    own = replace(builder, compiler=replace(compiler, options=options, folder=folder))
+    own = replace(builder, compiler=replace(compiler, options=options, folder=folder, model_plan=None))
     own.compile(model)
     return Entrant(SINGLE_PRECISION, "tvm", own.directory("tvm"), compiler.profile.threads, deployable=False)
 

@@ -26,7 +26,8 @@ from host.compile.device_profile import profile_of, target_profile
 from host.compile.explanation import explained_kernels
 from host.compile.model_compiler import ModelCompiler
 from host.compile.model_file import read_model, without_source
-from host.compile.model_plans import MeasuredPlans, compiled_plans, decided_plan
+from host.compile.model_plans import compiled_plans, decided_plan
+from host.compile.numeric_types import typed_model
 from host.compile.processor import profile_for_processor
 from host.compile.static_model import Compiled
 from host.compile.task_outcome import TaskOutcome, with_times
@@ -62,6 +63,7 @@ from host.versions import versions
 
 if TYPE_CHECKING:
     from host.compare.selection import VariantSelection
+    from host.model.numeric_types import NumericTypes
     from host.plans.outcome import PlanOutcome
     from host.sandbox import Worker
     from host.transport import Device, Session
@@ -179,6 +181,7 @@ class _Deployment:
     boards: LeasedBoards
     device: Device
     reader: Worker | None
+    types: NumericTypes | None = None
 
     @property
     def timing(self) -> TimingPolicy:
@@ -191,8 +194,13 @@ class _Deployment:
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         architecture = builder.compiler.profile.board.architecture
         model = read_model(self.options, self.clock, self.reader, architecture)
+        typed = typed_model(builder, model, self._compared(model), self.options)
+        builder, model, self.options, self.types = typed.builder, typed.model, typed.options, typed.types
         with prestarted_sessions(self.device, model, self.options, builder.compiler.profile) as prestarted:
             return self._made(builder, model, prestarted)
+
+    def _compared(self, model: ImportedModel) -> ComparisonSettings:
+        return comparison_settings(self.device, model, self.options, self.clock)
 
     def _made(
         self, builder: BundleBuilder, model: ImportedModel, prestarted: PrestartedSessions
@@ -201,17 +209,14 @@ class _Deployment:
         options, architecture = self.options, builder.compiler.profile.board.architecture
         compiled = self._compiled(builder, model)
         made, fallback, on_gpu, builder = compiled.made, compiled.fallback, compiled.on_gpu, compiled.builder
-        context, step_bytes = 0, 0
-        if model.decoder is not None:
-            context, step_bytes = model.decoder.context, model.decoder.step_bytes
+        context, step_bytes = (one.context, one.step_bytes) if (one := model.decoder) is not None else (0, 0)
         beside = made is not None and SINGLE_PRECISION in (self.options.peers or ())
         single = compiled_single(builder, model) if beside else None
-        plans = self._plans(builder, model, made)
+        plans = compiled_plans(builder, model, made, options.plans, self.timing)
         model = without_source(model)
         variants = (*self._variants(model, builder, made), *plans.variants)
-        variant, power = self._selected_variant(
-            model, (*variants, on_gpu) if on_gpu is not None else variants
-        )
+        variants = (*variants, on_gpu) if on_gpu is not None else variants
+        variant, power = self._selected_variant(model, variants)
         made = variant.made or made
         plan = decided_plan(builder, made, plans, power, variant.name) if made is not None else None
         profile = replace(builder.compiler.profile, threads=variant.threads)
@@ -236,7 +241,7 @@ class _Deployment:
             choice = with_texts(choice, beside_ours)
         memory = bundle.read_manifest(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
-            plan = None
+            plan = self.types = None
             directory = builder.engine(model, choice.backend, fallback)
         spaces = made.plan.spaces if made is not None and made.plan is not None else None
         lengths = comparison.at_lengths(model.signature)
@@ -275,6 +280,7 @@ class _Deployment:
             explained=explained_kernels(directory, self.clock, spaces),
             calls=variant.calls,
             plan=plan,
+            types=self.types,
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)
@@ -306,14 +312,10 @@ class _Deployment:
         """The model's bundles for the processors of the board."""
 
         def why_wrong(directory: Path) -> str:
-            settings = comparison_settings(self.device, model, self.options, self.clock)
-            return why_excluded(settings, Entrant("tvm", "tvm", directory, builder.compiler.profile.threads))
+            ours = Entrant("tvm", "tvm", directory, builder.compiler.profile.threads)
+            return why_excluded(self._compared(model), ours)
 
         return compile_for_processors(builder, self.options, model, self.timing, why_wrong)
-
-    def _plans(self, builder: BundleBuilder, model: ImportedModel, made: Compiled | None) -> MeasuredPlans:
-        """Plans of the whole model that are measured beside the one that it is compiled with."""
-        return compiled_plans(builder, model, made, self.options.plans, self.timing)
 
     def _variants(
         self, model: ImportedModel, builder: BundleBuilder, made: Compiled | None
@@ -336,8 +338,7 @@ class _Deployment:
         nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
         if nothing or not self.timing.decides:
             return variants[0], None
-        settings = comparison_settings(self.device, model, options, self.clock)
-        power = compare_variants(settings, variants)
+        power = compare_variants(self._compared(model), variants)
         taken = power.taken
         assert taken is not None
         return next(one for one in variants if (one.name, one.threads) == (taken.name, taken.threads)), power
@@ -354,9 +355,8 @@ class _Deployment:
                 self.device, session, variant.path, made, builder.compiler.profile, case
             )
 
-        settings = comparison_settings(self.device, model, self.options, self.clock)
         runs_kernels = made is not None and variant.name != GPU
-        return replace(settings, diagnose=find if runs_kernels else None)
+        return replace(self._compared(model), diagnose=find if runs_kernels else None)
 
     def _record(
         self,
@@ -381,6 +381,8 @@ class _Deployment:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
         if power is not None:
             measured["power"] = figures.power(power)
+        if self.types is not None:
+            measured["types"] = self.types.data()
         if plan is not None:
             measured["plan"] = plan.data()
         measured["emulated"] = not self.timing.decides

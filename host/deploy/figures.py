@@ -228,8 +228,8 @@ def quantisation(one: Quantisation) -> dict[str, Any]:
         "front": [
             {
                 "kept": point.kept,
-                "float_share": point.float_share,
-                "rms": _finite(point.rms),
+                "float_share": point.wide_share,
+                "rms": _finite(point.error),
                 "taken": point.taken,
             }
             for point in one.front

@@ -64,6 +64,8 @@ class LeasedBoards(Closing):
         self._note = note
         self._leases: dict[str, Lease] = {}
         self._devices: dict[str, Device] = {}
+        # The place of each device that was connected, by the name that was asked for.
+        self._places: dict[str, str] = {}
         self._warned: set[str] = set()
         self._lock = threading.Lock()
         self._table: LeaseTable | None = None
@@ -80,10 +82,16 @@ class LeasedBoards(Closing):
         Raises:
             UnknownDeviceError: no device has this name.
             DeviceBusy: another host has it, and had it for as long as this one waits.
+            LeaseLost: this command had it, and lost it.
             DeviceDrifted: it is taken out.
             DeviceError: it does not answer.
             EdgeError: the leases cannot be asked for.
         """
+        with self._lock:
+            known = self._leases.get(self._places.get(name, ""))
+        if known is not None:
+            # Whether the board answers does not matter where it is another's.
+            known.check()
         device = self.reach.connect(name, self._wait_s)
         try:
             # Nobody stands in line for a board that is refused.
@@ -100,6 +108,7 @@ class LeasedBoards(Closing):
             raise
         with self._lock:
             self._devices[device.place] = device
+            self._places[name] = device.place
         return device
 
     def _check_again(self, name: str, device: Device) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from host.deploy.gates import Gate
     from host.deploy.staging import ReplacedBundle
     from host.manifest import MemoryPart
+    from host.model.numeric_types import NumericTypes
     from host.model.quantisation import Quantisation
     from host.model.text_comparison import TextComparison
     from host.model.text_quality import TextQuality
@@ -68,7 +69,8 @@ class DeployResult(Tabular):
             not counted. explained: the kernels under the limits of the processor, those with the most time
             first, the first few with their walks; empty where the length is open, and for another backend.
             calls: of the compiled model's kernels in one run; without any where there is none. plan: of the
-            whole model; None where it leaves nothing open, and for another backend.
+            whole model; None where it leaves nothing open, and for another backend. types: what `--dtype
+            auto` found for the layers; None where it was not asked for, or the model is not compiled.
     """
 
     name: str
@@ -105,6 +107,7 @@ class DeployResult(Tabular):
     explained: tuple[Explanation, ...] = ()
     calls: CallGraph = field(default_factory=CallGraph)
     plan: PlanOutcome | None = None
+    types: NumericTypes | None = None
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

@@ -58,7 +58,12 @@ def search(
 
 
 def first_program(
-    estimate: LearnedEstimate, space: DesignSpace, profile: DeviceProfile, given: Decisions, seed: int
+    estimate: LearnedEstimate,
+    space: DesignSpace,
+    profile: DeviceProfile,
+    given: Decisions,
+    seed: int,
+    known: Sequence[Decisions] = (),
 ) -> tuple[dict[str, int], float]:
     """The program to take without measuring, and how many times as fast as the given one it should be.
 
@@ -66,10 +71,11 @@ def first_program(
         estimate: of the board.
         space: of the task.
         profile: of the device.
-        given: the program that the estimate of the design space chose.
+        given: the program to beat.
         seed: of random programs that are looked at.
+        known: further programs to look at.
     """
-    programs = [dict(given), *search(estimate, space, profile, [given], seed)[:_JUDGED]]
+    programs = [dict(given), *search(estimate, space, profile, [given, *known], seed)[:_JUDGED]]
     prediction = estimate.predict(space, programs)
     chosen = cautious_choice(prediction, 0)
     return programs[chosen], float(np.exp(prediction.mean[0] - prediction.mean[chosen]))

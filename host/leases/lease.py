@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from host.closing import Closing
-from host.errors import DeviceBusy
+from host.errors import DeviceBusy, LeaseLost
 from host.leases.heartbeats import Heartbeats
 from host.leases.table import LeaseTable, Request
 
@@ -91,10 +91,10 @@ class Lease(Closing):
         """Refuse to go on with a board that is no longer this process's.
 
         Raises:
-            DeviceBusy: it was taken; the message says why.
+            LeaseLost: it was taken; the message says why.
         """
         if self._reason:
-            raise DeviceBusy(
+            raise LeaseLost(
                 f"{self.request.name}: its lease is lost, {self._reason}; run the same command again, with "
                 "--wait 10m to stand in line"
             )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from device_agent.contract.text import printable
 from host.errors import LoweringError
 from host.lowering.graph import Node
-from host.model import Site
+from host.model import Layer, Site
 
 # Parts of a site's name: records bound the whole.
 _LAYER_CHARACTERS = 120
@@ -22,11 +22,15 @@ class Choices:
 
     Args:
         decisions: of a plan, by the name of the site; sites that are not named keep what the pass takes.
+
+    Attributes:
+        types: numeric types of layers that were decided (`passes.halves.choose_types`).
     """
 
     def __init__(self, decisions: Mapping[str, int] | None = None) -> None:
         self._decisions = dict(decisions or {})
         self._sites: dict[str, Site] = {}
+        self.types: dict[Layer, int] = {}
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -35,7 +39,9 @@ class Choices:
 
     def fresh(self) -> Choices:
         """The same decisions, of which nothing was asked yet: for a pass that looks ahead."""
-        return Choices(self._decisions)
+        made = Choices(self._decisions)
+        made.types = dict(self.types)
+        return made
 
     def take(self, kind: str, node: Node, options: Sequence[int], own: int, alike: str) -> int:
         """The value that is taken at a node.

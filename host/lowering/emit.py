@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
 from host.lowering.halves import halves
+from host.lowering.passes.halves.choose_types import values_in_single
 from host.lowering.tasks import call_graph
 from host.model import CallGraph, Layer
 from host.tensor_ir.processor import for_cpu
@@ -32,6 +34,7 @@ def emit(
     target: tvm.target.Target,
     half: str = "",
     any_length: bool = False,
+    types: Mapping[Layer, int] | None = None,
 ) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], CallGraph]:
     """The relax module of a fused graph, the values of its parameters behind the inputs, and its calls.
 
@@ -43,6 +46,7 @@ def emit(
         target: what it is for.
         half: type of half precision in which tensors lie in memory, where they may; "" for single precision.
         any_length: whether the functions are to serve other lengths of a dimension too.
+        types: numeric types that a plan decided, by layer; what products in single precision read stays so.
 
     Raises:
         LoweringError: an operator that neither we nor TVM can write as a function.
@@ -51,16 +55,17 @@ def emit(
     steps = [_step(group, table) for group in groups]
     if half:
         # Which functions there are decides what may be halves.
-        table = FunctionTable(halves(graph, steps, half, target.kind.name == "cuda"), any_length)
+        stored = halves(graph, steps, half, target.kind.name == "cuda", values_in_single(groups, types or {}))
+        table = FunctionTable(stored, any_length)
         steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)
     writer = _Writer(graph, table, parameters)
     module = writer.write(steps, [group.layers for group in groups])
     if any(isinstance(step, Group) and not step.is_view for step in steps):
         module = _legalised(module, target)
-    stored = [value.data for value in parameters if value.data is not None]
-    types = [table.stored_type(value) for value in parameters]
-    values = tuple(data.astype(dtype, copy=False) for data, dtype in zip(stored, types, strict=True))
+    known = [value.data for value in parameters if value.data is not None]
+    kinds = [table.stored_type(value) for value in parameters]
+    values = tuple(data.astype(dtype, copy=False) for data, dtype in zip(known, kinds, strict=True))
     return module, values, call_graph(module, writer.layers, len(graph.inputs))
 
 

@@ -8,7 +8,7 @@ model keep their type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +26,11 @@ _PRODUCTS = frozenset({"packed_dense", "packed_conv", "grouped_conv", "depthwise
 
 
 def halves(
-    graph: Graph, steps: Sequence[FusedCall | Group], half: str, products: bool = False
+    graph: Graph,
+    steps: Sequence[FusedCall | Group],
+    half: str,
+    products: bool = False,
+    single: Collection[Value] = (),
 ) -> Mapping[Value, str]:
     """The tensors to keep as halves, with their type in memory.
 
@@ -35,10 +39,11 @@ def halves(
         steps: calls of our own functions, and the operators that stay as they are.
         half: the type of halves.
         products: whether products are computed of halves alone, so that few weights are halves too.
+        single: values that a plan leaves in single precision.
     """
     wanted = {value for node in graph.nodes for value in _small(node, products) if value.is_constant}
     chosen = {value for value in _tensors(steps) if _fits(value, half, value in wanted)}
-    chosen -= {*graph.inputs, *graph.output_values()}
+    chosen -= {*graph.inputs, *graph.output_values(), *single}
     views = []
     for step in steps:
         if isinstance(step, Group) and step.is_view:

@@ -19,6 +19,7 @@ from host.lowering.passes.convolutions.decompose_transposed import decompose_tra
 from host.lowering.passes.convolutions.join_columns import join_columns
 from host.lowering.passes.convolutions.join_slices import join_slices
 from host.lowering.passes.fold_affine import fold_affine
+from host.lowering.passes.halves.choose_types import choose_types
 from host.lowering.passes.pack_weights import pack_weights
 from host.lowering.passes.padding.drop_taps import drop_taps
 from host.lowering.passes.padding.split_by_region import split_by_region
@@ -93,7 +94,8 @@ def lower(
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
         graph = optimise(graph, board.hardware, approximate and half != "bfloat16", any_length, half, choices)
-        return Entry(name, *emit(graph, fuse(graph, choices, on_matrices), target, half, any_length))
+        groups = fuse(graph, choices, on_matrices)
+        return Entry(name, *emit(graph, groups, target, half, any_length, choices.types))
 
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
@@ -211,9 +213,11 @@ def optimise(
         graph = join_slices(graph, hardware, taken)
     if loops and not half:
         graph = join_columns(graph, hardware.lanes)
+    if loops and half:
+        choose_types(graph, half, taken)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
     if half == "bfloat16" and hardware.has_fast_bfloat16:
-        graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors)
+        graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors, taken)
     # Threads of a GPU are no vectors, and a range of lengths has one packing.
     packing = None if any_length or hardware.gpu is not None else taken
     return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing))

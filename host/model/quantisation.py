@@ -1,4 +1,4 @@
-"""The figures of quantising a model: plain data that results, reports and pages show."""
+"""The figures of quantising a model, or of mixing types: plain data that results, reports and pages show."""
 
 from __future__ import annotations
 
@@ -54,19 +54,21 @@ class QuantisedLayer:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """The model with some layers left in floats.
+    """The model with some layers left in the wider type, and the largest error of its outputs.
 
     Attributes:
-        kept: number of layers in floats: those that lose most alone.
-        float_share: share of the layers' multiply-adds that are computed in floats.
-        rms: of the output with the largest error.
+        kept: number of these layers.
+        wide_share: share of the layers' multiply-adds, or of the layers where those are not counted.
+        error: of the output with the largest one.
         taken: whether this is the model that was made.
+        estimate_s: estimated seconds of a run; None where there is no estimate.
     """
 
     kept: int
-    float_share: float
-    rms: float
+    wide_share: float
+    error: float
     taken: bool = False
+    estimate_s: float | None = None
 
 
 @dataclass(frozen=True)

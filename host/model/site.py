@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# The kind of decision about the numeric type of a layer, and its values: fp32, or half precision.
+TYPE = "type"
+SINGLE, HALF = 0, 1
+
 
 @dataclass(frozen=True)
 class Site:

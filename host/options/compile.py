@@ -12,11 +12,9 @@ from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options.backends import BACKENDS
 from host.options.engine import check_engine
+from host.options.numeric_types import DTYPES, check_type, half_of
 from host.options.setting import EVERYWHERE, Setting, declared, key_of, setting_of
 
-# What tensors of single precision lie in memory as; "" for what they are.
-_HALVES = {"fp32": "", "fp16": "float16", "bf16": "bfloat16"}
-DTYPES = tuple(_HALVES)
 QUANTISATIONS = ("", "int8", "int4")
 # Weights that share a scale, those of the importer of language models; the first where none is asked for.
 GROUPS = (32, 64, 128)
@@ -36,11 +34,6 @@ _LONGEST_S = 1e8
 ON_A_DEVICE = ("tune", "deploy")
 # Of `sdk records`, what decides which functions a model has.
 _OF_FUNCTIONS = (*EVERYWHERE, "records")
-
-
-def half_of(dtype: str) -> str:
-    """The type in which a model's tensors lie in memory, by the option `--dtype`; "" for single precision."""
-    return _HALVES[dtype]
 
 
 def check_bounds(options: CompileOptions, kind: type[CompileOptions]) -> None:
@@ -86,7 +79,8 @@ class CompileOptions:
     dtype: str = declared(
         "fp32",
         "fp32; fp16: half the memory, checked with a tolerance of 1e-2; or bf16: half the memory and "
-        "products at up to twice the speed on x86 with AVX-512 BF16, checked with 5e-2.",
+        "products at up to twice the speed on x86 with AVX-512 BF16, checked with 5e-2. auto: for each layer "
+        "fp32 or the half that the CPU computes fast in, by the estimate, within --tolerance (sdk deploy).",
         "program",
         commands=_OF_FUNCTIONS,
         choices=DTYPES,
@@ -309,6 +303,11 @@ class CompileOptions:
         return any(isinstance(size, tuple) for shape in self.shapes.values() for size in shape)
 
     @property
+    def searches_types(self) -> bool:
+        """Whether the command can search for the types of layers (`--dtype auto`): it has to run models."""
+        return False
+
+    @property
     def title(self) -> str:
         """The name of files that are made of the model: the user's name for it, else that of its file."""
         return self.name or (self.model.name if self.model.is_dir() else self.model.stem)
@@ -343,12 +342,7 @@ class CompileOptions:
                 f" {LIMITS.bundle.name_characters} characters"
             )
         check_engine(self.engine)
-        if self.dtype != "fp32" and self.ranged:
-            raise UserError(
-                f"--dtype {self.dtype} does not go with a range of lengths: leave one of them out"
-            )
-        if self.dtype == "bf16" and self.processor == "gpu":
-            raise UserError("--dtype bf16 is for the CPU: use --dtype fp16 with --processor gpu")
+        check_type(self.dtype, self.processor, self.ranged, self.searches_types)
         if self.calibration is not None and not self.quantize:
             raise UserError("--calibration goes with --quantize int8 or int4: give both, or leave it out")
         if self.group not in GROUPS:

@@ -9,6 +9,7 @@ from typing import Any
 
 from host.errors import UserError
 from host.options.compile import OBJECTIVES, ON_A_DEVICE, CompileOptions, check_bounds
+from host.options.numeric_types import AUTO
 from host.options.setting import GROUPS, declared, setting_of
 
 # A peer that is no engine: the same model compiled in single precision.
@@ -82,6 +83,15 @@ class DeployOptions(CompileOptions):
         flag="power-modes",
         metavar="all|NAME,...",
         form="names",
+    )
+    tolerance: float | None = declared(
+        None,
+        "With --dtype auto, the largest error of an output against the original runtime, relative to its "
+        "largest value; 5e-2 with bf16 and 1e-2 with fp16 if not given.",
+        "program",
+        commands=("deploy",),
+        metavar="ERROR",
+        most=0.2,
     )
     bundle: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
@@ -158,8 +168,15 @@ class DeployOptions(CompileOptions):
             UserError: says what to type instead.
         """
         super().check()
-        if SINGLE_PRECISION in (self.peers or ()) and not self.half:
-            raise UserError(f"--peer {SINGLE_PRECISION} goes with --dtype fp16 or bf16: leave it out")
+        if SINGLE_PRECISION in (self.peers or ()) and not self.half and self.dtype != AUTO:
+            raise UserError(f"--peer {SINGLE_PRECISION} goes with --dtype fp16, bf16 or auto: leave it out")
+        if self.tolerance is not None and self.dtype != AUTO:
+            raise UserError("--tolerance goes with --dtype auto: give both, or leave it out")
+        if self.tolerance is not None and not self.tolerance > 0.0:
+            raise UserError(
+                f"--tolerance {self.tolerance:g}: half precision always loses something: give a number above "
+                "0, as in --tolerance 1e-2, or --dtype fp32"
+            )
         for name in ("min_speedup", "max_latency_ms", "max_energy_mj", "max_error"):
             limit = getattr(self, name)
             if limit is not None and not 0.0 < limit < float("inf"):
@@ -182,10 +199,19 @@ class DeployOptions(CompileOptions):
             UserError: says what to type instead.
         """
         self.check()
+        if self.dtype == AUTO:
+            raise UserError(
+                "--dtype auto is for sdk deploy: tune for the type that it finds, fp32, fp16 or bf16"
+            )
         if not self.tuned:
             raise UserError("a tuning needs an end: give --trials N or --budget 3m")
         if self.ranged:
             raise UserError("kernels are measured at one length: give one with --shape, not a range")
+
+    @property
+    def searches_types(self) -> bool:
+        """See `CompileOptions`: a deployment has a device, and compares outputs on it."""
+        return True
 
     @property
     def needs_energy(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from host.model import LoweredModel, Site
+from host.model.site import HALF, SINGLE, TYPE
 from host.records.record import key_of
 
 # The name under which plans are kept among the records, beside the rules of single kernels.
@@ -28,6 +29,8 @@ _WORDS = {
     ("taps", 0): "a lane for each product",
     ("taps", 1): "dot products",
     ("bands", 0): "functions of their own",
+    (TYPE, SINGLE): "fp32",
+    (TYPE, HALF): "halves",
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from host.errors import LoweringError, ScheduleError
 from host.model import LoweredModel, Site
+from host.model.site import TYPE
 from host.plans.estimate import PlanEstimate, PlanEstimator
 from host.plans.plan import ModelPlan
 
@@ -73,9 +74,12 @@ class Space:
 
     @property
     def classes(self) -> tuple[SiteClass, ...]:
-        """The sites of the model by what they are alike in."""
+        """The sites of the model by what they are alike in.
+
+        Numeric types are left out: what they lose has to be measured (`host.compile.numeric_types`).
+        """
         found: dict[tuple[str, int], list[Site]] = {}
-        for site in self.own.sites:
+        for site in (one for one in self.own.sites if one.kind != TYPE):
             found.setdefault((site.alike, site.own), []).append(site)
         return tuple(
             SiteClass(alike, tuple(site.name for site in sites), sites[0].options, own)

@@ -18,7 +18,7 @@ from host.importers.worker.arrays_file import read_arrays
 from host.importers.worker.parent import Notice, ask, files_of, limits_for
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer, worst
 from host.progress import StageClock
-from host.quantisation.search import SearchResult, grouped, least_kept, steps
+from host.quantisation.search import SearchResult, grouped, least_kept, most_groups, steps
 from host.sandbox import Worker
 
 # Seconds of computing of one answer: every sample runs once in the longest of them.
@@ -120,7 +120,7 @@ class _Search:
         """
         try:
             layers = tuple(_layer(entry) for entry in made["layers"])
-            groups = grouped(len(layers), int(made["bytes"]))
+            groups = grouped(len(layers), most_groups(int(made["bytes"])))
             samples, compared = int(made["samples"]), int(made["compared"])
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(self._path) from error

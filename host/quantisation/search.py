@@ -1,7 +1,8 @@
-"""Which layers stay in floats: those that lose most alone, until the error is allowed.
+"""Which layers stay in the wider type: those whose loss is the worst bargain, until the error is allowed.
 
 The errors of layers add up roughly where they are small, so the order of what they lose alone is a good order
-of leaving them out. The error of each candidate is measured, not added up.
+of leaving them out. The error of each candidate is measured, not added up. Quantising to bytes and choosing
+among types of half precision (`host.compile.numeric_types`) search in the same way.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _GROUPS = (16, 160)
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The layers that stay in floats, and the errors that the search measured.
+    """The layers that stay in the wider type, and the errors that the search measured.
 
     Attributes:
-        kept: indices of the groups that stay in floats.
+        kept: indices of the groups that stay so.
         tried: error by the number of groups kept; the first of `order` are kept.
     """
 
@@ -28,15 +29,19 @@ class SearchResult:
     tried: dict[int, float]
 
 
-def grouped(layers: int, model_bytes: int) -> list[tuple[int, ...]]:
-    """Layers that are measured together: each by itself, or neighbours where the model is large.
+def most_groups(model_bytes: int) -> int:
+    """How many groups of layers are quantised alone, by the size of the model file."""
+    least, greatest = _GROUPS
+    return min(greatest, max(least, _BYTES_IN_ALL // max(model_bytes, 1)))
+
+
+def grouped(layers: int, most: int) -> list[tuple[int, ...]]:
+    """Layers that are measured together: each by itself, or neighbours where there are many.
 
     Args:
         layers: number of them.
-        model_bytes: of the model file.
+        most: groups, at least one.
     """
-    least, greatest = _GROUPS
-    most = min(greatest, max(least, _BYTES_IN_ALL // max(model_bytes, 1)))
     size = -(-layers // most)
     return [tuple(range(first, min(first + size, layers))) for first in range(0, layers, size)]
 
@@ -52,18 +57,18 @@ def steps(groups: int) -> list[int]:
 def least_kept(
     order: Sequence[int], error: Callable[[Sequence[int]], float], bound: float
 ) -> SearchResult | None:
-    """The fewest groups that have to stay in floats, as far as the order of their losses shows.
+    """The fewest groups that have to stay in the wider type, as far as the order of their losses shows.
 
     All of `steps` are measured, and the gap before the first that is within the bound is halved. The number
     of measurements is at most 2 log2 of the groups.
 
     Args:
-        order: the groups, that which loses most first.
-        error: of the model with some groups kept in floats.
+        order: the groups, that which is kept first in front.
+        error: of the model with some groups kept.
         bound: the largest error that is allowed.
 
     Returns:
-        None where only a model without a quantised layer is within the bound.
+        None where only a model that keeps every layer is within the bound.
     """
     tried = {count: error(order[:count]) for count in steps(len(order))}
     within = [count for count in sorted(tried) if tried[count] <= bound]

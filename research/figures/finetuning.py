@@ -46,7 +46,7 @@ from research.pretraining.operators import draw_operator
 
 BOARD, OTHER = "x86_64-v3", "raspberry_pi_4"
 # Spread of the times of one program, as a logarithm.
-_NOISE = 0.03
+NOISE = 0.03
 VOCABULARY = Vocabulary()
 Truth = Callable[[DesignSpace, dict[str, int]], float]
 
@@ -121,7 +121,7 @@ def records_of(
     for number, space in enumerate(tasks, start=first):
         sentence = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
         for values in candidates(checkpoint, space, number, each):
-            seconds = truth(space, values) * noise.lognormvariate(0.0, _NOISE)
+            seconds = truth(space, values) * noise.lognormvariate(0.0, NOISE)
             candidate = space.candidate(values, "tlm")
             measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
             profile = {"board": "simulated"}

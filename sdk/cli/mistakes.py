@@ -8,6 +8,7 @@ from typing import Any
 
 from typer.exceptions import TyperException
 
+from host.errors import UserError
 from sdk.cli.project import NAME, ProjectContext
 
 # Words of other tools, and what is typed here. Of several answers, the first that the command has.
@@ -39,6 +40,8 @@ _OPTIONS = {
     "--prompt": ("--text",),
     "--inputs": ("--input",),
 }
+# The library acts on these options before it reads the next word.
+_COMPLETION = ("--install-completion", "--show-completion")
 _COMMANDS = {
     "sdk": {
         "add": "devices add",
@@ -72,7 +75,16 @@ _COMMANDS = {
 
 
 def as_typed(words: Sequence[str]) -> list[str]:
-    """The words of a command line, with `help COMMAND` and `version` as options, which they are elsewhere."""
+    """The words of a command line, with `help COMMAND` and `version` as options, which they are elsewhere.
+
+    Raises:
+        UserError: a shell is named to an option that goes by the shell that it is typed in.
+    """
+    if len(words) > 1 and words[0] in _COMPLETION and not words[1].startswith("-"):
+        raise UserError(
+            f"{words[0]} takes no name of a shell: it is for the shell that it is typed in. Start that "
+            f"shell, and type sdk {words[0]} there"
+        )
     if words and words[0] == "help":
         return [*words[1:], "--help"]
     return ["--version"] if list(words) == ["version"] else list(words)

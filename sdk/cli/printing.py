@@ -12,7 +12,7 @@ from sdk.cli.commands.taught import print_taught
 from sdk.cli.console import print_error, print_line
 from sdk.report.compared import compared_text, tokens_text
 from sdk.report.quantisation.language_model import peer_lines, speed_lines, text_lines
-from sdk.report.quantisation.text import quantisation_lines
+from sdk.report.quantisation.text import quantisation_lines, type_lines
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
@@ -65,6 +65,9 @@ def print_deployment(deployment: Deployment) -> None:
             print_line(f"{'' if number else 'text':<9} {line}")
     if result.quantisation is not None:
         for line in quantisation_lines(result.quantisation):
+            print_line(line)
+    if result.types is not None:
+        for line in type_lines(result.types):
             print_line(line)
     if result.signature.length is not None:
         length = result.signature.length

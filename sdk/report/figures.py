@@ -87,6 +87,7 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "tuning": None if result.tuning is None else figures.tuning(result.tuning),
         "power": None if result.power is None else figures.power(result.power),
         "quantisation": None if result.quantisation is None else figures.quantisation(result.quantisation),
+        "types": None if result.types is None else result.types.data(),
         "plan": None if result.plan is None else result.plan.data(),
         "speed": None if result.speed is None else figures.text_speed(result.speed),
         "text_peers": None if result.beside is None else figures.text_comparison(result.beside),

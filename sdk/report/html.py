@@ -18,7 +18,7 @@ from sdk.report.kernels.layers import computed, embedded, layer_tree, layers_lef
 from sdk.report.kernels.rooflines import on_roofline, roofline_charts, source_text, walks
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, joules_of, power_context, throttled
-from sdk.report.quantisation.charts import quantisation_charts
+from sdk.report.quantisation.charts import quantisation_charts, type_charts
 from sdk.report.quantisation.language_model import speed_lines, text_lines
 from sdk.report.tuning import STOPPED, tuning_charts
 
@@ -88,6 +88,8 @@ def render(result: DeployResult, picture: str = "") -> str:
     }
     if result.quantisation is not None:
         charts |= quantisation_charts(result.quantisation)
+    if result.types is not None:
+        charts |= type_charts(result.types)
     if result.tuning is not None:
         charts |= tuning_charts(result.tuning)
     figures = deploy_json(result)

@@ -213,3 +213,29 @@ def inverted_residuals(path: Path, height: int = 640, width: int = 20) -> Path:
     nodes.append(helper.make_node("Add", ["block2", "mean"], ["y"]))
     interface = [floats("image", 1, 8, height, width)], [floats("y", 1, 8, height, width)]
     return save(path, nodes, *interface, weights)
+
+
+def cancelling(path: Path, wide: int = 256, layers: int = 4, large: float = 1000.0) -> Path:
+    """Dense layers, the second of which subtracts what is large: "cancel" loses what is left in halves.
+
+    The first adds 1000 to each of its results, whose spread is 1; numbers of bfloat16 are 4 apart there, and
+    those of fp16 a half.
+    """
+    draw = np.random.default_rng(5)
+    offset = np.full(wide, large, np.float32)
+
+    def square(scale: float) -> np.ndarray:
+        return (scale * draw.normal(size=(wide, wide)) / np.sqrt(wide)).astype(np.float32)
+
+    weights = {"first": square(1.0), "up": offset, "eye": np.eye(wide, dtype=np.float32), "down": -offset}
+    nodes = [
+        helper.make_node("Gemm", ["rows", "first", "up"], ["high"], name="shift"),
+        helper.make_node("Relu", ["high"], ["positive"], name="keep"),
+        helper.make_node("Gemm", ["positive", "eye", "down"], ["h0"], name="cancel"),
+    ]
+    for number in range(layers):
+        weights[f"w{number}"] = square(1.4)
+        nodes.append(helper.make_node("Relu", [f"h{number}"], [f"r{number}"], name=f"relu{number}"))
+        read, made = [f"r{number}", f"w{number}"], [f"h{number + 1}"]
+        nodes.append(helper.make_node("MatMul", read, made, name=f"dense{number}"))
+    return save(path, nodes, [floats("rows", 64, wide)], [floats(f"h{layers}", 64, wide)], weights)

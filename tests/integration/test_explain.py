@@ -132,6 +132,13 @@ def test_an_explanation_is_written_for_programs(
     assert rules.rows == estimates.rows == (), "nothing was measured"
 
 
+def test_a_board_that_has_taught_nothing_is_named_in_what_to_type(tmp_path: Path) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    sdk.compile(model, output=tmp_path / "local", threads=1, backend="tvm", seed=0)
+    taught = explain(tmp_path / "local", bundle.load(tmp_path / "local").kernels[0].name).taught
+    assert taught is not None and "sdk deploy MODEL --device local --trials 300" in taught.remark
+
+
 def test_what_the_board_has_taught_is_shown(
     compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +146,8 @@ def test_what_the_board_has_taught_is_shown(
     command = ["explain", str(compiled), "--task", kernel.name, "-o", str(tmp_path / "page.html")]
     assert main(command) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("taught")]
-    assert "taught nothing" in line and "sdk deploy MODEL --device" in line
+    # Nothing is measured on a target.
+    assert "of target raspberry_pi_4: sdk deploy MODEL --device NAME --trials 300" in line
     with monkeypatch.context() as patch:
         # Before the kernel is read, which imports the compiler.
         patch.setattr("host.commands.explain.read_task", pytest.fail)

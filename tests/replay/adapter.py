@@ -221,7 +221,7 @@ def lower(model: Any, target: str, dtype: str, ranges: Ranges, threads: int = 0,
         drawn: random programs to take of every design space beside the chosen one.
     """
     from host.compile.static_model import lower_model, propose
-    from host.options.compile import half_of
+    from host.options.numeric_types import half_of
     from host.progress import Silence, StageClock
 
     profile = _profile(target, threads)

@@ -11,16 +11,21 @@ from host.compile.static_model import Plan
 from host.compile.tuning.proposers import BAYESIAN, GENSOR, TLM
 from host.engines import unavailable
 from host.errors import EdgeError, TlmError, one_line
-from host.model import DeviceProfile
+from host.model import Candidate, DeviceProfile
 from host.progress import StageClock
 from host.records import Record, RecordStore
 from host.records.record import of_one_kind
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
+    from host.learned_estimate.estimate import LearnedEstimate
     from host.learned_estimate.evidence import Evidence
     from host.learned_estimate.observation import Observation
+    from host.schedules.design import DesignSpace
     from host.schedules.proposer import Proposer
+
+# Programs of the language model that the learned estimate chooses from: of a batch, so that one is enough.
+_WRITTEN = 16
 
 
 def learn_from_others(
@@ -28,9 +33,10 @@ def learn_from_others(
 ) -> Plan:
     """Choose the programs of kernels without a record by the board's measurements of other kernels.
 
-    Kernels of a rule whose learned estimate makes first programs faster beyond doubt
-    (`host.learned_estimate.evidence`) get the program that it chooses. The others get the language model's
-    where that has been winning on this board, and keep Gensor's where it has not.
+    The language model's first program takes the place of Gensor's where its first programs are shown to be
+    faster on this board. Kernels of a rule whose learned estimate is shown to make first programs faster
+    (`host.learned_estimate.evidence`) get the program that it chooses, of the language model's programs too
+    if those were faster.
     """
     open_tasks = plan.chosen.keys() - plan.from_database
     if not open_tasks or (isinstance(records, Path) and not records.is_file()):
@@ -40,9 +46,10 @@ def learn_from_others(
 
     with RecordStore(records) as store:
         known = tuple(store.select(profile_data(profile), rule_versions(), failed=True))
-    plan, rules = by_learned_estimate(plan, open_tasks, observations_of(known), profile, seed, clock)
+    model = _faster_model(known, profile, clock)
+    plan, rules = by_learned_estimate(plan, open_tasks, observations_of(known), profile, seed, clock, model)
     left = {key for key in open_tasks if plan.spaces[key].rule.name not in rules}
-    return _by_winner(plan, left, known, profile, seed, clock)
+    return plan if model is None else take_first_programs(model, plan, left, profile, seed, clock)
 
 
 def by_learned_estimate(
@@ -52,6 +59,7 @@ def by_learned_estimate(
     profile: DeviceProfile,
     seed: int,
     clock: StageClock,
+    model: Proposer | None = None,
 ) -> tuple[Plan, set[str]]:
     """The plan with the learned estimate's programs for some tasks, and the rules that it chose for.
 
@@ -62,11 +70,10 @@ def by_learned_estimate(
         profile: of the device.
         seed: of random programs that are looked at.
         clock: counts the stage; its progress gets a note for each rule whose evidence convinces.
+        model: a proposer whose programs are looked at too, and whose first one is to beat; None for none.
     """
     from host.learned_estimate.estimate import LearnedEstimate
     from host.learned_estimate.evidence import evidence_of
-    from host.learned_estimate.observation import values_of
-    from host.learned_estimate.search import first_program
 
     wanted = {plan.spaces[key].rule.name for key in tasks}
     estimate = LearnedEstimate([one for one in observations if one.rule in wanted])
@@ -81,14 +88,33 @@ def by_learned_estimate(
             space = plan.spaces[key]
             if space.rule.name not in rules:
                 continue
-            given = values_of(chosen[key])
-            values, _ = first_program(estimate, space, profile, given, seed)
-            if values != given:
-                chosen[key] = space.candidate(values, BAYESIAN, space.estimate_s(values))
-                changed[space.rule.name] += 1
+            found = _chosen_by(estimate, space, profile, chosen[key], seed, clock, model)
+            changed[space.rule.name] += found.proposer == BAYESIAN
+            chosen[key] = found
     for one in convincing:
         clock.progress.note(_evidence_text(one, changed[one.rule]))
     return replace(plan, chosen=chosen), rules
+
+
+def _chosen_by(
+    estimate: LearnedEstimate,
+    space: DesignSpace,
+    profile: DeviceProfile,
+    given: Candidate,
+    seed: int,
+    clock: StageClock,
+    model: Proposer | None,
+) -> Candidate:
+    """The program that a learned estimate chooses, else the model's first one, else the given one."""
+    from host.learned_estimate.observation import values_of
+    from host.learned_estimate.search import first_program
+
+    written = [] if model is None else _proposed(model, space, profile, _WRITTEN, seed, clock)
+    begin, *others = [*written, given]
+    values, _ = first_program(estimate, space, profile, values_of(begin), seed, [*map(values_of, others)])
+    if values == values_of(begin):
+        return begin
+    return space.candidate(values, BAYESIAN, space.estimate_s(values))
 
 
 def _evidence_text(evidence: Evidence, changed: int) -> str:
@@ -100,29 +126,26 @@ def _evidence_text(evidence: Evidence, changed: int) -> str:
     )
 
 
-def _by_winner(
-    plan: Plan,
-    open_tasks: Collection[str],
-    known: Sequence[Record],
-    profile: DeviceProfile,
-    seed: int,
-    clock: StageClock,
-) -> Plan:
-    """The plan with the language model's programs, where it has been winning on this board.
+def _faster_model(known: Sequence[Record], profile: DeviceProfile, clock: StageClock) -> Proposer | None:
+    """The language model, where its first programs are shown to be faster than Gensor's on this board.
 
-    What counts are the first programs of each proposer, those without a measurement yet: see
-    `host.tuning.proposers.trials.best_first_proposer`.
+    First programs are those without a measurement yet, of the tasks for which both have made one
+    (`host.tuning.proposers.trials.first_program_speed`); a note says what they show.
     """
+    from host.learned_estimate.evidence import shows_gain
     from host.tuning.history import trial_of
-    from host.tuning.proposers.trials import best_first_proposer
+    from host.tuning.proposers.trials import first_program_speed
 
-    if not open_tasks:
-        return plan
-    trials = [trial_of(record) for record in of_one_kind(known)]
-    if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
-        return plan
+    speed = first_program_speed([trial_of(record) for record in of_one_kind(known)], TLM, GENSOR)
+    if not shows_gain(speed):
+        return None
     model, _ = language_model(profile, clock.progress.note)
-    return plan if model is None else take_first_programs(model, plan, open_tasks, profile, seed, clock)
+    if model is not None:
+        clock.progress.note(
+            f"the language model proposes: on {speed.n} kernels of this board its first programs were "
+            f"{speed.value:.2f} times as fast as Gensor's ({speed.low:.2f} to {speed.high:.2f})"
+        )
+    return model
 
 
 def take_first_programs(
@@ -134,18 +157,25 @@ def take_first_programs(
     clock: StageClock,
 ) -> Plan:
     """The plan with a proposer's first program for each of some tasks; it keeps the others."""
+    if not tasks:
+        return plan
     chosen = dict(plan.chosen)
     with clock.stage("propose"):
         for key in sorted(tasks):
-            try:
-                proposed = proposer.propose(plan.spaces[key], profile, (), 1, seed)
-            except EdgeError as error:
-                clock.progress.note(
-                    f"{proposer.name} proposes nothing, gensor's program is used: {one_line(error)}"
-                )
-                continue
+            proposed = _proposed(proposer, plan.spaces[key], profile, 1, seed, clock)
             chosen[key] = proposed[0] if proposed else chosen[key]
     return replace(plan, chosen=chosen)
+
+
+def _proposed(
+    proposer: Proposer, space: DesignSpace, profile: DeviceProfile, count: int, seed: int, clock: StageClock
+) -> list[Candidate]:
+    """Programs of a proposer, the first one first; none, with a note, where it fails."""
+    try:
+        return proposer.propose(space, profile, (), count, seed)
+    except EdgeError as error:
+        clock.progress.note(f"{proposer.name} proposes nothing, gensor's program is used: {one_line(error)}")
+        return []
 
 
 def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple[Proposer | None, str]:

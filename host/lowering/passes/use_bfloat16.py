@@ -10,7 +10,9 @@ import ml_dtypes
 import numpy as np
 
 from host.lowering.builder import Builder
+from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.passes.halves.choose_types import is_single
 from host.lowering.passes.integers.arrange_dots import grouped
 from host.lowering.passes.pack_weights import block_count, blocks, lanes_for
 from host.lowering.rebuild import rebuild
@@ -21,18 +23,20 @@ _GROUP = _DOT.group
 _LARGEST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 
-def use_bfloat16(graph: Graph, lanes: int, halves: bool = False) -> Graph:
+def use_bfloat16(graph: Graph, lanes: int, halves: bool = False, choices: Choices | None = None) -> Graph:
     """A graph whose products with constant weights are dot products of bfloat16 numbers.
 
     Args:
         graph: with "conv" and "dense" nodes.
         lanes: fp32 elements of the target's vector.
         halves: as of `lanes_for`.
+        choices: of a plan, which may leave layers in single precision.
     """
+    types = choices.types if choices is not None else {}
     packed: dict[tuple[Value, str], Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if not _has_pairs(node):
+        if not _has_pairs(node) or is_single(node.layers, types):
             return builder.copy(node, inputs)
         data, weight = _as_stored(inputs[0]), inputs[1]
         assert weight.data is not None

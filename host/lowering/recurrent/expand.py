@@ -11,7 +11,7 @@ from host.lowering.graph import Graph, Node, Shape, Value, constant
 from host.lowering.passes.pack_weights import lanes_for
 from host.lowering.rebuild import rebuild
 from host.lowering.recurrent.layer import OPERATION, Layer, layer_of
-from host.lowering.recurrent.loop import LoopShape
+from host.lowering.recurrent.loop import LoopShape, last_states
 from host.lowering.recurrent.unrolled import unrolled
 from targets import HardwareModel
 
@@ -22,8 +22,8 @@ def expand_recurrent(graph: Graph, hardware: HardwareModel, loops: bool) -> Grap
     Args:
         graph: as read.
         hardware: the processor, whose vectors decide how weights are packed.
-        loops: whether a function may loop over steps. Layers of sequences of different lengths, of weights
-            that are computed, and of other types than fp32 are unrolled even so.
+        loops: whether a function may loop over steps. Layers of weights that are computed, and of other types
+            than fp32, are unrolled even so.
 
     Raises:
         LoweringError: a sequence is too long to be unrolled.
@@ -33,7 +33,7 @@ def expand_recurrent(graph: Graph, hardware: HardwareModel, loops: bool) -> Grap
         if node.op != OPERATION:
             return builder.copy(node, inputs)
         layer = layer_of(builder, node, inputs)
-        fits = layer.is_constant and layer.lengths is None and node.output.dtype == "float32"
+        fits = layer.is_constant and node.output.dtype == "float32"
         return _looped(builder, layer, hardware) if loops and fits else unrolled(builder, layer)
 
     return rebuild(graph, rule)
@@ -44,7 +44,7 @@ def _looped(builder: Builder, given: Layer, hardware: HardwareModel) -> tuple[Va
     width = lanes_for(given.hidden, hardware.lanes, hardware.halves_vectors)
     layer = _filled_up(builder, given, -given.hidden % width)
     cell, hidden, batch, steps = layer.cell, layer.hidden, layer.batch, layer.steps
-    shape = LoopShape(steps, batch, hidden // width, width)
+    shape = LoopShape(steps, batch, hidden // width, width, layer.lengths is not None)
     packed = layer.recurrent.data
     assert packed is not None
     # [H, G, B, L] as [B, H, G, L]: what one block of hidden units multiplies is one stream.
@@ -55,18 +55,29 @@ def _looped(builder: Builder, given: Layer, hardware: HardwareModel) -> tuple[Va
     vectors = [builder.reshape(known[name], (shape.blocks, width)) for name in cell.vectors]
     first = layer.initial(builder)
     outputs: list[tuple[Shape, str]] = [((steps, batch, hidden), "float32")]
-    outputs += [((batch, hidden), "float32") for _ in cell.states[1:]]
-    inputs = [products, *weights, *vectors, *(first[name] for name in cell.states)]
+    outputs += [((batch, hidden), "float32") for _ in last_states(cell, shape)]
+    inputs = [products, *weights, *vectors, *(first[name] for name in cell.states), *_lengths(builder, layer)]
     reverse = layer.order[0] > layer.order[-1]
     attrs = {"cell": cell, "shape": shape, "reverse": reverse}
     sequence, *rest = builder.emit("recurrent_loop", inputs, attrs, outputs)
-    end = builder.slice(sequence, (layer.order[-1], 0, 0), (1, batch, hidden), (1, 1, 1))
-    found = [sequence, builder.reshape(end, (batch, hidden)), *rest]
+    if not shape.has_lengths:
+        end = builder.slice(sequence, (layer.order[-1], 0, 0), (1, batch, hidden), (1, 1, 1))
+        rest = [builder.reshape(end, (batch, hidden)), *rest]
+    found = [sequence, *rest]
     kept = given.hidden
     return tuple(
         builder.slice(value, (0,) * len(value.shape), (*value.shape[:-1], kept), (1,) * len(value.shape))
         for value in found
     )
+
+
+def _lengths(builder: Builder, layer: Layer) -> list[Value]:
+    """The lengths of the sequences (N, 1) and the greatest of them (1), int32; nothing if all are whole."""
+    if layer.lengths is None:
+        return []
+    lengths = builder.cast(layer.lengths, "int32")
+    longest = builder.one("max", [lengths], (1, 1), "int32", axes=(0,), keepdims=True)
+    return [lengths, builder.reshape(longest, (1,))]
 
 
 def _filled_up(builder: Builder, layer: Layer, missing: int) -> Layer:

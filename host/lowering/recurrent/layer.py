@@ -121,7 +121,14 @@ def layer_of(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Layer:
         given["weight"],
         builder.transpose(given["recurrent"], (1, 0)),
         given.get("bias"),
-        given.get("lengths"),
+        _ending(given.get("lengths"), data.shape[0]),
         {name: given[name] for name in cell.states if name in given},
         given.get("peepholes"),
     )
+
+
+def _ending(lengths: Value | None, steps: int) -> Value | None:
+    """The lengths; None if they are known and no sequence ends early, which exporters write too."""
+    if lengths is None or (lengths.data is not None and (lengths.data >= steps).all()):
+        return None
+    return lengths

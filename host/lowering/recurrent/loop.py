@@ -2,6 +2,10 @@
 
 Hidden units lie in B blocks of L, as the weights are packed; H = B L. The function is unscheduled: rule
 `recurrent` of the schedule families tiles what is inside the loop.
+
+Where sequences have lengths, a step behind the end of a sequence keeps its states and gives zeros, as the
+ONNX standard has it. A step behind the end of all sequences computes nothing. The last states of a sequence
+without steps are zeros, as ONNX Runtime has it, and not the first states.
 """
 
 from __future__ import annotations
@@ -64,12 +68,14 @@ class LoopShape:
     Attributes:
         steps, batch: of the sequences.
         blocks, lanes: hidden units are `blocks` times `lanes`.
+        has_lengths: whether each sequence has a length of its own, an input of the function.
     """
 
     steps: int
     batch: int
     blocks: int
     lanes: int
+    has_lengths: bool = False
 
     @property
     def hidden(self) -> int:
@@ -78,18 +84,21 @@ class LoopShape:
 
 
 def recurrent_function(node: Node) -> tirx.PrimFunc:
-    """The function of a "recurrent_loop" node; arguments are its inputs and then its outputs, all fp32."""
+    """The function of a "recurrent_loop" node; arguments are its inputs and then its outputs.
+
+    All are fp32 but the lengths (N, 1) and the greatest of them (1), which are int32.
+    """
     cell, shape = node.attrs["cell"], node.attrs["shape"]
     text = _text(cell, shape, node.attrs["reverse"])
     compute = {
-        f"compute_{name}": _computed(cell, number, name)
+        f"compute_{name}": _computed(cell, shape, number, name)
         for number, phase in enumerate(cell.phases)
         for name in phase.makes
     }
     return function_of_script(text, **compute)
 
 
-def _computed(cell: Cell, number: int, result: str) -> Any:
+def _computed(cell: Cell, shape: LoopShape, number: int, result: str) -> Any:
     """Gives the element of a result of a phase, from the buffers and the indices of the element."""
     phase = cell.phases[number]
     before = phase.makes[: phase.makes.index(result)]
@@ -108,7 +117,10 @@ def _computed(cell: Cell, number: int, result: str) -> Any:
             named=named,
         )
         stored = {name: lambda name=name: buffers[f"new_{name}"][row, unit] for name in before}
-        return phase.compute(_ElementArithmetic(stored), inputs)[result]()
+        computed = phase.compute(_ElementArithmetic(stored), inputs)[result]()
+        if not shape.has_lengths or result not in cell.states:
+            return computed
+        return tirx.Select(step < buffers["lengths"][row, 0], computed, buffers[result][row, unit])
 
     return element
 
@@ -127,8 +139,10 @@ def _text(cell: Cell, shape: LoopShape, reverse: bool) -> str:
         lines += [f"    weight_{number}: {_buffer(blocks, hidden, len(phase.gates), lanes)},"]
     lines += [f"    {name}: {_buffer(blocks, lanes)}," for name in cell.vectors]
     lines += [f"    first_{name}: {_buffer(batch, hidden)}," for name in cell.states]
+    if shape.has_lengths:
+        lines += [f'    lengths: T.Buffer(({batch}, 1), "int32"), longest: T.Buffer((1,), "int32"),']
     lines += [f"    sequence: {_buffer(steps, batch, hidden)},"]
-    lines += [f"    last_{name}: {_buffer(batch, hidden)}," for name in cell.states[1:]]
+    lines += [f"    last_{name}: {_buffer(batch, hidden)}," for name in last_states(cell, shape)]
     lines += [") -> None:"]
     made = [f"new_{name}" for phase in cell.phases for name in phase.makes]
     for name in (*cell.states, *made):
@@ -140,16 +154,31 @@ def _text(cell: Cell, shape: LoopShape, reverse: bool) -> str:
         lines += _copy(4, f"start_{name}", f"{name}[vn, vj] = first_{name}[vn, vj]", shape)
     lines += [f"    for t in range({steps}):", '        with T.sblock("step"):']
     lines += [f"            vt = T.axis.opaque({steps}, t)"]
-    lines += ['            with T.sblock("cell"):']
     step = f"{steps - 1} - vt" if reverse else "vt"
+    depth = 12
+    if shape.has_lengths:
+        lines += [f"            if {step} < longest[0]:"]
+        depth = 16
+    lines += [" " * depth + 'with T.sblock("cell"):']
     for number, phase in enumerate(cell.phases):
-        lines += _phase(cell, shape, number, phase, step)
+        lines += [" " * (depth + 4) + line for line in _phase(cell, shape, number, phase, step)]
     for name in cell.states:
-        lines += _copy(12, f"carry_{name}", f"{name}[vn, vj] = new_{name}[vn, vj]", shape)
-    lines += _copy(12, "output", f"sequence[{step}, vn, vj] = new_{cell.states[0]}[vn, vj]", shape)
-    for name in cell.states[1:]:
-        lines += _copy(4, f"finish_{name}", f"last_{name}[vn, vj] = {name}[vn, vj]", shape)
+        lines += _copy(depth, f"carry_{name}", f"{name}[vn, vj] = new_{name}[vn, vj]", shape)
+    given = f"new_{cell.states[0]}[vn, vj]"
+    if shape.has_lengths:
+        given = f"T.Select({step} < lengths[vn, 0], {given}, T.float32(0))"
+    lines += _copy(12, "output", f"sequence[{step}, vn, vj] = {given}", shape)
+    for name in last_states(cell, shape):
+        last = f"{name}[vn, vj]"
+        if shape.has_lengths:
+            last = f"T.Select(lengths[vn, 0] > 0, {last}, T.float32(0))"
+        lines += _copy(4, f"finish_{name}", f"last_{name}[vn, vj] = {last}", shape)
     return "\n".join(lines) + "\n"
+
+
+def last_states(cell: Cell, shape: LoopShape) -> tuple[str, ...]:
+    """The states that are outputs of their own; the hidden one is in the sequence if no row ends early."""
+    return cell.states if shape.has_lengths else cell.states[1:]
 
 
 def _buffer(*sizes: int) -> str:
@@ -183,7 +212,8 @@ def _phase(cell: Cell, shape: LoopShape, number: int, phase: Phase, step: str) -
     ]
     for position, name in enumerate(phase.makes):
         stored = [f"new_{other}" for other in (*earlier, *phase.makes[:position])]
-        names = ["given", f"total_{number}", *cell.vectors, *cell.states, *stored]
+        lengths = ["lengths"] if shape.has_lengths else []
+        names = ["given", f"total_{number}", *cell.vectors, *cell.states, *stored, *lengths]
         buffers = ", ".join(f'"{name}": {name}' for name in names)
         unit = f"vb * {lanes} + vl"
         lines += [
@@ -192,4 +222,4 @@ def _phase(cell: Cell, shape: LoopShape, number: int, phase: Phase, step: str) -
             '        vn, vb, vl = T.axis.remap("SSS", [n, b, l])',
             f"        new_{name}[vn, {unit}] = compute_{name}(({step}, vn, vb, vl, {unit}), {{{buffers}}})",
         ]
-    return [" " * 16 + line for line in lines]
+    return lines

@@ -48,16 +48,17 @@ def unrolled(builder: Builder, layer: Layer) -> tuple[Value, ...]:
     given = layer.given(builder)
     states = dict(layer.initial(builder))
     made: dict[int, Value] = {}
+    zeros = constant(np.zeros(states[HIDDEN].shape, states[HIDDEN].dtype))
     for step in layer.order:
         new = _step(builder, layer, _row(builder, given, step), states)
         for name, old in states.items():
             states[name] = _where_valid(builder, layer, step, new[name], old)
-        zeros = constant(np.zeros(states[HIDDEN].shape, states[HIDDEN].dtype))
         made[step] = _where_valid(builder, layer, step, new[HIDDEN], zeros)
     rows = [builder.reshape(made[step], (1, *made[step].shape)) for step in range(layer.steps)]
     shape = (layer.steps, *states[HIDDEN].shape)
     sequence = builder.one("concat", rows, shape, given.dtype, axis=0) if len(rows) > 1 else rows[0]
-    return sequence, *(states[name] for name in layer.cell.states)
+    # ONNX Runtime gives zeros where a sequence has no step, and not the initial states.
+    return sequence, *(_where_valid(builder, layer, 0, states[name], zeros) for name in layer.cell.states)
 
 
 def _row(builder: Builder, value: Value, index: int) -> Value:

@@ -1,4 +1,4 @@
-"""Trials of the proposers on a board, and which of them won."""
+"""Trials of the proposers on a board, which of them won, and whose first programs are faster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from host.model import Candidate
 from host.records.record import CLOSE
+from host.statistics import Estimate, mean_of
 
 # A first proposal that does not run counts as so many times slower, and none counts as more.
 _SLOWEST = 4.0
-# Tasks that two proposers must have made a first program for before one is preferred unmeasured.
-_MIN_TASKS = 3
 
 
 @dataclass(frozen=True)
@@ -90,26 +89,27 @@ def _numbered(trials: Iterable[Trial]) -> list[tuple[str, Trial]]:
     return [(trial.group or f"alone {index}", trial) for index, trial in enumerate(trials)]
 
 
-def best_first_proposer(trials: Sequence[Trial], names: Sequence[str]) -> str:
-    """The proposer with the best first programs on this board.
+def first_program_speed(trials: Sequence[Trial], name: str, other: str) -> Estimate:
+    """How many times as fast the first programs of one proposer are as those of another on a board.
 
-    Two proposers are compared over the tasks for which both have made a program, by the geometric mean of the
-    ratio of the times of their first programs. The first name stays unless another one is better by more than
-    2% over at least three tasks.
+    Args:
+        trials: of the board, the first one first.
+        name: of the proposer.
+        other: of the one that it is compared with.
+
+    Returns:
+        The geometric mean over the tasks for which both have made a program; 1 without bounds if there is
+        none.
     """
     first: dict[tuple[str, str], float] = {}
     for trial in trials:
         first.setdefault((trial.candidate.proposer, trial.task), trial.seconds)
-    chosen = names[0]
-    for name in names[1:]:
-        ratios = [
-            _ratio(seconds, first[chosen, task])
-            for (proposer, task), seconds in first.items()
-            if proposer == name and (chosen, task) in first
-        ]
-        if len(ratios) >= _MIN_TASKS and math.fsum(map(math.log, ratios)) / len(ratios) < -math.log(CLOSE):
-            chosen = name
-    return chosen
+    speeds = [
+        _ratio(first[other, task], seconds)
+        for (proposer, task), seconds in first.items()
+        if proposer == name and (other, task) in first
+    ]
+    return mean_of(speeds) if speeds else Estimate(1.0, n=0)
 
 
 def _ratio(seconds: float, other: float) -> float:

@@ -74,9 +74,9 @@ class BoardGroup:
         )
 
     def all_lost(self) -> bool:
-        """Whether every board is lost, was tried again, and has measured nothing for too long."""
-        limit_s = self.policy.limit_s
-        return all(one.tried and one.silent_s(time.monotonic()) >= limit_s for one in self.workers)
+        """Whether every board is another's, or lost, tried again, and without a measurement for too long."""
+        limit_s, now = self.policy.limit_s, time.monotonic()
+        return all(one.taken or (one.tried and one.silent_s(now) >= limit_s) for one in self.workers)
 
     def compare_speeds(self) -> None:
         """Find the boards with similar speeds, as soon as every board was timed once or lost."""

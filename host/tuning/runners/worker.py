@@ -27,6 +27,7 @@ from host.errors import (
     DeviceBusy,
     DeviceError,
     DeviceFull,
+    LeaseLost,
     MeasureError,
     ScheduleError,
     SessionLost,
@@ -110,6 +111,11 @@ class Worker:
         """Whether the board is lost, and a reconnection was tried or must wait for a hanging call."""
         return self.away and (self._attempts > 0 or self._hangs)
 
+    @property
+    def taken(self) -> bool:
+        """Whether the board is lost to another host, so that no reconnection is tried."""
+        return self.away and isinstance(self.reason, LeaseLost)
+
     def silent_s(self, now: float) -> float:
         """Seconds since the board was lost, if it has measured nothing since then."""
         return 0.0 if self._silent_since is None else now - self._silent_since
@@ -118,7 +124,7 @@ class Worker:
         """Do the work of the current state; wait briefly if there is none.
 
         Raises:
-            DeviceBusy: another host uses the only board from the start.
+            DeviceBusy: another host uses the only board from the start, or has taken it.
             DeviceFull: the only board, or this machine, has no space left.
         """
         try:
@@ -134,8 +140,8 @@ class Worker:
         except DeviceError as error:
             only = len(self._group.workers) == 1
             busy = isinstance(error, DeviceBusy) and not self._has_measured
-            # To connect again makes no space; other boards may have some.
-            if only and (busy or isinstance(error, DeviceFull)):
+            # To connect again makes no space and gives no board back; other boards may be there.
+            if only and (busy or isinstance(error, (DeviceFull, LeaseLost))):
                 raise
             self._lost(error)
 
@@ -316,11 +322,23 @@ class Worker:
         self._changed.notify_all()
 
     def _reconnect(self) -> None:
-        """Try once to connect again, after the next pause."""
+        """Try once to connect again, after the next pause.
+
+        Raises:
+            LeaseLost: another host has the only board now.
+        """
+        if self.taken:
+            self._group.ending.wait(POLL_S)
+            return
         if self._group.ending.wait(self._pause_s()):
             return
         try:
             self.connection.connect()
+        except LeaseLost as error:
+            if len(self._group.workers) == 1:
+                raise
+            self.reason = error
+            self._group.note(f"{error}; the other devices measure what is left")
         except DeviceError as error:
             self.reason = error
         else:

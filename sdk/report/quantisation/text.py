@@ -1,4 +1,4 @@
-"""What quantising a model with samples found out, as text for people."""
+"""What quantising a model with samples, or choosing types of its layers, found out, as text for people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from host.model.numeric_types import NumericTypes
     from host.model.quantisation import OutputError, Quantisation
 
 # Layers that a terminal lists.
@@ -42,3 +43,15 @@ def quantisation_lines(one: Quantisation) -> list[str]:
         first = "" if number else "loses"
         lines.append(f"{first:<9} {layer.alone:.2%} alone: {layer.name} ({layer.operator}){state}")
     return lines
+
+
+def type_lines(one: NumericTypes) -> list[str]:
+    """What a terminal shows: the types of the layers, and which stay in fp32 although others do not."""
+    lines = [f"{one.why} ({one.compiled} models compiled)"]
+    kept = [layer for layer in one.by_loss() if not layer.half] if one.dtype != "fp32" else []
+    for number, layer in enumerate(kept[:_LISTED]):
+        alone = "saves no time" if layer.alone is None else f"{layer.alone:.2g} alone"
+        lines.append(f"{'' if number else 'in fp32':<9} {layer.name}: {alone}")
+    if len(kept) > _LISTED:
+        lines.append(f"{'':<9} and {len(kept) - _LISTED} more")
+    return [f"{'types':<9} {lines[0]}", *lines[1:]]

@@ -9,7 +9,7 @@ import pytest
 
 from host.commands.tune import tune_model
 from host.deploy import DeployOptions
-from host.errors import DeviceError
+from host.errors import LeaseLost
 from host.leases import BoardStatus, LeaseTable, Request
 from host.progress import Silence
 from host.records import RecordStore
@@ -103,8 +103,8 @@ def test_a_board_that_is_released_by_force_is_let_go_of(
 ) -> None:
     monkeypatch.setattr("host.leases.heartbeats.RENEW_S", 0.1)
     watcher = Watcher(shared, 2, threading.Event())
-    options = options_of(perceptron(tmp_path / "net.onnx"), shared, 8, reconnect_s=1.0)
-    with pytest.raises(DeviceError, match="its lease is lost, ben@desk released it by force"):
+    options = options_of(perceptron(tmp_path / "net.onnx"), shared, 8)
+    with pytest.raises(LeaseLost, match=r"^[^(]*: its lease is lost, ben@desk released it by force"):
         tune_model(options, watcher)
     assert [text for text in watcher.notes if "its lease is lost, ben@desk released it by force" in text]
     with RecordStore(shared) as store:

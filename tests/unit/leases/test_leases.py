@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sql
 
 from device_agent.contract.text import is_printable
-from host.errors import DeviceBusy, EdgeError, UserError
+from host.errors import DeviceBusy, EdgeError, LeaseLost, UserError
 from host.leases import LEASE_S, RENEW_S, Heartbeats, Lease, LeaseTable, Request, leased
 from host.model.reference_times import ReferenceTimes
 from host.records.epochs import BoardEpochs
@@ -214,7 +214,7 @@ def test_a_holder_is_told_that_its_board_was_taken(table: LeaseTable) -> None:
     table.release_by_force("pi5", "ben@desk")
     assert told.wait(60)
     with pytest.raises(
-        DeviceBusy, match="pi5: its lease is lost, ben@desk released it by force; run the same"
+        LeaseLost, match="pi5: its lease is lost, ben@desk released it by force; run the same"
     ):
         lease.check()
     assert table.take(wanted("carl")) is None

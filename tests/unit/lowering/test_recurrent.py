@@ -15,22 +15,22 @@ from onnx import helper, numpy_helper
 from host.lowering import lower
 from host.model import LoweredModel
 from targets import board_for, declared
-from tests.unit.importers.harness import load
-from tests.unit.lowering.harness import board, functions, normal, run_lowered
+from tests.unit.importers.harness import execute_cases, load
+from tests.unit.lowering.harness import board, functions, normal
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 STEPS, BATCH, WIDTH, HIDDEN = 4, 2, 3, 6
 
 
 def _constants(
-    operator: str, count: int, given: Sequence[str], hidden: int = HIDDEN
+    operator: str, count: int, given: Sequence[str], hidden: int = HIDDEN, steps: int = STEPS
 ) -> dict[str, np.ndarray]:
     rows = GATES[operator] * hidden
     known = {
         "w": normal(count, rows, WIDTH),
         "r": normal(count, rows, hidden) / 2,
         "b": normal(count, 2 * rows),
-        "lengths": np.array([STEPS, STEPS - 2], np.int32),
+        "lengths": np.array([steps, min(steps, STEPS - 2)], np.int32),
         "h0": normal(count, BATCH, hidden, seed=1),
         "c0": normal(count, BATCH, hidden, seed=2),
         "p": normal(count, 3 * hidden, seed=3),
@@ -50,7 +50,7 @@ def _model(
 ) -> dict[str, np.ndarray]:
     """Write a model of one layer and return its inputs; `computed` names weights that are inputs."""
     count = 2 if direction == "bidirectional" else 1
-    constants = _constants(operator, count, given, hidden)
+    constants = _constants(operator, count, given, hidden, steps)
     inputs = {"x": normal(steps, BATCH, WIDTH), **{name: constants.pop(name) for name in computed}}
     names = ["x", "w", "r", "b", "lengths", "h0", "c0", "p"]
     present = [name if name in given or name in "xwr" else "" for name in names]
@@ -59,15 +59,12 @@ def _model(
     outputs = ["y", "h", "c"] if operator == "LSTM" else ["y", "h"]
     node = helper.make_node(operator, present, outputs, hidden_size=hidden, direction=direction, **attributes)
 
-    def declared(name: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-
-    state = [declared(name, (count, BATCH, hidden)) for name in outputs[1:]]
+    state = [_declared(name, (count, BATCH, hidden)) for name in outputs[1:]]
     graph = helper.make_graph(
         [node],
         "layer",
-        [declared(name, array.shape) for name, array in inputs.items()],
-        [declared("y", (steps, count, BATCH, hidden)), *state],
+        [_declared(name, array.shape, array.dtype) for name, array in inputs.items()],
+        [_declared("y", (steps, count, BATCH, hidden)), *state],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
@@ -76,15 +73,22 @@ def _model(
     return inputs
 
 
-def _check(path: Path, inputs: dict[str, np.ndarray], loops: bool, lanes: int = 4) -> LoweredModel:
-    """Assert that the lowered model gives what ONNX Runtime gives, and return it."""
+def _declared(name: str, shape: Sequence[int], dtype: Any = np.float32) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+
+
+def _check(
+    path: Path, inputs: dict[str, np.ndarray], loops: bool, lanes: int = 4, others: Sequence[Any] = ()
+) -> LoweredModel:
+    """Assert that the lowered model gives what ONNX Runtime gives, for `others` too, and return it."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    wanted = session.run(None, inputs)
     # A range of lengths is what has no loops on a processor.
     model = lower(load(path, golden_cases=1), board(lanes), any_length=not loops)
-    found = run_lowered(model, list(inputs.values()))
-    for ours, theirs in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    cases = [inputs, *others]
+    made = execute_cases(model.module, [[*case.values(), *model.parameters] for case in cases])
+    for case, found in zip(cases, made, strict=True):
+        for ours, theirs in zip(found, session.run(None, case), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     return model
 
 
@@ -121,11 +125,40 @@ def test_options_of_a_layer(
     _check(path, _model(path, operator, given, **attributes), loops)
 
 
+@pytest.mark.parametrize("loops", [True, False], ids=["loop", "unrolled"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("operator", sorted(GATES))
-def test_sequences_of_different_lengths_are_unrolled(tmp_path: Path, operator: str) -> None:
+def test_sequences_of_different_lengths(tmp_path: Path, operator: str, direction: str, loops: bool) -> None:
     path = tmp_path / "m.onnx"
-    names = functions(_check(path, _model(path, operator, ("b", "lengths")), loops=True))
-    assert not any("recurrent_loop" in name for name in names)
+    given = ("b", "lengths", "h0", *(("c0",) if operator == "LSTM" else ()))
+    inputs = _model(path, operator, given, direction, computed=("lengths",))
+    others = [
+        {**inputs, "lengths": np.array(lengths, np.int32)} for lengths in ([STEPS, STEPS], [0, 1], [0, 0])
+    ]
+    names = functions(_check(path, inputs, loops, others=others))
+    assert any("recurrent_loop" in name for name in names) == loops
+
+
+@pytest.mark.parametrize("lengths", [[STEPS + 9, -3], [2**31 - 1, -(2**31)]])
+def test_a_length_that_no_sequence_has_is_bounded(tmp_path: Path, lengths: Sequence[int]) -> None:
+    path = tmp_path / "m.onnx"
+    inputs = _model(path, "GRU", ("b", "lengths"), computed=("lengths",))
+    model = lower(load(path, golden_cases=1), board(4))
+    wrong, bounded = np.array(lengths, np.int32), np.array([STEPS, 0], np.int32)
+    cases = [[*{**inputs, "lengths": array}.values(), *model.parameters] for array in (wrong, bounded)]
+    found, wanted = execute_cases(model.module, cases)
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_constant_lengths_of_whole_sequences_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    whole, ending = (
+        functions(_check(path, _model(path, "GRU", ("b", "lengths"), steps=steps), loops=True))
+        for steps in (STEPS - 2, STEPS)
+    )
+    assert not any("max" in name for name in whole)
+    assert any("recurrent_loop" in name for name in ending)
 
 
 def test_weights_that_are_computed_are_unrolled(tmp_path: Path) -> None:

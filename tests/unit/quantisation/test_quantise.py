@@ -94,15 +94,15 @@ def test_the_error_falls_as_layers_are_kept_and_is_within_the_bound(tmp_path: Pa
     assert not loose.result.kept
     assert loose.result.errors == loose.result.fully
     front = loose.result.front
-    assert front[-1].rms < front[0].rms == worst(loose.result.errors)
-    bound = 0.5 * front[0].rms
+    assert front[-1].error < front[0].error == worst(loose.result.errors)
+    bound = 0.5 * front[0].error
     strict = quantised(model, calibration, bound=bound)
     assert strict.result.kept and strict.result.rms <= bound
     [taken] = [point for point in strict.result.front if point.taken]
-    assert taken.kept == len(strict.result.kept) and taken.rms == strict.result.rms
+    assert taken.kept == len(strict.result.kept) and taken.error == strict.result.rms
     # One layer fewer would be too many: the search is exact where errors fall with each layer.
     [before] = [point for point in strict.result.front if point.kept == taken.kept - 1]
-    assert before.rms > bound
+    assert before.error > bound
     losses = [layer.alone for layer in strict.result.by_loss()]
     assert losses == sorted(losses, reverse=True)
     assert set(strict.result.kept) == set(strict.result.by_loss()[: taken.kept])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.quantisation.search import grouped, least_kept, steps
+from host.quantisation.search import grouped, least_kept, most_groups, steps
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=150), st.floats(0.001, 2.0))
@@ -42,10 +42,10 @@ def test_a_model_without_a_quantised_layer_is_no_answer() -> None:
     ("layers", "size"), [(1, 10**6), (53, 14 * 10**6), (400, 10**6), (50, 10**9), (7, 1)]
 )
 def test_every_layer_is_in_one_group_and_large_models_have_fewer(layers: int, size: int) -> None:
-    groups = grouped(layers, size)
+    groups = grouped(layers, most_groups(size))
     assert [index for group in groups for index in group] == list(range(layers))
     assert len(groups) <= 160
-    assert len(grouped(layers, 10**12)) <= min(16, layers)
+    assert len(grouped(layers, most_groups(10**12))) <= min(16, layers)
 
 
 def test_the_steps_double_and_leave_the_last_out() -> None:

@@ -148,6 +148,11 @@ def test_a_file_that_is_named_like_an_option_is_told_as_a_file(
             ". is a folder: name a file in it with --out",
         ),
         (["explain", "absent", "--task", "a", "-o", "."], ". is a folder: name a file in it with --output"),
+        (
+            ["--install-completion", "zsh"],
+            "--install-completion takes no name of a shell: it is for the shell",
+        ),
+        (["--show-completion", "zsh"], "Start that shell, and type sdk --show-completion there"),
         (["explain", "absent", "--task", "a"], "sdk deploy or sdk compile makes a bundle of a model file"),
         (["deploy", "net.onnx", "--threads", "many"], "--threads"),
         (["deploy", "net.onnx", "--nonsense"], "--nonsense"),

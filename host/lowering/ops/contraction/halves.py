@@ -87,7 +87,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "half_dense",
         write=_dense,
-        passes=(GraphPass(Phase.SIMPLIFIED, use_half_sums, half=_HALF),),
+        passes=(GraphPass(Phase.SIMPLIFIED, use_half_sums, half=_HALF, decides=True),),
         fusion=Fusion(anchor=True),
     ),
     OpSpec("half_conv", write=_conv, fusion=PADDED),

@@ -20,7 +20,9 @@ from collections.abc import Callable
 import numpy as np
 
 from host.lowering.builder import Builder
+from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.passes.halves.choose_types import is_single
 from host.lowering.passes.pack_weights import block_count, blocks
 from host.lowering.rebuild import MOVES, rebuild
 from targets import HardwareModel
@@ -34,25 +36,27 @@ _BLOCK, _SMALLEST_BLOCK, _LARGEST_BLOCK, _STEP = 12, 8, 16, 4
 _LARGEST = float(np.finfo(np.float16).max)
 
 
-def use_half_sums(graph: Graph, hardware: HardwareModel) -> Graph:
+def use_half_sums(graph: Graph, hardware: HardwareModel, choices: Choices | None = None) -> Graph:
     """A graph whose products with constant weights are "half_dense", "half_conv" and "half_depthwise_conv".
 
     Weights are packed for vectors of halves, two of them side by side where they divide the columns. Left as
     they are: products of the graph's inputs, those without whole vectors of activations along their sums, in
     groups of several channels, with long windows of each channel by itself, with weights that no half holds,
-    and all for processors without arithmetic in halves.
+    those that a plan leaves in single precision, and all for processors without arithmetic in halves.
 
     Args:
         graph: with "conv" and "dense" nodes.
         hardware: the processor.
+        choices: of a plan.
     """
+    types = choices.types if choices is not None else {}
     if not hardware.half_arithmetic or hardware.gpu is not None:
         return graph
     packed: dict[tuple[Value, str], Value] = {}
     lanes = 2 * hardware.lanes
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        form = _form(node, lanes)
+        form = None if is_single(node.layers, types) else _form(node, lanes)
         if form is None or inputs[1].data is None or _moved(node.inputs[0]) in graph.inputs:
             return builder.copy(node, inputs)
         op, block, arrange = form

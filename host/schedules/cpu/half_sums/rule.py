@@ -31,7 +31,7 @@ class HalfSums(Rule):
     name = "half_sums"
     processor = CPU
     # The loops are those of `tiled`. Both numbers only grow, so a change of either makes another sum.
-    version = 1 + Tiled.version
+    version = 2 + Tiled.version
     priority = 20
     constants = CONSTANTS
     decisions = tuple(kind for kind in Tiled.decisions if kind.name not in ("unroll", "window", "fetch"))
@@ -77,8 +77,10 @@ class HalfSums(Rule):
             tails = [schedule.get(schedule.cache_write(block, 0, "local")).name_hint]
         nest = Nest(sampler, one.anchor_stage, roles, block, threads, staged=True)
         for name in tails:
-            schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
-            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
+            tail = schedule.get_sblock(name)
+            schedule.reverse_compute_at(tail, nest.attach)
+            # Panels stay a loop: where they are written out, more sums leave the registers.
+            vectorise_tail(schedule, tail, _loops_within(schedule, tail, nest.attach), roles.lanes)
         axes = len(one.anchor_stage.axes)
         steps = _schedule_block(schedule, inner, activations, nest.innermost, axes, roles.lanes)
         for name in prologue_names(workload):
@@ -115,6 +117,13 @@ def _schedule_block(schedule: Any, inner: Any, activations: Any, place: Any, axe
     for loop in (*others, vectors, step):
         schedule.unroll(loop)
     return outer
+
+
+def _loops_within(schedule: Any, block: Any, around: Any) -> int:
+    """How many loops of a block are inside of one of its loops."""
+    loops = schedule.get_loops(block)
+    place = next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(around)))
+    return len(loops) - 1 - place
 
 
 def _roles(one: Workload, wide: HardwareModel) -> Roles:

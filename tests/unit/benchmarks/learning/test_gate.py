@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gate.__main__ import beside, by_chance, figures_of, ranked_by, read_lines, true_of
-from benchmarks.gate.recorded import RecordedTask, learned_logs, preferred, reversed_times, shuffled
+from benchmarks.gate.recorded import RecordedTask, learned_logs, reversed_times, shuffled
+from benchmarks.gate.simulated import simulated_tasks
 from host.errors import UserError
 from host.learned_estimate.observation import EstimatedProgram
 from host.tlm.training import gate
@@ -91,7 +92,7 @@ def test_a_model_is_better_or_worse_only_where_a_bound_says_so() -> None:
 def test_times_change_hands_and_estimates_stay_with_their_programs() -> None:
     task = _task(1)
     of = {decided: one for (decided, _), one in zip(task.example.programs, task.programs, strict=True)}
-    for changed in (reversed_times(task), shuffled(task, random.Random(1)), preferred(task)):
+    for changed in (reversed_times(task), shuffled(task, random.Random(1))):
         times = [slower for _, slower in changed.example.programs]
         assert times == sorted(times) and times[0] == 1.0
         assert [of[decided] for decided, _ in changed.example.programs] == list(changed.programs)
@@ -100,11 +101,23 @@ def test_times_change_hands_and_estimates_stay_with_their_programs() -> None:
     assert reversed_times(task).example.programs[0][0] == task.example.programs[-1][0]
 
 
-def test_what_a_board_prefers_is_the_same_in_all_tasks_and_the_learned_estimate_finds_it() -> None:
-    taught = [preferred(_task(number)) for number in range(12)]
-    judged = [preferred(_task(number)) for number in range(20, 30)]
-    by_that = ranked_by(judged, learned_logs(taught, judged))
-    before, after = by_chance(judged), by_chance(by_that)
-    assert all(one.first < 1.3 for one in after) and max(one.first for one in before) > 1.5
+def test_a_simulated_board_departs_from_its_estimate_in_a_way_that_can_be_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.gate.simulated._TASKS", 30)
+    monkeypatch.setattr("benchmarks.gate.simulated._PROGRAMS", 24)
+    tasks = simulated_tasks(1, tmp_path / "tasks.jsonl")
+    assert len(tasks) > 20 and len({one.example.prompt for one in tasks}) == len(tasks)
+    for task in tasks:
+        times = [slower for _, slower in task.example.programs]
+        assert times == sorted(times) and times[0] == 1.0 and 16 <= len(times) <= 24
+        assert [one.estimate_s for one in task.programs] == list(task.example.estimates)
+    taught, judged = tasks[:18], tasks[18:]
+    before, after = by_chance(judged), by_chance(ranked_by(judged, learned_logs(taught, judged)))
     found = beside(before, {"chance": before, "chance_that": after})
-    assert found["chance"] == {"first": 1.0, "best": 1.0} and found["chance_that"]["first"] > 1.2
+    assert found["chance"] == {"first": 1.0, "best": 1.0} and found["chance_that"]["first"] > 1.1
+    # A later call reads what is kept, and another seed is another board.
+    monkeypatch.setattr("benchmarks.gate.simulated._TASKS", 0)
+    again = simulated_tasks(1, tmp_path / "tasks.jsonl")
+    assert [one.example for one in again] == [one.example for one in tasks]
+    assert simulated_tasks(2, tmp_path / "others.jsonl") == []

@@ -14,7 +14,7 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Value
 from host.lowering.ops import known_operators
 from host.lowering.recurrent.cells import Cell
-from host.lowering.recurrent.loop import LoopShape, recurrent_function
+from host.lowering.recurrent.loop import LoopShape, last_states, recurrent_function
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.analysis import analyse
 from tests.unit.schedules import functions as fn
@@ -27,12 +27,15 @@ CELLS = {
     "lstm": Cell("lstm", ("sigmoid", "tanh", "tanh"), peepholes=True),
 }
 
+LENGTHS = {"lengths": np.array([[0], [2], [1], [2]], "int32"), "longest": np.array([2], "int32")}
+
 
 def _function(cell: Cell, shape: LoopShape = SHAPE) -> tvm.tirx.PrimFunc:
     builder = Builder(known_operators())
     attrs = {"cell": cell, "shape": shape, "reverse": False}
     states = (shape.batch, shape.hidden)
-    outputs = [((shape.steps, *states), "float32"), *((states, "float32") for _ in cell.states[1:])]
+    last = last_states(cell, shape)
+    outputs = [((shape.steps, *states), "float32"), *((states, "float32") for _ in last)]
     value = builder.emit("recurrent_loop", [Value((1,), "float32")], attrs, outputs)[0]
     assert value.producer is not None
     return recurrent_function(value.producer)
@@ -45,6 +48,9 @@ def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> list[np.ndar
     generator = np.random.default_rng(0)
     arguments = []
     for parameter in function.params:
+        if parameter.name in LENGTHS:
+            arguments.append((True, tvm.runtime.tensor(LENGTHS[parameter.name])))
+            continue
         shape = [int(extent) for extent in parameter.shape]
         given = not parameter.name.startswith(("sequence", "last_"))
         array = generator.standard_normal(shape) / 4 if given else np.full(shape, np.nan)
@@ -53,17 +59,20 @@ def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> list[np.ndar
     return [tensor.numpy() for given, tensor in arguments if not given]
 
 
-def _space(name: str, threads: int = 1) -> tuple[DesignSpace, dict[str, object]]:
-    board = fn.board("avx2", threads)
-    return space_for(fn.task(_function(CELLS[name]), "layer"), board.hardware, threads), board.tvm_target
+def _space(name: str, threads: int = 1, shape: LoopShape = SHAPE) -> tuple[DesignSpace, dict[str, object]]:
+    board, function = fn.board("avx2", threads), _function(CELLS[name], shape)
+    return space_for(fn.task(function, "layer"), board.hardware, threads), board.tvm_target
 
 
+@pytest.mark.parametrize("has_lengths", [False, True], ids=["whole", "lengths"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CELLS)
-def test_random_programs_compute_the_task(name: str, threads: int) -> None:
-    space, target = _space(name, threads)
+def test_random_programs_compute_the_task(name: str, threads: int, has_lengths: bool) -> None:
+    shape = replace(SHAPE, has_lengths=has_lengths)
+    space, target = _space(name, threads, shape)
     assert space.rule.name == "recurrent"
-    wanted = _run(_function(CELLS[name]), target)
+    wanted = _run(_function(CELLS[name], shape), target)
+    assert all(np.isfinite(array).all() for array in wanted)
     generator = random.Random(threads)
     for _ in range(5):
         candidate = space.candidate(space.sample(generator), "random")

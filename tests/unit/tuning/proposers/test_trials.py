@@ -3,8 +3,11 @@ from __future__ import annotations
 import itertools
 import math
 
+import pytest
+
+from host.learned_estimate.evidence import shows_gain
 from host.tuning.proposers.bandit import expected_shares, win_posteriors
-from host.tuning.proposers.trials import Trial, best_first_proposer, judge_trials
+from host.tuning.proposers.trials import Trial, first_program_speed, judge_trials
 from tests.unit.tuning.simulated import candidate
 
 # Every program is another one, if nothing else is said.
@@ -75,17 +78,29 @@ def test_who_was_not_asked_for_long_does_not_come_back_as_the_better_one() -> No
     assert shares["tlm"] > 0.6, "one win in ten is better than nothing known"
 
 
-def test_first_choice_is_who_made_the_better_first_programs() -> None:
+def test_first_programs_are_compared_over_the_tasks_that_both_have() -> None:
     trials = []
-    for task in "abcd":
-        trials += [trial(task, "gensor", 1.0), trial(task, "tlm", 0.8), trial(task, "gensor", 0.1)]
-    assert best_first_proposer(trials, ("gensor", "tlm")) == "tlm"
-    assert best_first_proposer(trials[:6], ("gensor", "tlm")) == "gensor", "two tasks are too few"
-    assert best_first_proposer([], ("gensor", "tlm")) == "gensor"
-    worse = [trial(task, "tlm", 0.99) for task in "abcd"] + [trial(task, "gensor", 1.0) for task in "abcd"]
-    assert best_first_proposer(worse, ("gensor", "tlm")) == "gensor", "a percent is noise"
-    failing = [trial(task, "tlm", math.inf) for task in "abcd"] + [
-        trial(task, "gensor", 1.0) for task in "abcd"
-    ]
-    assert best_first_proposer(failing, ("gensor", "tlm")) == "gensor"
-    assert best_first_proposer(failing, ("tlm", "gensor")) == "gensor"
+    for number, task in enumerate("abcdefg"):
+        trials += [trial(task, "gensor", 1.0), trial(task, "tlm", 0.8 + 0.01 * number)]
+        # What came later is no first program, and of this task nothing is known but one.
+        trials += [trial(task, "gensor", 0.1), trial(f"only {task}", "tlm", 9.0)]
+    speed = first_program_speed(trials, "tlm", "gensor")
+    assert speed.n == 7 and 1.0 / 0.86 < speed.value < 1.0 / 0.8
+    assert shows_gain(speed) and not shows_gain(first_program_speed(trials, "gensor", "tlm"))
+    assert not shows_gain(first_program_speed(trials[:20], "tlm", "gensor")), "five tasks are too few"
+    assert first_program_speed([], "tlm", "gensor").n == 0
+    assert not shows_gain(first_program_speed([], "tlm", "gensor"))
+
+
+def test_a_gain_that_its_spread_leaves_open_shows_nothing() -> None:
+    trials = [trial(task, "gensor", 1.0) for task in "abcdefgh"]
+    trials += [trial(task, "tlm", 0.5 if task in "abc" else 1.1) for task in "abcdefgh"]
+    speed = first_program_speed(trials, "tlm", "gensor")
+    assert speed.value > 1.1 and not shows_gain(speed)
+
+
+def test_a_first_program_that_fails_is_four_times_as_slow() -> None:
+    trials = [trial(task, "gensor", 1.0) for task in "abcdef"]
+    trials += [trial(task, "tlm", math.inf) for task in "abcdef"]
+    assert first_program_speed(trials, "tlm", "gensor").value == pytest.approx(0.25)
+    assert first_program_speed(trials, "gensor", "tlm").value == pytest.approx(4.0)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.errors import DeviceBusy, DeviceError, MeasureError, SessionLost
+from host.errors import DeviceBusy, DeviceError, LeaseLost, MeasureError, SessionLost
 from host.model import Measurement
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
@@ -30,6 +30,7 @@ from tests.unit.tuning.simulated import candidate, dense_space, measured
 TASK = TuningTask(dense_space(), 1e-5)
 REFERENCE = Path("reference.so")
 PATIENT = ReconnectPolicy(limit_s=1e9, first_pause_s=0.0, longest_pause_s=0.0, answer_limit_s=60.0)
+TAKEN = LeaseLost("a: its lease is lost, ben@desk released it by force")
 GONE, BUSY, REFUSED = DeviceError("it went away"), DeviceBusy("ann@lab has it"), MeasureError("no arguments")
 
 
@@ -206,6 +207,26 @@ def test_the_only_board_that_another_host_has_from_the_start_ends_it() -> None:
     group.jobs.put([[one] for one in made_programs(1)], lambda: True)
     with pytest.raises(DeviceBusy, match="ann@lab"):
         group.workers[0].step()
+
+
+def test_the_only_board_that_another_host_took_ends_it_at_the_first_attempt() -> None:
+    board = ScriptedBoard("a", connects=[None, TAKEN], programs=[None, GONE])
+    group = group_of([board])
+    group.jobs.put([[one] for one in made_programs(3)], lambda: True)
+    with pytest.raises(LeaseLost, match="ben@desk released it"):
+        finish_all(group)
+    assert not board.connects, "it was tried once"
+
+
+def test_a_board_that_another_host_took_is_left_to_it_and_the_others_go_on() -> None:
+    taken, other = ScriptedBoard("a", connects=[None, TAKEN, None], programs=[GONE]), ScriptedBoard("b")
+    group = group_of([taken, other])
+    group.jobs.put([[one] for one in made_programs(4)], lambda: True)
+    outcomes = finish_all(group)
+    assert libraries(outcomes) == [f"{number}.so" for number in range(4)]
+    assert {path.name for path in other.ended} >= set(libraries(outcomes))
+    assert len(taken.connects) == 1 and group.workers[0].taken
+    assert not group.all_lost(), "the other is there"
 
 
 class LateBoard(ScriptedBoard):

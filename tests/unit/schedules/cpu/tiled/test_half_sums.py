@@ -14,6 +14,7 @@ from host.gensor import Gensor
 from host.lowering import lower
 from host.model import DeviceProfile, Task
 from host.schedules import scheduled_function, space_for
+from host.schedules.api import Decisions
 from host.schedules.cpu.half_sums import rule
 from host.schedules.cpu.half_sums.rule import RULE
 from host.schedules.cpu.tiled.rule import RULE as TILED
@@ -47,11 +48,13 @@ def tasks() -> dict[str, Task]:
     return found
 
 
-def assembly(task: Task) -> str:
-    """What the compiler makes of the constructed program."""
+def assembly(task: Task, values: Decisions | None = None) -> str:
+    """What the compiler makes of the constructed program, or of that with given decisions."""
     profile = DeviceProfile("pi5", board(), board().hardware, 1)
     space = space_for(task, board().hardware)
     (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    if values is not None:
+        candidate = space.candidate(values, "test")
     target = tvm.target.Target(board().tvm_target)
     lowered = lower_function(scheduled_function(space.apply(candidate)), "kernel", target)
     return str(tvm.get_global_func("target.build.llvm")(lowered, target).inspect_source("s"))
@@ -82,6 +85,12 @@ def test_the_hot_loop_multiplies_eight_halves_at_once_and_spills_little() -> Non
     assert all(".8h" in rest and ".h[" in rest for rest in products), "one element of a vector of activations"
     # Loads and what adds up blocks of 12, with tiles of 4 x 2 vectors.
     assert len(found) <= 1.7 * len(products)
+
+
+def test_panels_are_a_loop() -> None:
+    """One loop makes the sums of all four; written out, the sums of one spill into the next."""
+    values = {"vectors": 2, "rows": 4, "rows2": 1, "panel": 4, "block": 1, "block2": 1, "pad": 0}
+    assert len([body for body in loops(assembly(tasks()["dense"], values)) if body.count("fmla") >= 64]) == 1
 
 
 def test_each_channel_by_itself_is_summed_in_halves() -> None:
