@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
             f"--quantize {options.quantize}: a torch module is quantised as ONNX: export it with "
             "torch.onnx.export, and give that file"
         )
-    if options is not None and options.method not in METHODS:
+    if options is not None:
         _check_method(options.method)
     # Hosts of another engine know names of their own.
     if devices and (options is None or options.engine == LOCAL):
@@ -115,6 +116,10 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
 
 
 def _check_method(method: str) -> None:
+    if method == "tlm" and find_spec("torch") is None:
+        raise UserError("--method tlm needs PyTorch: pip install 'edgetlm[torch]'")
+    if method in METHODS:
+        return
     from host.extensions import extensions
 
     known = (*METHODS, *extensions("proposers"))

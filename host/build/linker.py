@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import threading
@@ -110,10 +111,12 @@ def _run_lld(arguments: Sequence[str], what: str) -> None:
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()
         # A full disk says nothing about the program: its record would be that of a failure.
-        if any(os.strerror(number) in said for number in NO_SPACE):
+        # A block that is missing under the output, which lld maps into memory, ends it with SIGBUS.
+        full = done.returncode == -signal.SIGBUS or any(os.strerror(number) in said for number in NO_SPACE)
+        if full:
             raise DeviceFull(f"no space left while linking {what}: free some and run again")
-        reason = said.splitlines()
-        raise BuildError(f"linking {what} failed: {reason[0] if reason else done.returncode}")
+        reason = said.splitlines() or [f"lld ended with code {done.returncode}; run again"]
+        raise BuildError(f"linking {what} failed: {reason[0]}")
 
 
 def link_kernels(

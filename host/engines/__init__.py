@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.engines.reference import BothWays, run_reference
+from host.engines.reference import PairedReference, run_reference
 from host.engines.table import (
     Engine,
     check_interpreters,
@@ -14,8 +14,8 @@ from host.engines.table import (
 )
 
 __all__ = [
-    "BothWays",
     "Engine",
+    "PairedReference",
     "check_interpreters",
     "check_peers",
     "engine_for_format",

@@ -31,7 +31,7 @@ _PREFIX = re.compile(
     r"(This is an invalid model\. |Invalid model\. )?"
 )
 # What `device_agent.execute.engines` calls the second way.
-_ALSO_AS_WRITTEN = "also-as-written"
+_ALSO_UNOPTIMISED = "also-unoptimised"
 _TIME_LIMIT_S = 600.0
 
 Cases = Sequence[Sequence[np.ndarray]]
@@ -44,7 +44,7 @@ def run_reference(
     *,
     threads: int = 1,
     time_limit_s: float = _TIME_LIMIT_S,
-    as_written: bool = False,
+    unoptimised: bool = False,
 ) -> list[list[np.ndarray]]:
     """Outputs of a model for each set of inputs.
 
@@ -54,7 +54,7 @@ def run_reference(
         inputs: one sequence of arrays per case, in the order of the model's inputs.
         threads: threads that the engine may use.
         time_limit_s: after this the process is killed.
-        as_written: without the engine's own rewriting of the model; ONNX Runtime only.
+        unoptimised: without the graph optimisations of the engine; ONNX Runtime only.
 
     Returns:
         For each case the outputs in the model's order.
@@ -62,12 +62,12 @@ def run_reference(
     Raises:
         EngineError: the engine is missing, refused the model, crashed or took too long.
     """
-    way = ("as-written",) if as_written else ()
+    way = ("unoptimised",) if unoptimised else ()
     return _run(engine, path, inputs, threads, time_limit_s, way).outputs
 
 
-class BothWays:
-    """Runs a model file as an engine rewrites it and, in the same process, as it is written.
+class PairedReference:
+    """Runs a model file with the graph optimisations of an engine and, in the same process, without them.
 
     To start a process and to load its runtime takes longer than to run most models. The first inputs are
     mostly those that are taken: others run in one way only. The outputs of the second way are kept until some
@@ -78,28 +78,28 @@ class BothWays:
         self._first = True
         self._kept: _Kept | None = None
 
-    def rewritten(self, engine: str, path: Path, inputs: Cases) -> list[list[np.ndarray]]:
+    def optimised(self, engine: str, path: Path, inputs: Cases) -> list[list[np.ndarray]]:
         """As `run_reference`; the first time in both ways, with twice its limit of time for the two."""
         if not self._first:
             return run_reference(engine, path, inputs)
         self._first = False
-        made = _run(engine, path, inputs, 1, 2 * _TIME_LIMIT_S, (_ALSO_AS_WRITTEN,))
-        if made.written is not None:
-            self._kept = _Kept(engine, path, inputs, made.written)
+        made = _run(engine, path, inputs, 1, 2 * _TIME_LIMIT_S, (_ALSO_UNOPTIMISED,))
+        if made.unoptimised is not None:
+            self._kept = _Kept(engine, path, inputs, made.unoptimised)
         return made.outputs
 
-    def as_written(self, engine: str, path: Path, inputs: Cases) -> list[list[np.ndarray]]:
-        """As `run_reference` with `as_written`."""
+    def unoptimised(self, engine: str, path: Path, inputs: Cases) -> list[list[np.ndarray]]:
+        """As `run_reference` with `unoptimised`."""
         kept, self._kept = self._kept, None
         if kept is None or kept[:2] != (engine, path) or not _same_arrays(kept.inputs, inputs):
-            return run_reference(engine, path, inputs, as_written=True)
+            return run_reference(engine, path, inputs, unoptimised=True)
         if isinstance(kept.outputs, EngineError):
             raise kept.outputs
         return kept.outputs
 
 
 class _Kept(NamedTuple):
-    """What a model file gave as written, or how it ended the process, and what was run."""
+    """What a model file gave without graph optimisations, or how it ended the process, and what was run."""
 
     engine: str
     path: Path
@@ -108,16 +108,16 @@ class _Kept(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """The outputs of all cases in one way, and those as written.
+    """The outputs of all cases in one way, and those without graph optimisations.
 
     Attributes:
         outputs: of the way that was asked for.
-        written: as written, where these are wanted as well; an error where they ended the process, None where
-            they could not be made for another reason.
+        unoptimised: without graph optimisations, where these are wanted as well; an error where they ended
+            the process, None where they could not be made for another reason.
     """
 
     outputs: list[list[np.ndarray]]
-    written: list[list[np.ndarray]] | EngineError | None
+    unoptimised: list[list[np.ndarray]] | EngineError | None
 
 
 def _same_arrays(first: Cases, second: Cases) -> bool:
@@ -135,7 +135,7 @@ class _Ended(EngineError):
 def _run(
     engine: str, path: Path, inputs: Cases, threads: int, time_limit_s: float, way: Sequence[str]
 ) -> _Made:
-    """Outputs of all cases in a way, and those as written where they are wanted as well.
+    """Outputs of all cases in a way, and those without graph optimisations where they are wanted as well.
 
     Raises:
         EngineError: see `run_reference`.
@@ -145,8 +145,8 @@ def _run(
     if reason is not None:
         raise EngineError(f"{path.name}: cannot make reference outputs: {reason}")
     with tempfile.TemporaryDirectory(prefix="edgetlm-reference-") as directory:
-        names = ("inputs.npz", "outputs.npz", "error.json", "written.npz")
-        *files, written = (Path(directory, name) for name in names)
+        names = ("inputs.npz", "outputs.npz", "error.json", "unoptimised.npz")
+        *files, unoptimised = (Path(directory, name) for name in names)
         flat = {
             f"{case}/{index}": array
             for case, arrays in enumerate(inputs)
@@ -161,18 +161,18 @@ def _run(
         arrays = {name: without_type(array) for name, array in flat.items()}
         np.savez(files[0], types=np.array(types, dtype=str), **arrays)
         arguments = [engine, str(path), str(len(inputs)), str(threads), *(str(file) for file in files), *way]
-        also = _ALSO_AS_WRITTEN in way
+        also = _ALSO_UNOPTIMISED in way
         ended: EngineError | None = None
         try:
-            _run_apart(path, [*arguments, *([str(written)] if also else [])], time_limit_s)
+            _run_apart(path, [*arguments, *([str(unoptimised)] if also else [])], time_limit_s)
         except _Ended as error:
             # The second way ended the process where the outputs of the first are there.
             if not also or not files[1].is_file():
                 raise
             ended = error
         outputs = _unpack(files[1], len(inputs))
-        if ended is None and also and written.is_file():
-            return _Made(outputs, _unpack(written, len(inputs)))
+        if ended is None and also and unoptimised.is_file():
+            return _Made(outputs, _unpack(unoptimised, len(inputs)))
         return _Made(outputs, ended)
 
 

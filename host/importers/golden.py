@@ -40,7 +40,7 @@ class GoldenOptions:
         cases: number of cases, at least 1.
         samples: inputs to use instead of drawn ones, one sequence per case.
         reference: runs a model file in an engine.
-        written: runs it without the engine's rewriting of the graph, to see how stable the outputs are; None
+        unoptimised: runs it without the engine's graph optimisations, to see how stable the outputs are; None
             where the engine has no such way.
     """
 
@@ -48,7 +48,7 @@ class GoldenOptions:
     cases: int = 3
     samples: Sequence[Sequence[np.ndarray]] | None = None
     reference: Reference = run_reference
-    written: Reference | None = None
+    unoptimised: Reference | None = None
 
 
 def make_golden(
@@ -77,12 +77,12 @@ def make_golden(
         _check_repeats(engine, path, given[:1], options.reference)
         return given
     golden, attempt = _drawn(engine, path, ranges, options)
-    if options.written is None:
+    if options.unoptimised is None:
         return golden
     try:
-        return _stable(engine, path, ranges, options, options.written, golden, attempt)
+        return _stable(engine, path, ranges, options, options.unoptimised, golden, attempt)
     except EngineError:
-        # The engine cannot do without rewriting the graph: nothing is known of its stability.
+        # The engine cannot do without its graph optimisations: nothing is known of the stability.
         return golden
 
 
@@ -120,7 +120,7 @@ def _stable(
     path: Path,
     ranges: Sequence[InputRange],
     options: GoldenOptions,
-    written: Reference,
+    unoptimised: Reference,
     golden: tuple[GoldenCase, ...],
     attempt: int,
 ) -> tuple[GoldenCase, ...]:
@@ -129,12 +129,12 @@ def _stable(
     Some networks, mostly those that were never trained, enlarge roundings until engines part visibly. Their
     other inputs are tried, the most stable ones are taken, and what is left is the spread of the case.
     """
-    spreads = _spreads(golden, engine, path, written)
+    spreads = _spreads(golden, engine, path, unoptimised)
     if max(spreads) > _UNSTABLE and any(entry.value is None for entry in ranges):
         generator = np.random.default_rng([options.seed, attempt, 1])
         inputs = [draw(ranges, STYLES[attempt], generator) for _ in range(_MORE * options.cases)]
         more = _cases(inputs, options.reference(engine, path, inputs))
-        golden, spreads = golden + more, spreads + _spreads(more, engine, path, written)
+        golden, spreads = golden + more, spreads + _spreads(more, engine, path, unoptimised)
     order = sorted(range(len(golden)), key=lambda index: spreads[index])[: options.cases]
     if spreads[order[-1]] > _RANDOM:
         _check_repeats(engine, path, [golden[index] for index in order], options.reference)
@@ -159,9 +159,11 @@ def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], refere
         )
 
 
-def _spreads(golden: Sequence[GoldenCase], engine: str, path: Path, written: Reference) -> tuple[float, ...]:
+def _spreads(
+    golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference
+) -> tuple[float, ...]:
     """How far the outputs of each case are from those of the graph as written."""
-    others = written(engine, path, [case.inputs for case in golden])
+    others = unoptimised(engine, path, [case.inputs for case in golden])
     return tuple(
         max((relative_distance(a, b) for a, b in zip(case.outputs, outputs, strict=True)), default=0.0)
         for case, outputs in zip(golden, others, strict=True)
@@ -175,7 +177,7 @@ def _cases(
 
 
 def with_spread(
-    golden: Sequence[GoldenCase], engine: str, path: Path, written: Reference
+    golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference
 ) -> tuple[GoldenCase, ...]:
     """The cases with the spread of the original runtime: its graph as written against its rewritten graph.
 
@@ -186,13 +188,15 @@ def with_spread(
     Raises:
         EngineError: the runtime cannot run the model as written.
     """
-    spreads = _spreads(golden, engine, path, written)
+    spreads = _spreads(golden, engine, path, unoptimised)
     return tuple(replace(case, spread=spread) for case, spread in zip(golden, spreads, strict=True))
 
 
-def run_as_written(engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
-    """Outputs of a model file for each set of inputs, without the engine's rewriting of its graph."""
-    return run_reference(engine, path, inputs, as_written=True)
+def run_unoptimised(
+    engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]
+) -> list[list[np.ndarray]]:
+    """Outputs of a model file for each set of inputs, without the engine's graph optimisations."""
+    return run_reference(engine, path, inputs, unoptimised=True)
 
 
 def relative_distance(golden: np.ndarray, other: np.ndarray) -> float:

@@ -22,9 +22,9 @@ GROUP = "edgetlm.engines"
 class Engine(Protocol):
     """The operations of every engine.
 
-    Two more are optional and come before `load`: `as_written()` keeps the graph as written, `exact()` forgoes
-    arithmetic that is faster and less exact. Reference outputs are computed with `exact()`. An engine in a
-    process of its own may have `times_s(plan)`, which measures in place of `invoke`.
+    Two more are optional and come before `load`: `unoptimised()` turns graph optimisations off, `exact()`
+    forgoes arithmetic that is faster and less exact. Reference outputs are computed with `exact()`. An engine
+    in a process of its own may have `times_s(plan)`, which measures in place of `invoke`.
     """
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:

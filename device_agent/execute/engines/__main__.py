@@ -3,9 +3,9 @@
 `python -m device_agent.execute.engines ENGINE MODEL CASES THREADS INPUTS OUTPUTS ERROR`: INPUTS and OUTPUTS
 are .npz files, each with an array `CASE/INDEX` for every tensor and their element types under `types`, since
 the format keeps no type that NumPy lacks. ERROR is written instead of OUTPUTS if something fails. With
-`as-written` as a last argument, the engine runs the model without rewriting it (ONNX Runtime only). With
-`also-as-written WRITTEN` it runs the model in both ways, one after the other: the outputs of the second way
-are in WRITTEN, which is missing where that way fails.
+`unoptimised` as a last argument, the engine runs the model without its graph optimisations (ONNX Runtime
+only). With `also-unoptimised UNOPTIMISED` it runs the model in both ways, one after the other: the outputs of
+the second way are in UNOPTIMISED, which is missing where that way fails.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run_cases(engine: Any, archive: Any, cases: int) -> Dict[str, Any]:
     return dict(kept, counts=numpy.array(counts), types=numpy.array(types, dtype=str))
 
 
-def _outputs(arguments: Sequence[str], as_written: bool) -> Dict[str, Any]:
+def _outputs(arguments: Sequence[str], unoptimised: bool) -> Dict[str, Any]:
     """The results of all cases in one way, with an engine of their own.
 
     Raises:
@@ -56,8 +56,8 @@ def _outputs(arguments: Sequence[str], as_written: bool) -> Dict[str, Any]:
     engine = engines.create(name)
     if hasattr(engine, "exact"):
         engine.exact()
-    if as_written:
-        engine.as_written()
+    if unoptimised:
+        engine.unoptimised()
     engine.load(model, int(threads))
     with numpy.load(inputs_file) as archive:
         return run_cases(engine, archive, int(cases))
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     """Writes the outputs and returns 0, or writes one line about the failure and returns 1."""
     outputs_file, error_file, *ways = arguments[5:]
     try:
-        results = _outputs(arguments, "as-written" in ways)
+        results = _outputs(arguments, "unoptimised" in ways)
     except AgentError as error:
         with open(error_file, "w", encoding="utf-8") as stream:
             json.dump({"message": str(error)}, stream)
@@ -76,13 +76,13 @@ def main(arguments: Sequence[str]) -> int:
     partial = outputs_file + ".partial.npz"
     numpy.savez(partial, **results)
     os.replace(partial, outputs_file)
-    if ways[:1] == ["also-as-written"]:
-        written: Dict[str, Any] = {}
+    if ways[:1] == ["also-unoptimised"]:
+        unoptimised: Dict[str, Any] = {}
         # Whoever needs outputs that are missing asks for this way alone, and is told what fails.
         with contextlib.suppress(Exception):
-            written = _outputs(arguments, as_written=True)
-        if written:
-            numpy.savez(ways[1], **written)
+            unoptimised = _outputs(arguments, unoptimised=True)
+        if unoptimised:
+            numpy.savez(ways[1], **unoptimised)
     return 0
 
 

@@ -44,13 +44,13 @@ class OnnxRuntimeEngine:
         self._session: Any = None
         self._feeds: Dict[str, Any] = {}
         self._results: List[Any] = []
-        self._as_written = False
+        self._unoptimised = False
         self._exact = False
         self._by_values = False
 
-    def as_written(self) -> None:
-        """Makes the following loads keep the graph as written, so that it runs node by node."""
-        self._as_written = True
+    def unoptimised(self) -> None:
+        """Makes the following loads do without graph optimisations, so that the graph runs node by node."""
+        self._unoptimised = True
 
     def exact(self) -> None:
         """Makes the following loads compute sums of bytes exactly, which may be slower.
@@ -84,7 +84,7 @@ class OnnxRuntimeEngine:
         options.log_severity_level = 3
         if exact:
             options.add_session_config_entry("session.x64quantprecision", "1")
-        if self._as_written:
+        if self._unoptimised:
             options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
         return self._package.InferenceSession(path, options, providers=self._providers)
 

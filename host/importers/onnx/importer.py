@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from host.engines import BothWays, run_reference
+from host.engines import PairedReference, run_reference
 from host.errors import EngineError
 from host.importers.assemble import Source, assemble, content_hash, work_file
-from host.importers.golden import GoldenOptions, Reference, run_as_written, with_spread
+from host.importers.golden import GoldenOptions, Reference, run_unoptimised, with_spread
 from host.importers.onnx.contributed import expand_contributed, rounds_inside
 from host.importers.onnx.convert import convert_graph
 from host.importers.onnx.fixed_inputs import (
@@ -86,22 +86,22 @@ def import_onnx(
         )
     quantised = any(_quantises(node) for node in simple.graph.node)
     with tempfile.TemporaryDirectory(prefix="edgetlm-standard-") as folder:
-        both = BothWays()
-        written: Reference = both.as_written
+        both = PairedReference()
+        unoptimised: Reference = both.unoptimised
         if rounds_inside(file.model):
             standard = with_weights(simple, file.weights)
             expand_contributed(file.name, standard, sums_in_reals=True)
             write_model(standard, Path(folder, "model.onnx"))
-            written = _run_either(Path(folder, "model.onnx"))
+            unoptimised = _run_either(Path(folder, "model.onnx"))
         if not quantised:
-            options = replace(options, written=written)
-        if not quantised and not fixed and options.samples is None and written == both.as_written:
-            options = replace(options, reference=both.rewritten)
+            options = replace(options, unoptimised=unoptimised)
+        if not quantised and not fixed and options.samples is None and unoptimised == both.unoptimised:
+            options = replace(options, reference=both.optimised)
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
         model = _explained(model, file.inputs)
         if not quantised:
             return model
-        return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, written))
+        return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, unoptimised))
 
 
 def _explained(model: ImportedModel, declared: Sequence[DeclaredInput]) -> ImportedModel:
@@ -110,17 +110,17 @@ def _explained(model: ImportedModel, declared: Sequence[DeclaredInput]) -> Impor
 
 
 def _run_either(standard: Path) -> Reference:
-    """Runs a model in standard operators, as written; the model's own file where ONNX Runtime cannot.
+    """Runs a model in standard operators without graph optimisations, or its own file where that fails.
 
-    A contributed or a quantised operator is one kernel, as written too: how the outputs depend on roundings
+    A contributed or a quantised operator is one kernel without them too: how the outputs depend on roundings
     inside of it shows only in the operators that it consists of.
     """
 
     def run(engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
         try:
-            return run_as_written(engine, standard, inputs)
+            return run_unoptimised(engine, standard, inputs)
         except EngineError:  # such as numbers of 16 bits before version 21 of the standard
-            return run_as_written(engine, path, inputs)
+            return run_unoptimised(engine, path, inputs)
 
     return run
 

@@ -43,7 +43,7 @@ def _forked(
     inputs: Sequence[Sequence[np.ndarray]],
     *,
     threads: int = 1,
-    as_written: bool = False,
+    unoptimised: bool = False,
 ) -> list[list[np.ndarray]]:
     """What `run_reference` does, with its words for failures."""
     files = [Path("tmp", name) for name in ("inputs.npz", "outputs.npz", "error.json")]
@@ -62,7 +62,7 @@ def _forked(
         try:
             for said in (1, 2):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), said)
-            code = main([*words, *(["as-written"] if as_written else [])])
+            code = main([*words, *(["unoptimised"] if unoptimised else [])])
         finally:
             os._exit(code)
     _, status = os.waitpid(pid, 0)

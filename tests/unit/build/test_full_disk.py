@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -27,21 +28,32 @@ def test_object_code_is_written_to_memory(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert object_code(module) == code
 
 
+FULL = "no space left while linking net.so: free some and run again"
+
+
 @pytest.mark.parametrize(
-    ("said", "kind", "words"),
+    ("code", "said", "kind", "words"),
     [
+        (1, f"ld.lld: error: {os.strerror(errno.ENOSPC)}\n", DeviceFull, FULL),
+        (-signal.SIGBUS, "", DeviceFull, FULL),
         (
-            os.strerror(errno.ENOSPC),
-            DeviceFull,
-            "no space left while linking net.so: free some and run again",
+            1,
+            "ld.lld: error: undefined symbol: f\n",
+            BuildError,
+            "linking net.so failed: ld.lld: error: undefined symbol: f",
         ),
-        ("undefined symbol: f", BuildError, "linking net.so failed: ld.lld: error: undefined symbol: f"),
+        (-signal.SIGKILL, "", BuildError, "linking net.so failed: lld ended with code -9; run again"),
     ],
 )
 def test_a_linker_without_space_is_no_fault_of_the_program(
-    said: str, kind: type[Exception], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: int,
+    said: str,
+    kind: type[Exception],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = subprocess.CompletedProcess([], 1, "", f"ld.lld: error: {said}\n")
+    done = subprocess.CompletedProcess([], code, "", said)
     monkeypatch.setattr(subprocess, "run", lambda *given, **named: done)
     with pytest.raises(kind) as caught:
         linker.link_shared([], tmp_path / "net.so", "x86_64")

@@ -14,7 +14,7 @@ from onnx import helper
 
 from device_agent.contract.tensors import numpy_type
 from host.engines import (
-    BothWays,
+    PairedReference,
     engine_for_format,
     engines,
     run_reference,
@@ -112,31 +112,31 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_one_process_runs_both_ways(doubling: Path, processes: list[str]) -> None:
-    both, cases = BothWays(), [[X + 1], [X + 2]]
-    rewritten = both.rewritten("onnxruntime", doubling, cases)
-    written = both.as_written("onnxruntime", doubling, [tuple(case) for case in cases])
-    assert processes == ["written.npz"]
-    for made, way in ((rewritten, False), (written, True)):
-        alone = run_reference("onnxruntime", doubling, cases, as_written=way)
+    both, cases = PairedReference(), [[X + 1], [X + 2]]
+    optimised = both.optimised("onnxruntime", doubling, cases)
+    unoptimised = both.unoptimised("onnxruntime", doubling, [tuple(case) for case in cases])
+    assert processes == ["unoptimised.npz"]
+    for made, way in ((optimised, False), (unoptimised, True)):
+        alone = run_reference("onnxruntime", doubling, cases, unoptimised=way)
         for case, other in zip(made, alone, strict=True):
             for array, same in zip(case, other, strict=True):
                 np.testing.assert_array_equal(array, same)
 
 
-def test_other_inputs_are_run_as_written_by_themselves(doubling: Path, processes: list[str]) -> None:
-    both = BothWays()
-    both.rewritten("onnxruntime", doubling, [[X]])
-    assert both.as_written("onnxruntime", doubling, [[X + 1]])[0][0].max() == 2
-    assert processes == ["written.npz", "as-written"]
+def test_other_inputs_are_run_unoptimised_by_themselves(doubling: Path, processes: list[str]) -> None:
+    both = PairedReference()
+    both.optimised("onnxruntime", doubling, [[X]])
+    assert both.unoptimised("onnxruntime", doubling, [[X + 1]])[0][0].max() == 2
+    assert processes == ["unoptimised.npz", "unoptimised"]
 
 
 def test_a_way_that_fails_says_why_only_if_it_is_asked_for(doubling: Path, processes: list[str]) -> None:
-    """OpenVINO runs no graph as written."""
-    both, cases = BothWays(), [[X + 1]]
-    assert both.rewritten("openvino", doubling, cases)[0][0].max() == 2
-    assert processes == ["written.npz"]
-    with pytest.raises(EngineError, match="as_written"):
-        both.as_written("openvino", doubling, cases)
+    """OpenVINO runs no graph without optimisations."""
+    both, cases = PairedReference(), [[X + 1]]
+    assert both.optimised("openvino", doubling, cases)[0][0].max() == 2
+    assert processes == ["unoptimised.npz"]
+    with pytest.raises(EngineError, match="unoptimised"):
+        both.unoptimised("openvino", doubling, cases)
 
 
 def _replace_python(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
@@ -151,12 +151,12 @@ def test_the_outputs_of_the_first_way_outlive_a_crash_in_the_second(
     doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process crashes before the second way, and nothing is run again."""
-    only_both = 'case "$*" in *also-as-written*) ;; *) exit 9;; esac'
+    only_both = 'case "$*" in *also-unoptimised*) ;; *) exit 9;; esac'
     _replace_python(tmp_path, monkeypatch, only_both, f'{sys.executable} "${{@:1:$#-2}}" && kill -SEGV $$')
-    both, cases = BothWays(), [[X + 1]]
-    assert both.rewritten("onnxruntime", doubling, cases)[0][0].max() == 2
+    both, cases = PairedReference(), [[X + 1]]
+    assert both.optimised("onnxruntime", doubling, cases)[0][0].max() == 2
     with pytest.raises(EngineError, match="SIGSEGV"):
-        both.as_written("onnxruntime", doubling, cases)
+        both.unoptimised("onnxruntime", doubling, cases)
 
 
 def test_a_crash_in_the_first_way_leaves_no_outputs(
@@ -164,18 +164,18 @@ def test_a_crash_in_the_first_way_leaves_no_outputs(
 ) -> None:
     _replace_python(tmp_path, monkeypatch, "kill -SEGV $$")
     with pytest.raises(EngineError, match="SIGSEGV"):
-        BothWays().rewritten("onnxruntime", doubling, [[X + 1]])
+        PairedReference().optimised("onnxruntime", doubling, [[X + 1]])
 
 
 def test_only_the_first_inputs_are_run_in_both_ways(doubling: Path, processes: list[str]) -> None:
-    both, cases = BothWays(), [[X + 1]]
-    both.rewritten("onnxruntime", doubling, cases)
-    assert both.rewritten("onnxruntime", doubling, [[X + 2]])[0][0].max() == 4
-    assert both.as_written("onnxruntime", doubling, cases)[0][0].max() == 2
-    assert processes == ["written.npz", "error.json"]
+    both, cases = PairedReference(), [[X + 1]]
+    both.optimised("onnxruntime", doubling, cases)
+    assert both.optimised("onnxruntime", doubling, [[X + 2]])[0][0].max() == 4
+    assert both.unoptimised("onnxruntime", doubling, cases)[0][0].max() == 2
+    assert processes == ["unoptimised.npz", "error.json"]
 
 
-def test_samples_are_not_run_as_written(doubling: Path, processes: list[str]) -> None:
+def test_samples_are_not_run_unoptimised(doubling: Path, processes: list[str]) -> None:
     samples = [[X + 1], [X + 2]]
     import_onnx(doubling, {}, GoldenOptions(cases=2, samples=samples), {})
     assert processes == ["error.json"] * 2, "once for the outputs, and once to see whether they repeat"
@@ -185,8 +185,8 @@ def test_what_the_engine_refuses_is_not_tried_again(tmp_path: Path, processes: l
     path = tmp_path / "text.onnx"
     path.write_text("no model")
     with pytest.raises(EngineError, match=r"text\.onnx: onnxruntime cannot load it"):
-        BothWays().rewritten("onnxruntime", path, [[X]])
-    assert processes == ["written.npz"]
+        PairedReference().optimised("onnxruntime", path, [[X]])
+    assert processes == ["unoptimised.npz"]
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:

@@ -107,30 +107,30 @@ def test_given_samples_are_used() -> None:
     assert [case.outputs[0][0, 0] for case in golden] == [4, 6]
 
 
-def _as_written(unstable: Callable[[np.ndarray], bool]) -> GoldenOptions:
+def _unoptimised(unstable: Callable[[np.ndarray], bool]) -> GoldenOptions:
     """An engine whose two ways part by a hundredth of the largest output where inputs are unstable."""
 
-    def written(engine: str, path: Path, cases: Cases) -> list[list[np.ndarray]]:
+    def unoptimised(engine: str, path: Path, cases: Cases) -> list[list[np.ndarray]]:
         return [
             [arrays[0] + (np.abs(arrays[0]).max() / 100 if unstable(arrays[0]) else 0)] for arrays in cases
         ]
 
-    return GoldenOptions(reference=reference(lambda x: x), written=written)
+    return GoldenOptions(reference=reference(lambda x: x), unoptimised=unoptimised)
 
 
 def test_inputs_with_unstable_outputs_are_replaced_where_there_are_others() -> None:
-    golden = make_golden("onnxruntime", PATH, [REAL], _as_written(lambda x: bool(x.flat[0] > 0)))
+    golden = make_golden("onnxruntime", PATH, [REAL], _unoptimised(lambda x: bool(x.flat[0] > 0)))
     assert len(golden) == 3
     assert all(case.inputs[0].flat[0] <= 0 and case.spread == 0.0 for case in golden)
 
 
 def test_a_model_that_is_never_stable_keeps_its_spread() -> None:
-    golden = make_golden("onnxruntime", PATH, [REAL], _as_written(lambda x: True))
+    golden = make_golden("onnxruntime", PATH, [REAL], _unoptimised(lambda x: True))
     assert [case.spread for case in golden] == pytest.approx([0.05] * 3, rel=1e-5)
 
 
 def test_a_model_that_is_stable_is_verified_as_always() -> None:
-    stable = make_golden("onnxruntime", PATH, [REAL], _as_written(lambda x: False))
+    stable = make_golden("onnxruntime", PATH, [REAL], _unoptimised(lambda x: False))
     plain = make_golden("onnxruntime", PATH, [REAL], GoldenOptions(reference=reference(lambda x: x)))
     assert all(case.spread == 0.0 for case in stable)
     for a, b in zip(stable, plain, strict=True):
@@ -141,7 +141,7 @@ def test_an_engine_that_only_runs_rewritten_graphs_says_nothing_of_stability() -
     def refuse(engine: str, path: Path, cases: Cases) -> list[list[np.ndarray]]:
         raise EngineError("no kernel for this node")
 
-    options = GoldenOptions(reference=reference(lambda x: x), written=refuse)
+    options = GoldenOptions(reference=reference(lambda x: x), unoptimised=refuse)
     assert [case.spread for case in make_golden("onnxruntime", PATH, [REAL], options)] == [0.0] * 3
 
 
@@ -149,11 +149,11 @@ def test_a_model_that_draws_random_numbers_is_refused() -> None:
     draw_of = np.random.default_rng(0)
     random = reference(lambda x: x + draw_of.normal(size=x.shape).astype(np.float32))
     with pytest.raises(ModelFileError, match=r"^model\.onnx: its outputs differ from run to run"):
-        make_golden("onnxruntime", PATH, [REAL], GoldenOptions(reference=random, written=random))
+        make_golden("onnxruntime", PATH, [REAL], GoldenOptions(reference=random, unoptimised=random))
 
 
 def test_a_model_whose_rewritten_graph_parts_far_is_not_taken_for_random() -> None:
-    options = GoldenOptions(reference=reference(lambda x: x), written=reference(lambda x: x + 1))
+    options = GoldenOptions(reference=reference(lambda x: x), unoptimised=reference(lambda x: x + 1))
     assert min(case.spread for case in make_golden("onnxruntime", PATH, [REAL], options)) > 0.1
 
 

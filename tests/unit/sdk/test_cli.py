@@ -16,10 +16,12 @@ import sdk.cli.main as command_line
 import targets
 from host.errors import DeviceError, UserError
 from host.model import Signature, TensorSpec
+from host.options import DeployOptions
 from sdk.cli.forms import parse_lengths, parse_shapes
 from sdk.cli.main import main
 from sdk.cli.terminal import ConsoleProgress
 from sdk.files.arrays import read_arrays
+from sdk.request import check_tuning
 from targets.files import board_files, load_board
 
 # What must not be imported for an answer that needs no compiler.
@@ -199,6 +201,16 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_language_model_without_pytorch_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = DeployOptions(Path("net.onnx"), method="tlm", trials=4)
+    check_tuning(object(), options)
+    monkeypatch.setattr("sdk.request.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"--method tlm needs PyTorch: pip install 'edgetlm\[torch\]'"):
+        check_tuning(object(), options)
+
+
 def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", "absent.onnx", "--verbose"]) == 2
     printed = capsys.readouterr().err
@@ -318,6 +330,7 @@ def slow(*args, **kwargs):
         Path(sys.argv[1]).unlink()
 sdk.api.deploy = slow
 from sdk.files.arrays import read_arrays
+from sdk.request import check_tuning
 from sdk.cli.terminal import ConsoleProgress
 from sdk.cli.main import main
 sys.exit(main(["deploy", "net.onnx"]))

@@ -14,7 +14,7 @@ from onnx import helper
 
 from host.errors import ImportFailed
 from host.importers import load_here as load
-from host.importers.golden import run_as_written
+from host.importers.golden import run_unoptimised
 from host.importers.onnx.contributed import DOMAIN, expansions
 from host.lowering import lower
 from tests.unit.importers.harness import check, execute
@@ -49,11 +49,11 @@ def test_outputs_are_those_of_onnxruntime(
     files = []
 
     def noted(engine: str, path: Path, inputs: Any) -> Any:
-        results = run_as_written(engine, path, inputs)
+        results = run_unoptimised(engine, path, inputs)
         files.append(path)
         return results
 
-    monkeypatch.setattr("host.importers.onnx.importer.run_as_written", noted)
+    monkeypatch.setattr("host.importers.onnx.importer.run_unoptimised", noted)
     made = load(write(case, tmp_path / "one.onnx"))
     assert made.module is not None, made.reason
     for golden in made.golden:
