@@ -84,11 +84,11 @@ def _inline(schedule: s_tir.Schedule, name: str) -> None:
 
 
 def _share(schedule: s_tir.Schedule, name: str) -> None:
-    """Runs the outer loops of a plain nest over one output in parallel."""
+    """Runs the outer loops of a nest over one output in parallel; TVM refuses what is not independent."""
     block = schedule.get_sblock(name)
     statement = schedule.get(block)
     loops = list(schedule.get_loops(block))
-    if len(statement.writes) != 1 or not isinstance(statement.body, tirx.BufferStore):
+    if len(statement.writes) != 1:
         return
     axes = statement.iter_vars
     known = all(
@@ -96,7 +96,8 @@ def _share(schedule: s_tir.Schedule, name: str) -> None:
     )
     if known and len(loops) == len(axes):
         outer = [loop for loop, axis in zip(loops, axes, strict=True) if axis.iter_type == _SPATIAL]
-        _parallel(schedule, outer, len(axes), _points(statement))
+        plain = isinstance(statement.body, tirx.BufferStore)
+        _parallel(schedule, outer, len(axes) + (not plain), _points(statement) * _written(statement))
 
 
 def _parallel(schedule: s_tir.Schedule, loops: list[Any], depth: int, iterations: int) -> None:
@@ -121,6 +122,13 @@ def _reduces(statement: tirx.SBlock) -> bool:
 
 def _points(statement: tirx.SBlock) -> int:
     return math.prod(int(axis.dom.extent) for axis in statement.iter_vars)
+
+
+def _written(statement: tirx.SBlock) -> int:
+    """Elements that one run of a block writes; 1 where that is not known."""
+    extents = [extent.extent for extent in statement.writes[0].region]
+    known = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    return math.prod(int(extent) for extent in extents) if known else 1
 
 
 def _operations(value: Any) -> int:

@@ -55,12 +55,14 @@ class Group:
         return len(self.nodes) == 1 and self.nodes[0].op == "reshape"
 
 
-def fuse(graph: Graph, choices: Choices | None = None) -> list[Group]:
+def fuse(graph: Graph, choices: Choices | None = None, on_matrices: bool = False) -> list[Group]:
     """The functions of a graph, in running order.
 
     Args:
         graph: packed.
         choices: of a plan, which may keep apart what fits together.
+        on_matrices: whether the processor multiplies matrices, whose operands it copies out of memory as they
+            are. What such a product reads is then stored first.
     """
     taken = choices or Choices()
     readers = graph.consumers()
@@ -69,7 +71,12 @@ def fuse(graph: Graph, choices: Choices | None = None) -> list[Group]:
     finished: list[Group] = []
     for node in reversed(graph.nodes):
         group = _group_of_readers(node, readers, returned, groups)
-        if group is None or not _fits(node, group, readers) or _kept_apart(node, group, readers, taken):
+        if (
+            group is None
+            or not _fits(node, group, readers)
+            or (on_matrices and _feeds_a_product(node, group))
+            or _kept_apart(node, group, readers, taken)
+        ):
             group = Group()
             finished.append(group)
         group.nodes.insert(0, node)
@@ -115,6 +122,19 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
         # Better as the end of the function before: there it works on values still in registers.
         return False
     return all(reader.spec.sharing.computes(reader, node) for reader in readers[node.output])
+
+
+def _feeds_a_product(node: Node, group: Group) -> bool:
+    """Whether `node` computes what the product of a group reads."""
+    if group.anchor is None or not group.anchor.spec.sharing.product or not node.spec.is_elementwise:
+        return False
+    between = {node}
+    for member in group.nodes:
+        if any(value.producer in between for value in member.inputs):
+            if member is group.anchor:
+                return True
+            between.add(member)
+    return False
 
 
 def _kept_apart(node: Node, group: Group, readers: dict[Value, list[Node]], choices: Choices) -> bool:

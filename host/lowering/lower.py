@@ -84,6 +84,8 @@ def lower(
     target = tvm.target.Target(board.tvm_target)
 
     choices = Choices(decisions)
+    gpu = board.hardware.gpu
+    on_matrices = gpu is not None and half == "float16" and gpu.matrix_fp16_per_cycle > 0
 
     def entry(name: str, module: tvm.IRModule, texts: int = 1) -> Entry:
         graph = read(module, operators or known_operators())
@@ -92,7 +94,8 @@ def lower(
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
         graph = optimise(graph, board.hardware, approximate and half != "bfloat16", any_length, half, choices)
-        return Entry(name, *emit(graph, fuse(graph, choices), target, half, any_length, choices.types))
+        groups = fuse(graph, choices, on_matrices)
+        return Entry(name, *emit(graph, groups, target, half, any_length, choices.types))
 
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:

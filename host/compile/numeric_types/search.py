@@ -1,7 +1,7 @@
 """The search for the fastest types of a model's layers whose outputs are within a tolerance.
 
 Candidates are lowered for their estimates. Those whose error is asked for are compiled, run on the device
-with the golden cases, and removed; kernels that two candidates share come from the cache.
+with the golden cases, and removed. Programs of kernels that two candidates share are made and compiled once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 
 from host.compile import static_model
 from host.compile.bundle_builder import BundleBuilder
+from host.compile.model_compiler import PlannedModel
 from host.compile.numeric_types.choice import Kept, TypeChoice, choose_kept
+from host.compile.static_model import Plan
 from host.errors import BuildError, LoweringError, ScheduleError
 from host.model import ImportedModel, LoweredModel, Site
 from host.model.numeric_types import NumericTypes, TypedLayer
@@ -52,6 +54,7 @@ class TypeSearch:
     _groups: list[tuple[int, ...]] = field(default_factory=list)
     _seconds: dict[Kept, float] = field(default_factory=dict)
     _errors: dict[Kept, float] = field(default_factory=dict)
+    _programs: Plan = field(default_factory=lambda: Plan({}, {}, {}))
 
     def __post_init__(self) -> None:
         compiler = self.builder.compiler
@@ -138,9 +141,29 @@ class TypeSearch:
     def _seconds_of(self, kept: Kept) -> float:
         """Estimated seconds of a run with some groups in fp32."""
         if kept not in self._seconds:
-            self._seconds[kept] = self._estimator.estimate(self._lowered(self._plan(kept))).total_s
+            self._candidate(kept)
             self._advance()
         return self._seconds[kept]
+
+    def _candidate(self, kept: Kept) -> LoweredModel:
+        """The model with some groups in fp32; its estimate is kept."""
+        lowered = self._lowered(self._plan(kept))
+        self._seconds[kept] = self._estimator.estimate(lowered).total_s
+        return lowered
+
+    def _planned(self, lowered: LoweredModel) -> PlannedModel:
+        """A candidate with programs that are constructed without measuring, once for all candidates."""
+        compiler, known = self._compiler, self._programs
+        seen = known.spaces.keys() | known.reasons.keys()
+        new = tuple(task for task in lowered.tasks if task.workload_hash not in seen)
+        seed = compiler.options.seed
+        made = static_model.propose(replace(lowered, tasks=new), compiler.profile, seed, compiler.clock)
+        self._programs = Plan(
+            {**known.spaces, **made.spaces},
+            {**known.chosen, **made.chosen},
+            {**known.reasons, **made.reasons},
+        )
+        return PlannedModel(lowered, self._programs, self._programs)
 
     def _error_of(self, kept: Kept) -> float:
         """The measured error with some groups in fp32; infinite where that does not build or run."""
@@ -155,7 +178,7 @@ class TypeSearch:
         try:
             own = replace(self._compiler, folder=folder, model_plan=self._plan(kept))
             builder = replace(self.builder, compiler=own)
-            builder.compile(self.model)
+            builder.compile_planned(self.model, self._planned(self._candidate(kept)))
             return self.error(builder.directory("tvm"))
         except (BuildError, LoweringError, ScheduleError):
             return math.inf

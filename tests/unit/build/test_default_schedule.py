@@ -6,6 +6,7 @@ import tvm
 from tvm import te, tirx, topi
 
 from host.build import default_schedule
+from host.lowering.script import function_of_script
 from tests.unit.build.conftest import Run
 
 
@@ -34,6 +35,32 @@ def test_matmul(run: Run, sizes: tuple[int, int, int]) -> None:
 def test_large_work_runs_in_parallel_and_small_does_not() -> None:
     assert "T.parallel" in default_schedule(matmul(96, 64, 128)).script()
     assert "T.parallel" not in default_schedule(matmul(4, 8, 16)).script()
+
+
+def _rows(body: str) -> tirx.PrimFunc:
+    """A block of several statements for each row of a matrix."""
+    return function_of_script(f"""
+@T.prim_func(s_tir=True, private=True)
+def function(source: T.Buffer((64, 1024), "float32"), result: T.Buffer((64, 1024), "float32")) -> None:
+    for i in range(64):
+        with T.sblock("row"):
+            vi = T.axis.spatial(64, i)
+            total = T.sblock_alloc_buffer((1,), "float32", scope="local")
+            total[0] = T.float32(0)
+            for j in range(1024):
+                {body}
+""")
+
+
+def test_steps_of_several_statements_run_in_parallel_if_they_are_independent(run: Run) -> None:
+    sums = default_schedule(_rows("total[0] = total[0] + source[vi, j]; result[vi, j] = total[0]"))
+    assert "T.parallel" in sums.script()
+    a = draw(64, 1024)
+    np.testing.assert_allclose(run(sums, a), a.cumsum(1), rtol=1e-4, atol=1e-4)
+    before = "T.if_then_else(vi > 0, result[vi - 1, j], T.float32(0))"
+    chained = default_schedule(_rows(f"total[0] = {before}; result[vi, j] = source[vi, j] + total[0]"))
+    assert "T.parallel" not in chained.script()
+    np.testing.assert_allclose(run(chained, a), a.cumsum(0), rtol=1e-4, atol=1e-4)
 
 
 def test_convolution_with_padding(run: Run) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from host.lowering.graph import Node
 from host.lowering.spec import Fusion
 
@@ -17,3 +19,4 @@ def _computes(reader: Node, node: Node) -> bool:
 
 
 PADDED = Fusion(anchor=True, computes=_computes)
+PADDED_PRODUCT = replace(PADDED, product=True)

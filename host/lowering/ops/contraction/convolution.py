@@ -11,7 +11,7 @@ from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.expressions.windows import finish, padded_input, product, window
 from host.lowering.graph import Node, Value
-from host.lowering.ops.contraction import PADDED
+from host.lowering.ops.contraction import PADDED, PADDED_PRODUCT
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
 from host.lowering.passes.permutations.weights import convolution, depthwise
 from host.lowering.reader.call import OperatorCall
@@ -157,7 +157,7 @@ SPECS: tuple[OpSpec, ...] = (
         read={f"nn.conv{n}d_transpose": _read for n in (1, 2, 3)},
         fusion=Fusion(anchor=True),
     ),
-    OpSpec("packed_conv", write=_packed, fusion=PADDED),
-    OpSpec("grouped_conv", write=_grouped, fusion=PADDED),
+    OpSpec("packed_conv", write=_packed, fusion=PADDED_PRODUCT),
+    OpSpec("grouped_conv", write=_grouped, fusion=PADDED_PRODUCT),
     OpSpec("depthwise_conv", write=_depthwise, fusion=PADDED, sink_permutation=depthwise),
 )

@@ -19,9 +19,12 @@ from host.schedules.workload import Access, Stage, Workload
 
 # Fewer bytes are not copied by `cp.async`.
 _LEAST_BYTES = 4
-# Columns of two instructions, and least depth: fewer are mostly filled up with zeros. Groups of columns, of
-# which tiles are filled as far as they can be, have those of one instruction.
-LEAST, _LEAST_OF_GROUPS = 16, 8
+# Least depth: a shorter one is mostly filled up with zeros.
+_LEAST_STEPS = 16
+# Least columns. Tiles have 16; by the estimate they are faster than programs of CUDA cores also where most of
+# these are zeros. Groups lie side by side until a tile is full, of 8 columns at least; a group that has tiles
+# of its own fills one.
+_LEAST_COLUMNS, _LEAST_OF_GROUPS, _LEAST_OF_A_GROUP = 2, 8, 16
 # The decision whether shared memory has all that the taps of a convolution read.
 HALO = "halo"
 # Sums that a thread takes through the stages after the product together.
@@ -197,8 +200,15 @@ def product_of(workload: Workload) -> Product | None:
             return None
         vector, kept = math.gcd(vector, groups.size), groups.size
     found = Product(anchor, batch, depth, operands[1 - right], operands[right], vector, kept, result, groups)
-    least = _LEAST_OF_GROUPS if groups.depth > 1 else LEAST
-    return _with_window(found) if found.columns >= least and found.steps >= LEAST else None
+    enough = found.columns >= _least_columns(groups) and found.steps >= _LEAST_STEPS
+    return _with_window(found) if enough else None
+
+
+def _least_columns(groups: Groups) -> int:
+    """Columns of a product for which the rule is the right one."""
+    if not groups.size:
+        return _LEAST_COLUMNS
+    return _LEAST_OF_GROUPS if groups.depth > 1 else _LEAST_OF_A_GROUP
 
 
 def decided(product: Product, values: Decisions) -> Product:

@@ -86,6 +86,36 @@ def test_every_function_has_a_design_space(target: str, wanted: set[str]) -> Non
     assert {space_for(task, found.hardware).rule.name for task in model.tasks} == wanted
 
 
+@pytest.mark.parametrize(
+    ("target", "half", "rules"),
+    [
+        ("jetson_orin_nano", "float16", ["cuda_injective", "cuda_mma"]),
+        ("jetson_xavier_nx", "float16", ["cuda_tiled"]),
+        ("jetson_orin_nano", "", ["cuda_tiled"]),
+    ],
+)
+def test_tensor_cores_read_what_an_activation_stored(target: str, half: str, rules: list[str]) -> None:
+    """An activation in front of a padded convolution is part of its function but for tensor cores."""
+
+    def build(builder: relax.BlockBuilder, image: relax.Var) -> relax.Expr:
+        scaled = builder.emit(relax.op.nn.silu(relax.op.multiply(image, relax.const(normal(1, 32, 1, 1)))))
+        return builder.emit(relax.op.nn.conv2d(scaled, weight(48, 32, 3, 3), padding=(1, 1)))
+
+    found = board_for(declared()[target])
+    assert found is not None
+    inputs = [normal(1, 32, 8, 8)]
+    model = lower(imported(relax_module(build, inputs)), found.on_gpu(), half=half)
+    assert [
+        rule
+        for task in model.tasks
+        if (rule := space_for(task, found.on_gpu().hardware).rule.name) != "cuda_injective"
+        or "silu" in task.name
+    ] == rules
+    (wanted,) = run(relax_module(build, inputs), inputs)
+    (computed,) = run_lowered(model, inputs)
+    assert np.abs(computed - wanted).max() < 4e-3 * np.abs(wanted).max()
+
+
 def test_numbers_that_no_half_holds_stay_single() -> None:
     def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
         large = relax.const(np.full((64, 64), 1e6, "float32") * normal(64, 64))

@@ -30,6 +30,8 @@ TASKS = {
     "one row": dense_task(1, 64, 128, 32, "uint8", 16),
     "convolution": convolution_task(7, 32, 32, 32, "int8", 16),
     "convolution without sign, 24 channels": convolution_task(6, 24, 48, 16, "uint8", 8),
+    "10 columns": dense_task(21, 10, 48, 10, "int8", 16),
+    "convolution, 3 columns": convolution_task(7, 16, 3, 3, "uint8", 16),
     "groups": groups_task(6, 3, 32, 16, "uint8", 16),
     "groups of 4 channels": groups_task(6, 8, 4, 4, "int8", 4),
     "groups of 4 channels, stride 2, the last product not whole": groups_task(7, 6, 4, 4, "uint8", 4, 2),

@@ -1,0 +1,94 @@
+"""RoiAlign beside ONNX Runtime: as one function that reads the channels of a pixel one after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+from host.build import default_schedule
+from host.lowering import lower
+from host.model import LoweredModel
+from tests.unit.importers.harness import execute_cases, load
+from tests.unit.lowering.harness import board, normal
+
+BATCH, CHANNELS, ROWS, COLUMNS = 2, 5, 9, 8
+REGIONS = np.array(
+    [
+        [1, 2, 20, 25],
+        [-9, -7, 9, 5],
+        [4, 4, 5, 30],
+        [8, 8, 8, 8],
+        [20, 9, 3, 2],
+        [90, 90, 99, 99],
+        [0, 0, 32, 36],
+    ],
+    np.float32,
+)
+
+
+def _lowered(path: Path, inputs: dict[str, np.ndarray], **attributes: Any) -> LoweredModel:
+    node = helper.make_node("RoiAlign", list(inputs), ["y"], output_height=3, output_width=2, **attributes)
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in inputs.items()
+    ]
+    shape = (len(inputs["regions"]), inputs["image"].shape[1], 3, 2)
+    made = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)
+    graph = helper.make_graph([node], "regions", given, [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    onnx.save(model, path)
+    return lower(load(path, golden_cases=1), board())
+
+
+def _inputs(regions: np.ndarray = REGIONS, channels: int = CHANNELS) -> dict[str, np.ndarray]:
+    numbers = np.arange(len(regions), dtype=np.int64) % BATCH
+    return {"image": normal(BATCH, channels, ROWS, COLUMNS), "regions": regions, "numbers": numbers}
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("samples", [0, 1, 2])
+@pytest.mark.parametrize(("mode", "scale"), [("avg", 0.25), ("avg", 1.0), ("max", 0.5)])
+def test_regions_are_those_of_onnx_runtime(
+    tmp_path: Path, mode: str, scale: float, samples: int, coordinates: str
+) -> None:
+    path, inputs = tmp_path / "m.onnx", _inputs(REGIONS / np.float32(4 * scale))
+    model = _lowered(
+        path,
+        inputs,
+        mode=mode,
+        spatial_scale=scale,
+        sampling_ratio=samples,
+        coordinate_transformation_mode=coordinates,
+    )
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    single = {**inputs, "regions": inputs["regions"] * np.float32(0.3)}
+    cases = [inputs, single, {**inputs, "image": -np.abs(inputs["image"])}]
+    made = execute_cases(model.module, [[*case.values(), *model.parameters] for case in cases])
+    for case, found in zip(cases, made, strict=True):
+        np.testing.assert_allclose(found[0], session.run(None, case)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> None:
+    regions = np.array([[np.nan] * 4, [-np.inf, 0, np.inf, 5], [1e30, -1e30, 3e38, 3e38]], np.float32)
+    for samples in (0, 2):
+        inputs = {**_inputs(regions), "numbers": np.array([-7, 1 << 40, 1], np.int64)}
+        model = _lowered(tmp_path / "m.onnx", inputs, sampling_ratio=samples, spatial_scale=0.5)
+        found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+        assert np.isfinite(found).all()
+
+
+def test_channels_are_last_and_regions_are_shared_among_threads(tmp_path: Path) -> None:
+    inputs = _inputs(np.tile(REGIONS, (20, 1)), channels=64)
+    model = _lowered(tmp_path / "m.onnx", inputs, sampling_ratio=2)
+    name = next(variable for variable in model.module.functions if "roi_align" in variable.name_hint)
+    function = model.module[name]
+    shapes = [tuple(int(extent) for extent in parameter.shape) for parameter in function.params]
+    assert (BATCH, ROWS, COLUMNS, 64) in shapes
+    assert "T.parallel" in default_schedule(function).script()
