@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.result_file import Result
-from benchmarks.tables.table import markdown
+from benchmarks.tables.table import markdown, short_commit
 
 _HEAD = (
     "model",
@@ -95,7 +95,7 @@ def architectures(result: Result) -> list[str]:
 
 def _made_by(entry: Mapping[str, Any]) -> str:
     """What a row was made by: rows of one file may be of several runs."""
-    return f"{entry['commit'][:10]}, {entry['cpu']}"
+    return f"{short_commit(entry['commit'])}, {entry['cpu']}"
 
 
 def _share(found: float | None) -> str:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.reproduce import RUNS
 from benchmarks.reproduce import main as reproduce
 from benchmarks.result_file import RESULTS, Result, read_result, write_result
-from benchmarks.tables import TABLES, device, models, operators, scale
+from benchmarks.tables import TABLES, device, gpu, models, operators, scale
 from benchmarks.tables.blocks import documents, names_in, updated
 from benchmarks.tables.language_models import language_models
 from benchmarks.tables.table import Table, markdown, significant
@@ -118,6 +118,15 @@ def test_each_document_has_the_machine_that_it_ran_on(tmp_path: Path) -> None:
         "| `b.md` | 0 | 0 | 1 | 0 | 1 | 2026-11-22 | 0123456789 | second, 4 cores |",
         "| all | 1 | 2 | 1 | 0 | 5 |  |  |  |",
     ]
+
+
+def test_each_row_of_machine_code_has_the_commit_that_made_it_and_its_plus(tmp_path: Path) -> None:
+    row = {"model": "net", "target": "nx", "arch": "sm_72", "cpu": "first", "commit": "0123456789abcdef"}
+    changed = {**row, "cpu": "second", "commit": row["commit"] + "+", "error": "it does not compile"}
+    made = {"disassembled": False, "spill_bytes": 0, "bank_conflicts": 0, "shared_accesses": 0, "kernels": 2}
+    made |= {"compile_s": 1.0, "compile_processor_s": 0.5}
+    table = gpu.architectures(result(tmp_path, entries=[{**row, **made}, changed]))
+    assert table[2].endswith("| 0123456789, first |") and table[3].endswith("| 0123456789+, second |")
 
 
 def test_plans_beside_the_plan_of_the_passes(tmp_path: Path) -> None:
