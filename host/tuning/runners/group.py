@@ -57,12 +57,6 @@ class BoardGroup:
         self.workers: tuple[Worker, ...] = ()
         self.ending = threading.Event()
 
-    @property
-    def names(self) -> str:
-        """The boards as the subject of a negative sentence in a message."""
-        names = ", ".join(worker.name for worker in self.workers)
-        return names if len(self.workers) == 1 else f"none of {names}"
-
     def is_alone(self, worker: Worker) -> bool:
         """Whether no other board is connected."""
         return all(one is worker or one.away for one in self.workers)

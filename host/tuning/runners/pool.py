@@ -100,6 +100,7 @@ class WorkerPool:
             refill: appends what there is to the queue where it is nearly empty.
 
         Raises:
+            LeaseLost: all boards are other hosts' now.
             DeviceError: all boards are lost, and none comes back.
         """
         group, jobs = self._group, self._group.jobs
@@ -113,7 +114,9 @@ class WorkerPool:
                     return outcome
                 if group.all_lost():
                     reason = group.workers[0].reason
-                    raise boards_lost_error(group.names, reason) from reason
+                    if reason is not None and all(one.taken for one in group.workers):
+                        raise reason
+                    raise boards_lost_error([one.name for one in group.workers], reason) from reason
                 if self._threads:
                     jobs.drop_late()
                     jobs.changed.wait(POLL_S)

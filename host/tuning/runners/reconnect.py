@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from host.errors import DeviceError
@@ -34,9 +34,9 @@ class ReconnectPolicy:
             pause_s = min(2 * pause_s, self.longest_pause_s)
 
 
-def boards_lost_error(names: str, reason: DeviceError | None) -> DeviceError:
+def boards_lost_error(names: Sequence[str], reason: DeviceError | None) -> DeviceError:
     """The error that ends a tuning whose boards do not come back."""
+    none = f"{names[0]} does not come back" if len(names) == 1 else f"none of {', '.join(names)} comes back"
     return DeviceError(
-        f"{names} does not come back ({reason}); all measurements are stored: run the same command again "
-        "when the device answers"
+        f"{none} ({reason}); all measurements are stored: run the same command again when the device answers"
     )

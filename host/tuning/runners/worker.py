@@ -304,7 +304,9 @@ class Worker:
         """Drop the connection to a lost board."""
         with self._changed:
             self._mark_away(loss)
-        self._group.note(f"{loss}; trying to reach it again")
+        # Who has it now keeps it: see `_reconnect`.
+        then = "the other devices measure what is left" if self.taken else "trying to reach it again"
+        self._group.note(f"{loss}; {then}")
         note = self.connection.drop()
         if note:
             self._group.note(note)

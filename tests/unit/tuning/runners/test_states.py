@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -94,9 +94,13 @@ class ScriptedBoard:
         self.connected = False
 
 
-def group_of(boards: Sequence[ScriptedBoard], policy: ReconnectPolicy = PATIENT) -> BoardGroup:
+def group_of(
+    boards: Sequence[ScriptedBoard],
+    policy: ReconnectPolicy = PATIENT,
+    note: Callable[[str], None] = lambda text: None,
+) -> BoardGroup:
     references = [(TASK, REFERENCE)] if len(boards) > 1 else []
-    group = BoardGroup(lambda text: None, policy, references, BoardSpeeds(every=3), KernelsAlone())
+    group = BoardGroup(note, policy, references, BoardSpeeds(every=3), KernelsAlone())
     group.workers = tuple(Worker(board, group) for board in boards)
     return group
 
@@ -227,6 +231,18 @@ def test_a_board_that_another_host_took_is_left_to_it_and_the_others_go_on() -> 
     assert {path.name for path in other.ended} >= set(libraries(outcomes))
     assert len(taken.connects) == 1 and group.workers[0].taken
     assert not group.all_lost(), "the other is there"
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_nobody_is_told_that_a_board_is_tried_again_which_another_host_took(joined: bool) -> None:
+    """It was leased before, and is lost before the first program or later."""
+    notes: list[str] = []
+    taken = ScriptedBoard("a", connects=[None, TAKEN] if joined else [TAKEN], programs=[GONE])
+    group = group_of([taken, ScriptedBoard("b")], note=notes.append)
+    group.jobs.put([[one] for one in made_programs(4)], lambda: True)
+    finish_all(group)
+    assert [text for text in notes if "ben@desk" in text] == [f"{TAKEN}; the other devices measure what is left"]
+    assert group.workers[0].taken and not taken.connects
 
 
 class LateBoard(ScriptedBoard):

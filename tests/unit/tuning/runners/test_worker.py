@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from host.errors import DeviceBusy, DeviceError, MeasureError
+from host.errors import DeviceBusy, DeviceError, LeaseLost, MeasureError
 from host.model import Measurement
 from host.records import Record, RecordStore
 from host.tuning.runners.reconnect import ReconnectPolicy
@@ -65,6 +65,22 @@ def test_a_board_that_never_answers_is_done_without(tmp_path: Path) -> None:
     boards = [FakeBoard("a"), FakeBoard("b", away=1_000_000)]
     outcomes = run(pool(boards, tmp_path), made_programs(tmp_path, 5))
     assert [one.board for one in outcomes] == ["a"] * 5
+
+
+def test_boards_that_do_not_come_back_are_named(tmp_path: Path) -> None:
+    boards = [FakeBoard(name, away=1_000_000) for name in "ab"]
+    policy = ReconnectPolicy(limit_s=0.0, first_pause_s=0.0, longest_pause_s=0.01)
+    with pytest.raises(DeviceError, match=r"^none of a, b comes back \("):
+        run(pool(boards, tmp_path, policy=policy), made_programs(tmp_path, 2))
+
+
+def test_boards_that_are_all_taken_by_other_hosts_end_it_with_who_took_them(tmp_path: Path) -> None:
+    def taken(board: FakeBoard, library: Path) -> None:
+        raise LeaseLost(f"{board.name}: its lease is lost, ben@desk released it by force")
+
+    boards = [FakeBoard(name, taken) for name in "ab"]
+    with pytest.raises(LeaseLost, match="^a: its lease is lost, ben@desk released it by force$"):
+        run(pool(boards, tmp_path), made_programs(tmp_path, 2))
 
 
 def test_a_program_that_takes_two_boards_away_is_at_fault(tmp_path: Path) -> None:
