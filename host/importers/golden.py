@@ -16,10 +16,10 @@ from host.model import GoldenCase
 
 # Outputs closer than this, relative to their largest value, would let a constant pass the verification.
 _DIFFERENCE = 1e-2
-# Outputs of the original runtime that part by more than this from those of the graph as written are unstable.
+# Outputs of the original runtime that part by more than this from the unoptimised ones are unstable.
 # Networks of sane weights are at 1e-7 to 1e-5.
 _UNSTABLE = 5e-5
-# Another engine rounds everywhere, the rewritten graph in a few places only. With twice that, which the
+# Another engine rounds everywhere, the optimised graph in a few places only. With twice that, which the
 # verification allows, engines may part ten times as far: where it was looked at, they did up to eight times.
 _ENGINES = 5.0
 # Farther apart than roundings bring outputs, so the model is run once more in the same way.
@@ -162,7 +162,7 @@ def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], refere
 def _spreads(
     golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference
 ) -> tuple[float, ...]:
-    """How far the outputs of each case are from those of the graph as written."""
+    """How far the outputs of each case are from those without graph optimisations."""
     others = unoptimised(engine, path, [case.inputs for case in golden])
     return tuple(
         max((relative_distance(a, b) for a, b in zip(case.outputs, outputs, strict=True)), default=0.0)
@@ -179,14 +179,14 @@ def _cases(
 def with_spread(
     golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference
 ) -> tuple[GoldenCase, ...]:
-    """The cases with the spread of the original runtime: its graph as written against its rewritten graph.
+    """The cases with the spread of the original runtime: with graph optimisations against without them.
 
     In a quantised model a sum that lies between two steps falls to either side by the order of its additions,
     and later layers enlarge the difference. The original runtime computes such a model in two ways, with
     dequantised numbers or fused in integers, and how far these part is how well the model defines its result.
 
     Raises:
-        EngineError: the runtime cannot run the model as written.
+        EngineError: the runtime cannot run the model without graph optimisations.
     """
     spreads = _spreads(golden, engine, path, unoptimised)
     return tuple(replace(case, spread=spread) for case, spread in zip(golden, spreads, strict=True))

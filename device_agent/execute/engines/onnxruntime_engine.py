@@ -56,8 +56,8 @@ class OnnxRuntimeEngine:
         """Makes the following loads compute sums of bytes exactly, which may be slower.
 
         ONNX Runtime multiplies bytes with VPMADDUBSW on x86-64 processors without VNNI. The instruction adds
-        two products in 16 bits and saturates. Exact products are a rewriting of the graph, so a graph that is
-        kept as written has the others.
+        two products in 16 bits and saturates. Exact products are a graph optimisation, so a load without
+        these has the others.
         """
         self._exact = True
 

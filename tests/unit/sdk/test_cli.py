@@ -330,7 +330,6 @@ def slow(*args, **kwargs):
         Path(sys.argv[1]).unlink()
 sdk.api.deploy = slow
 from sdk.files.arrays import read_arrays
-from sdk.request import check_tuning
 from sdk.cli.terminal import ConsoleProgress
 from sdk.cli.main import main
 sys.exit(main(["deploy", "net.onnx"]))
