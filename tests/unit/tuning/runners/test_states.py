@@ -241,7 +241,9 @@ def test_nobody_is_told_that_a_board_is_tried_again_which_another_host_took(join
     group = group_of([taken, ScriptedBoard("b")], note=notes.append)
     group.jobs.put([[one] for one in made_programs(4)], lambda: True)
     finish_all(group)
-    assert [text for text in notes if "ben@desk" in text] == [f"{TAKEN}; the other devices measure what is left"]
+    assert [text for text in notes if "ben@desk" in text] == [
+        f"{TAKEN}; the other devices measure what is left"
+    ]
     assert group.workers[0].taken and not taken.connects
 
 

@@ -79,7 +79,7 @@ def test_boards_that_are_all_taken_by_other_hosts_end_it_with_who_took_them(tmp_
         raise LeaseLost(f"{board.name}: its lease is lost, ben@desk released it by force")
 
     boards = [FakeBoard(name, taken) for name in "ab"]
-    with pytest.raises(LeaseLost, match="^a: its lease is lost, ben@desk released it by force$"):
+    with pytest.raises(LeaseLost, match=r"^a: its lease is lost, ben@desk released it by force$"):
         run(pool(boards, tmp_path), made_programs(tmp_path, 2))
 
 
