@@ -46,7 +46,7 @@ class Golden:
         text: what is known of a text of the user's; None without one.
         rounded: how far logits move, as part of the largest, where activations of the products of a prompt
             are rounded to bytes; infinite where no weight is quantised.
-        attended: the same where attention rounds its operands to bfloat16 too.
+        attended: the same where attention reads keys and values in bfloat16 too.
     """
 
     cases: tuple[GoldenCase, ...]
@@ -163,7 +163,7 @@ def make_golden(
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
-    moved, attended = (_moved(answers, one) for one in (answers.rounded, _attended(answers)))
+    moved, attended = (_moved(answers, one) for one in (answers.rounded, answers.attended))
     golden = tuple(
         replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (
@@ -237,16 +237,6 @@ def _moved(answers: Answers, rounded: np.ndarray | None) -> float:
     exact = answers.logits[-1][-len(rounded) :]
     moved = float(np.abs(exact - rounded).max() / np.abs(exact).max())
     return math.inf if math.isnan(moved) else moved
-
-
-def _attended(answers: Answers) -> np.ndarray | None:
-    """The logits where queries and powers are rounded too, of which the reference rounds keys and values.
-
-    They have as many bits and errors of their own, which move logits as far again: in the square, twice.
-    """
-    if answers.rounded is None or answers.attended is None:
-        return None
-    return answers.rounded + math.sqrt(2.0) * (answers.attended - answers.rounded)
 
 
 def _text_reference(text: np.ndarray, prompt: int, answers: Answers) -> TextReference:
