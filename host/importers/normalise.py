@@ -132,64 +132,8 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         number = emit(relax.op.where(emit(relax.op.greater(number, zero)), number, zero))
         number = emit(relax.op.where(emit(relax.op.less(number, last)), number, last))
         corners = emit(relax.op.strided_slice(regions, [1], [1], [sizes[1]]))
-        if call.op.name == "relax.vision.roi_align" and int(call.attrs.sample_ratio) <= 0:
-            return self._sampled_by_pixel(
-                call, number, self._bounded_corners(corners, call.attrs, shape, dtype)
-            )
         kept = emit(relax.op.concat([number, corners], axis=1))
         return relax.Call(call.op, [data, kept], call.attrs, call.ty_args)
-
-    def _bounded_corners(
-        self, corners: relax.Expr, attributes: Any, shape: list[int], dtype: str
-    ) -> relax.Expr:
-        """Corners x, y, x, y of regions, no further outside of the image than its own size. NaN is the least.
-
-        A region is sampled once for each of its pixels: one of 1e9 pixels would take hours.
-
-        Args:
-            corners: [R, 4], in units of which `spatial_scale` makes pixels.
-            attributes: of the operator.
-            shape: of the images.
-            dtype: of the corners.
-        """
-        rows, columns = shape[1:3] if attributes.layout == "NHWC" else shape[2:4]
-        scale = max(abs(float(attributes.spatial_scale)), float(np.finfo(dtype).tiny))
-        pixels = np.array([[columns, rows, columns, rows]], np.float64)
-        least, most = (np.clip(end * pixels / scale, -_most(dtype), _most(dtype)) for end in (-1, 2))
-        low, high = (relax.const(bound.astype(dtype)) for bound in (least, most))
-        emit = self.builder_.emit
-        kept = emit(relax.op.where(emit(relax.op.greater(corners, low)), corners, low))
-        return emit(relax.op.where(emit(relax.op.less(kept, high)), kept, high))
-
-    def _sampled_by_pixel(self, call: relax.Call, number: relax.Expr, corners: relax.Expr) -> relax.Expr:
-        """A call that samples each pixel of its regions, with zeros for regions that have none, as ONNX says.
-
-        TVM's function writes nothing for them, unless it makes all regions at least a pixel large
-        (`aligned` is off).
-
-        Args:
-            call: of `roi_align`.
-            number: [R, 1], of the image.
-            corners: [R, 4], near the image.
-        """
-        emit = self.builder_.emit
-        first, last = (emit(relax.op.strided_slice(corners, [1], [at], [at + 2])) for at in (0, 2))
-        if not call.attrs.aligned:
-            kept = emit(relax.op.concat([number, first, last], axis=1))
-            return relax.Call(call.op, [call.args[0], kept], call.attrs, call.ty_args)
-        dtype = str(corners.ty.dtype)
-        limits, (count, _) = np.finfo(dtype), _sizes(corners)  # type: ignore[misc]  # known, see the caller
-        pixel = 1.0 / max(abs(float(call.attrs.spatial_scale)), float(limits.tiny))
-        # Corners that are nearer than what their product with the scale is rounded by are one place.
-        distance = emit(relax.op.maximum(emit(relax.op.abs(first)), emit(relax.op.abs(last))))
-        least = emit(relax.op.multiply(distance, relax.const(4.0 * float(limits.eps), dtype)))
-        full = emit(relax.op.greater(emit(relax.op.subtract(last, first)), least))
-        other = emit(relax.op.add(first, relax.const(pixel, dtype)))
-        kept = emit(relax.op.concat([number, first, emit(relax.op.where(full, last, other))], axis=1))
-        made = emit(relax.Call(call.op, [call.args[0], kept], call.attrs, call.ty_args))
-        sides = (emit(relax.op.strided_slice(full, [1], [at], [at + 1])) for at in (0, 1))
-        whole = emit(relax.op.reshape(emit(relax.op.logical_and(*sides)), (count, 1, 1, 1)))
-        return relax.op.where(whole, made, relax.const(0.0, str(made.ty.dtype)))
 
     def _scattered(self, call: relax.Call) -> relax.Expr:
         """A scatter whose indices cover a part of the other axes, as one of that part.
@@ -245,10 +189,6 @@ def _sizes(tensor: relax.Expr) -> list[int] | None:
     shape = getattr(tensor.ty, "shape", None)
     sizes = [getattr(size, "value", size) for size in getattr(shape, "values", ())]
     return sizes if shape is not None and all(isinstance(size, int) for size in sizes) else None
-
-
-def _most(dtype: str) -> float:
-    return float(np.finfo(dtype).max)
 
 
 def _exponent(expression: Any) -> float | None:

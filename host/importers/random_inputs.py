@@ -20,6 +20,8 @@ class InputRange:
         low, high: bounds of an integer input, high excluded; None where the model does not say.
         mask: whether it marks valid positions with 1.
         value: the one value that fits, for shapes, axes and the like.
+        image: width and height of the image that it has regions of, as corners x, y, x, y along its last
+            axis, in units of the regions.
     """
 
     spec: TensorSpec
@@ -27,6 +29,7 @@ class InputRange:
     high: int | None = None
     mask: bool = False
     value: np.ndarray | None = None
+    image: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ def _draw_one(entry: InputRange, style: Style, generator: np.random.Generator) -
     dtype = numpy_type(spec.dtype)
     if entry.value is not None:
         return entry.value.astype(dtype)
+    if entry.image is not None:
+        return _regions(spec.shape, entry.image, generator).astype(dtype)
     if entry.mask and dtype.kind in "iufb":
         return _mask(spec.shape, generator).astype(dtype)
     if dtype.kind == "b":
@@ -95,6 +100,14 @@ def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
     length = shape[-1]
     valid = generator.integers((length + 1) // 2, length + 1, (*shape[:-1], 1))
     return np.asarray(np.arange(length) < valid)
+
+
+def _regions(
+    shape: tuple[int, ...], image: tuple[float, float], generator: np.random.Generator
+) -> np.ndarray:
+    """Regions within an image, each with its lesser corner first."""
+    corners = np.sort(generator.random((*shape[:-1], 2, 2)), axis=-2)
+    return np.asarray((corners * image).reshape(shape))
 
 
 def _real(shape: tuple[int, ...], style: Style, generator: np.random.Generator) -> np.ndarray:

@@ -1,12 +1,15 @@
-"""What integer inputs of an ONNX graph may be: indices into a table of known size, or masks."""
+"""What integer inputs of an ONNX graph may be: indices into a tensor of known size, lengths, or masks."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from host.importers.onnx.evaluate import static_shape, value_types
-from host.importers.onnx.parameters import parameter_value
+from host.importers.onnx.parameters import Shape, parameter_value
 from host.importers.random_inputs import InputRange, looks_like_mask
 from host.model import TensorSpec
 
@@ -21,13 +24,11 @@ _PASSING = {
     "Transpose",
     "Expand",
     "Slice",
-    "Concat",
     "Gather",
     "GatherElements",
     "Split",
     "Tile",
 }
-_GATHERS = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
 
 
 def input_ranges(
@@ -46,29 +47,138 @@ def input_ranges(
     return [_range(spec, model.graph, shapes) for spec in specs]
 
 
-def _range(spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, tuple[int, ...] | None]) -> InputRange:
+def _range(spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, Shape | None]) -> InputRange:
     value = parameter_value(spec.name, spec.shape, graph, shapes)
     if value is not None:
         return InputRange(spec, value=value)
     if "int" not in spec.dtype:
-        return InputRange(spec, mask=spec.dtype == "float32" and looks_like_mask(spec.name))
+        image = _image_of_regions(spec, graph, shapes)
+        return InputRange(spec, mask=spec.dtype == "float32" and looks_like_mask(spec.name), image=image)
     bounds = _bounds(spec.name, graph, shapes)
     if bounds:
         return InputRange(spec, 0, min(bounds))
     return InputRange(spec, mask=looks_like_mask(spec.name))
 
 
-def _bounds(name: str, graph: onnx.GraphProto, shapes: dict[str, tuple[int, ...] | None]) -> list[int]:
-    """Sizes of the tables that the values of `name` index."""
+def _image_of_regions(
+    spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, Shape | None]
+) -> tuple[float, float] | None:
+    """Width and height of the image that an input has regions of; None for any other input.
+
+    ONNX Runtime refuses regions whose second corner is far before the first.
+    """
+    for node in graph.node:
+        if node.op_type != "RoiAlign" or node.input[1] != spec.name or spec.shape[-1:] != (4,):
+            continue
+        images = shapes.get(node.input[0])
+        scale = next((entry.f for entry in node.attribute if entry.name == "spatial_scale"), 1.0)
+        if images and len(images) == 4 and scale > 0:
+            return images[3] / scale, images[2] / scale
+    return None
+
+
+def _bounds(name: str, graph: onnx.GraphProto, shapes: dict[str, Shape | None]) -> list[int]:
+    """For each operator that reads the values of `name` as indices or lengths: the least it refuses."""
     carriers, bounds = {name}, []
     for node in graph.node:
-        if node.op_type in _GATHERS and node.input[1] in carriers:
-            table = shapes.get(node.input[0])
-            axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 0)
-            if table:
-                bounds.append(table[axis] if node.op_type != "GatherND" else min(table))
-        elif node.op_type == "OneHot" and node.input[0] in carriers:
-            bounds.append(2)
-        elif node.op_type in _PASSING and any(value in carriers for value in node.input[:1]):
+        for slot, given in enumerate(node.input):
+            rule = _RULES.get((node.op_type, slot))
+            if given not in carriers or rule is None:
+                continue
+            bound = rule(_Use(node, shapes))
+            if bound is not None:
+                bounds.append(bound)
+        # A tuple of indices, one for each axis, is put together.
+        passed = node.input if node.op_type == "Concat" else node.input[:1]
+        if node.op_type in (*_PASSING, "Concat") and any(given in carriers for given in passed):
             carriers.update(node.output)
     return bounds
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A node that reads indices or lengths.
+
+    Attributes:
+        node: the node.
+        shapes: shapes of all values, as far as they are known.
+    """
+
+    node: onnx.NodeProto
+    shapes: dict[str, Shape | None]
+
+    def attribute(self, name: str, default: int) -> int:
+        """A whole number among the node's attributes."""
+        return next((int(entry.i) for entry in self.node.attribute if entry.name == name), default)
+
+    def shape(self, slot: int) -> Shape:
+        """The shape of an input; empty where it is not known."""
+        return self.shapes.get(self.node.input[slot]) or ()
+
+    def size(self, slot: int, axis: int) -> int | None:
+        """The size of an input along an axis; None where it is not known."""
+        return _size(self.shape(slot), axis)
+
+    @property
+    def result(self) -> Shape:
+        """The shape of the first output; empty where it is not known."""
+        return self.shapes.get(self.node.output[0]) or ()
+
+
+def _size(shape: Shape, axis: int) -> int | None:
+    return shape[axis] if -len(shape) <= axis < len(shape) else None
+
+
+def _along_axis(use: _Use) -> int | None:
+    return use.size(0, use.attribute("axis", 0))
+
+
+def _tuples(use: _Use) -> int | None:
+    """The smallest of the axes that the last axis of the indices has an index for."""
+    first, indices = use.attribute("batch_dims", 0), use.shape(1)
+    last = first + indices[-1] if indices else None
+    return min(use.shape(0)[first:last], default=None)
+
+
+def _class(use: _Use) -> int | None:
+    """The number of classes, from the shape of the output: it is a value, which may be an input too."""
+    return _size(use.result, use.attribute("axis", -1)) or 2
+
+
+def _image(use: _Use) -> int | None:
+    return use.size(0, 0)
+
+
+def _element(use: _Use) -> int | None:
+    return int(np.prod(use.result, dtype=np.int64)) if use.result else None
+
+
+def _step(use: _Use) -> int | None:
+    """One more than the number of steps: the values are lengths."""
+    steps = use.size(0, use.attribute("layout", 0))
+    return None if steps is None else steps + 1
+
+
+def _reversed(use: _Use) -> int | None:
+    steps = use.size(0, use.attribute("time_axis", 0))
+    return None if steps is None else steps + 1
+
+
+def _place_in_cache(use: _Use) -> int | None:
+    """Where a part of a cache begins that still ends within it."""
+    axis = use.attribute("axis", -2)
+    whole, part = use.size(0, axis), use.size(1, axis)
+    return None if whole is None or part is None else whole - part + 1
+
+
+# By operator and place among its inputs.
+_RULES: dict[tuple[str, int], Callable[[_Use], int | None]] = {
+    **{(name, 1): _along_axis for name in ("Gather", "GatherElements", "Scatter", "ScatterElements")},
+    **{(name, 1): _tuples for name in ("GatherND", "ScatterND")},
+    **{(name, 4): _step for name in ("GRU", "LSTM", "RNN")},
+    ("MaxUnpool", 1): _element,
+    ("OneHot", 0): _class,
+    ("ReverseSequence", 1): _reversed,
+    ("RoiAlign", 2): _image,
+    ("TensorScatter", 2): _place_in_cache,
+}

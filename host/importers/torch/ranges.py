@@ -29,7 +29,13 @@ _PASSING = {
 # Operators with an axis behind the tensor, whose places along that axis the numbers are.
 _ALONG = ("gather", "index_add", "index_copy", "index_fill", "index_select")
 _SCATTERS = ("scatter", "scatter_add", "scatter_reduce")
-_TABLES = {"embedding": (0, 1), "index": (0, 1), **dict.fromkeys((*_ALONG, *_SCATTERS), (0, 2))}
+# Operators whose second argument has a tensor of indices for each of the first axes, or None.
+_BY_AXIS = ("index", "index_put", "index_put_")
+_TABLES = {
+    "embedding": (0, 1),
+    **dict.fromkeys(_BY_AXIS, (0, 1)),
+    **dict.fromkeys((*_ALONG, *_SCATTERS), (0, 2)),
+}
 
 
 def input_ranges(program: torch.export.ExportedProgram, specs: tuple[TensorSpec, ...]) -> list[InputRange]:
@@ -61,7 +67,7 @@ def _bounds(node: fx.Node, seen: set[fx.Node]) -> list[int]:
                 axis = int(user.args[1]) if name in (*_ALONG, *_SCATTERS) else 0
                 bounds.append(int(table.meta["val"].shape[axis]))
             elif (
-                name == "index"
+                name in _BY_AXIS
                 and isinstance(index, list | tuple)
                 and node in index
                 and isinstance(table, fx.Node)

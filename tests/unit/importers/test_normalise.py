@@ -120,26 +120,3 @@ def test_indices_of_several_axes_are_kept_within_them() -> None:
     written = X.copy()
     written[rows, columns] = 7
     np.testing.assert_array_equal(execute(normalise(module(put)), [X])[0], written)
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_regions_that_are_sampled_by_pixel_end_near_the_image(layout: str) -> None:
-    images = np.random.default_rng(0).standard_normal((1, 2, 6, 8)).astype(np.float32)
-    images = images if layout == "NCHW" else images.transpose(0, 2, 3, 1)
-
-    def build(builder, x):
-        regions = builder.emit(relax.op.concat([relax.const(np.zeros((3, 1), np.float32)), x], 1))
-        return relax.op.vision.roi_align(
-            relax.const(images), regions, (2, 2), 0.5, sample_ratio=0, aligned=True, layout=layout
-        )
-
-    plain, made = module(build), normalise(module(build))
-    near = np.array([[0, 0, 16, 12], [3, 1, 7.5, 4], [-16, -12, 32, 24]], np.float32)
-    np.testing.assert_array_equal(execute(made, [near])[0], execute(plain, [near])[0])
-    far = np.array([[-500, 0, 500, 12], [0, -900, 9, 900], [1e9, -1e9, np.inf, np.nan]], np.float32)
-    bounded = np.clip(np.nan_to_num(far, nan=-1e30), [-16, -12, -16, -12], [32, 24, 32, 24]).astype(
-        np.float32
-    )
-    found, wanted = execute(made, [far])[0], execute(plain, [bounded])[0]
-    np.testing.assert_array_equal(found[:2], wanted[:2])
-    assert not found[2].any(), "both ends of the last region are the same row"

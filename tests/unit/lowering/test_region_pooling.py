@@ -75,6 +75,38 @@ def test_regions_are_those_of_onnx_runtime(
         np.testing.assert_allclose(found[0], session.run(None, case)[0], rtol=1e-4, atol=1e-5)
 
 
+FAR = np.array(
+    [
+        [-500, -2, 40, 11],
+        [3, -900, 9, 900],
+        [-700, -800, 900, 600],
+        [-1500, -1000, 900, 1300],
+        [2, 3, 1500, 1400],
+        [-900, -900, -500, 700],
+        [7, 8, 7.000001, 8.000001],
+        [5, 5, 5, 90],
+        [1e5, 1, 2e5, 4],
+    ],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_far_larger_than_the_image_are_sampled_by_pixel(
+    tmp_path: Path, mode: str, coordinates: str
+) -> None:
+    path, inputs = tmp_path / "m.onnx", _inputs(FAR)
+    options = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    model = _lowered(path, inputs, sampling_ratio=0, spatial_scale=0.5, **options)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    # A mean over many places outside of the image is small: each region counts by itself.
+    found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+    wanted = session.run(None, inputs)[0]
+    assert np.count_nonzero(np.abs(wanted).max(axis=(1, 2, 3))) >= 6
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-9)
+
+
 def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> None:
     regions = np.array([[np.nan] * 4, [-np.inf, 0, np.inf, 5], [1e30, -1e30, 3e38, 3e38]], np.float32)
     for samples in (0, 2):

@@ -6,10 +6,14 @@ A region has P by Q bins, each of `samples` by `samples` places, or of about one
 `samples` is 0. With "avg" a place is the weighted mean of the four pixels around it, and a bin the mean of
 its places. With "max" a bin is the largest of all pixels' weighted values, as the standard and ONNX Runtime
 have it. A place that is more than a pixel outside of the image is zero. Without `aligned` a region is at
-least a pixel large. A region without a place is zero.
+least a pixel large. A region without a place is zero, and so is one whose size is not a number.
 
 A bin is a step of its own: it computes each place and its weights once and adds all channels, which lie one
 after another. More channels than a small array on the stack holds are several steps.
+
+Where `samples` is 0, places are at least half a pixel apart unless there is only one. A step visits those
+near the image, so its time is bounded by the size of the image and not by that of the region. The others
+are zero and count in the mean.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from host.lowering.spec import OpSpec
 OPERATION = "roi_align"
 # Channels of a step, at most: their sums lie on the stack of a thread.
 _MOST_CHANNELS = 256
+# Places of a bin in one direction, at most. Of so many the coordinates in float32 are no longer distinct.
+_MOST_PLACES = 1 << 30
 
 
 def _read(builder: Builder, call: OperatorCall) -> Value:
@@ -66,13 +72,11 @@ def _text(node: Node) -> str:
     else:
         combined = f"T.max(total[c], T.max(T.max({taps[0]}, {taps[1]}), T.max({taps[2]}, {taps[3]})))"
     outside = ["else:", f"    for c in range({tile}):", f"        total[c] = T.max(total[c], {number}(0))"]
-    start = f"{number}(0)" if average else f"{number}('-inf')"
+    # A place that is not visited is zero.
+    all_visited = "visits[0] == grid[0] and visits[1] == grid[1]"
+    start = f"{number}(0)" if average else f"T.if_then_else({all_visited}, {number}('-inf'), {number}(0))"
     # The mean of no places is zero, and so is their maximum.
-    divided = f"total[c] / T.cast(grid[0] * grid[1], '{dtype}')" if average else "total[c]"
-    inside = " and ".join(
-        f"at[{axis}] >= {number}(-1) and at[{axis}] <= {number}({size})"
-        for axis, size in enumerate((rows, columns))
-    )
+    divided = "total[c] / places[0]" if average else "total[c]"
     return f"""
 @T.prim_func(s_tir=True, private=True)
 def function(
@@ -83,30 +87,39 @@ def function(
             vr, vp, vq, vb = T.axis.remap("SSSS", [r, p, q, b])
             total = T.sblock_alloc_buffer(({tile},), "{dtype}", scope="local")
             image = T.sblock_alloc_buffer((1,), "int32", scope="local")
-            # Of both directions: where the region begins, the size of a bin, and the places in a bin.
+            # Of both directions: where the bin begins, its size, its places, the first of those that are
+            # visited, and how many are.
             start = T.sblock_alloc_buffer((2,), "{dtype}", scope="local")
             step = T.sblock_alloc_buffer((2,), "{dtype}", scope="local")
             grid = T.sblock_alloc_buffer((2,), "int32", scope="local")
+            first = T.sblock_alloc_buffer((2,), "int32", scope="local")
+            visits = T.sblock_alloc_buffer((2,), "int32", scope="local")
+            places = T.sblock_alloc_buffer((1,), "{dtype}", scope="local")
             at = T.sblock_alloc_buffer((2,), "{dtype}", scope="local")
             corner = T.sblock_alloc_buffer((4,), "int32", scope="local")
             weight = T.sblock_alloc_buffer((4,), "{dtype}", scope="local")
             image[0] = T.cast(regions[vr, 0], "int32")
-{_direction(node, 0, high)}
-{_direction(node, 1, wide)}
+{_direction(node, 0, high, "vp")}
+{_direction(node, 1, wide, "vq")}
+            # As a real number: the product of whole ones may overflow.
+            places[0] = T.cast(grid[0], "{dtype}") * T.cast(grid[1], "{dtype}")
             for c in range({tile}):
                 total[c] = {start}
-            for k in range(grid[0] * grid[1]):
-{_at(dtype, 0, "vp", "k // grid[1]")}
-{_at(dtype, 1, "vq", "k % grid[1]")}
-                if {inside}:
-{_neighbours(dtype, 0, rows)}
-{_neighbours(dtype, 1, columns)}
-                    for c in range({tile}):
-                        total[c] = {combined}
+            for i in range(visits[0]):
+{_at(dtype, 0, "i", 16)}
+                if {_inside(dtype, 0, rows)}:
+{_neighbours(dtype, 0, rows, 20)}
+                    for j in range(visits[1]):
+{_at(dtype, 1, "j", 24)}
+                        if {_inside(dtype, 1, columns)}:
+{_neighbours(dtype, 1, columns, 28)}
+                            for c in range({tile}):
+                                total[c] = {combined}
+{"" if average else _lines(24, outside)}
 {"" if average else _lines(16, outside)}
             for c in range({tile}):
                 result[vr, vp, vq, vb * {tile} + c] = T.if_then_else(
-                    grid[0] * grid[1] > 0, {divided}, {number}(0)
+                    places[0] > {number}(0), {divided}, {number}(0)
                 )
 """
 
@@ -116,26 +129,63 @@ def _channels(channels: int) -> int:
     return max(size for size in range(1, _MOST_CHANNELS + 1) if channels % size == 0)
 
 
-def _direction(node: Node, axis: int, bins: int) -> str:
-    """Text that finds where a region begins, the size of its bins and the places in each; axis 0 is y."""
+def _direction(node: Node, axis: int, bins: int, part: str) -> str:
+    """Text that finds where a bin begins, its size, its places and which are visited; axis 0 is y."""
     dtype, samples = node.inputs[0].dtype, node.attrs["samples"]
     number, scale = f"T.{dtype}", node.attrs["scale"]
-    first, last = (f"regions[vr, {corner}] * {number}({scale!r})" for corner in (2 - axis, 4 - axis))
-    size = f"{last} - {first}"
+    low, high = (f"regions[vr, {corner}] * {number}({scale!r})" for corner in (2 - axis, 4 - axis))
+    size = f"{high} - {low}"
     if not node.attrs["aligned"]:
         size = f"T.max({size}, {number}(1))"
-    lines = [f"start[{axis}] = {first}", f"step[{axis}] = ({size}) / {number}({bins})"]
-    places = str(samples) if samples else f"T.max(T.cast(T.ceil(step[{axis}]), 'int32'), 0)"
-    return _lines(12, [*lines, f"grid[{axis}] = {places}"])
+    lines = [
+        f"step[{axis}] = ({size}) / {number}({bins})",
+        f"start[{axis}] = {low} + T.cast({part}, '{dtype}') * step[{axis}]",
+    ]
+    if samples:
+        lines += [f"grid[{axis}] = {samples}", f"first[{axis}] = 0", f"visits[{axis}] = {samples}"]
+    else:
+        lines += _places_near_the_image(dtype, axis, node.inputs[0].shape[1 + axis])
+    return _lines(12, lines)
 
 
-def _at(dtype: str, axis: int, part: str, place: str) -> str:
+def _places_near_the_image(dtype: str, axis: int, size: int) -> list[str]:
+    """Lines that find how many places a bin has, about one for each pixel, and which may lie in the image.
+
+    Place i is at start + (i + 1/2) * step / grid, and lies in the image from -1 to `size`. A place more on
+    either side is visited, because coordinates are rounded. What is not a number compares as false, so a
+    bin with such a coordinate visits nothing.
+    """
+    number, step, grid = f"T.{dtype}", f"step[{axis}]", f"grid[{axis}]"
+    most = min(float(_MOST_PLACES), float(tirx.max_value(dtype).value))
+    lines = [
+        f"{grid} = 0",
+        f"if {step} > {number}(0):",
+        f"    {grid} = T.cast(T.ceil(T.min({step}, {number}({most!r}))), 'int32')",
+    ]
+    for name, end, margin in (("first", -1, -1.5), ("visits", size, 1.5)):
+        lines += [
+            f"at[{axis}] = ({number}({end}) - start[{axis}]) / {step} * T.cast({grid}, '{dtype}')",
+            f"at[{axis}] = at[{axis}] + {number}({margin})",
+            f"{name}[{axis}] = 0",
+            f"if at[{axis}] > {number}(0):",
+            f"    {name}[{axis}] = T.cast(T.min(at[{axis}], T.cast({grid}, '{dtype}')), 'int32')",
+        ]
+    return [*lines, f"visits[{axis}] = T.max(visits[{axis}] - first[{axis}], 0)"]
+
+
+def _at(dtype: str, axis: int, visit: str, indent: int) -> str:
     """Text that finds the coordinate of a place in a bin."""
-    inner = f"(T.cast({place}, '{dtype}') + T.{dtype}(0.5)) * step[{axis}] / T.cast(grid[{axis}], '{dtype}')"
-    return _lines(16, [f"at[{axis}] = start[{axis}] + T.cast({part}, '{dtype}') * step[{axis}] + {inner}"])
+    place = f"T.cast(first[{axis}] + {visit}, '{dtype}') + T.{dtype}(0.5)"
+    inner = f"({place}) * step[{axis}] / T.cast(grid[{axis}], '{dtype}')"
+    return _lines(indent, [f"at[{axis}] = start[{axis}] + {inner}"])
 
 
-def _neighbours(dtype: str, axis: int, size: int) -> str:
+def _inside(dtype: str, axis: int, size: int) -> str:
+    """Text of the condition that a place is at most a pixel outside of the image along one direction."""
+    return f"at[{axis}] >= T.{dtype}(-1) and at[{axis}] <= T.{dtype}({size})"
+
+
+def _neighbours(dtype: str, axis: int, size: int, indent: int) -> str:
     """Text that finds the two pixels beside a place along one direction, and what they weigh."""
     at, low, high = f"at[{axis}]", f"corner[{2 * axis}]", f"corner[{2 * axis + 1}]"
     lines = [
@@ -150,7 +200,7 @@ def _neighbours(dtype: str, axis: int, size: int) -> str:
             for i in (0, 1)
             for j in (0, 1)
         ]
-    return _lines(20, lines)
+    return _lines(indent, lines)
 
 
 def _share(dtype: str, axis: int, upper: int) -> str:
