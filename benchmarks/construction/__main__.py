@@ -31,7 +31,7 @@ from host.gensor import Gensor
 from host.importers import load
 from host.lowering import lower
 from host.model import DeviceProfile, ImportedModel
-from host.options.compile import half_of
+from host.options.numeric_types import half_of
 from host.schedules import DesignSpace, space_for
 from host.statistics import geometric_mean
 from research.models.export import export

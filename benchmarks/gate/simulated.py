@@ -32,7 +32,8 @@ def simulated_tasks(seed: int, keep: Path) -> list[RecordedTask]:
         keep: file of the tasks, made where there is none.
     """
     if not keep.is_file():
-        truth, found = truth_of(seed), []
+        truth = truth_of(seed)
+        found: list[RecordedTask] = []
         for space in tasks_of(BOARD, seed, _TASKS):
             drawn = _drawn(space, random.Random(f"gate/{seed}/{space.task.workload_hash}"))
             if len(drawn) >= _LEAST:

@@ -48,7 +48,7 @@ from host.importers import load
 from host.lowering import lower
 from host.model import Candidate, DeviceProfile, Task
 from host.options import CompileOptions
-from host.options.compile import half_of
+from host.options.numeric_types import half_of
 from host.payload.native import native_executor
 from host.progress import Silence, StageClock
 from host.schedules import DesignSpace, scheduled_function, space_for

@@ -23,7 +23,7 @@ from benchmarks.gpu.prepare import gpu_profile_of
 from host.errors import ScheduleError, UserError
 from host.importers import load_here
 from host.lowering import lower
-from host.options.compile import half_of
+from host.options.numeric_types import half_of
 from host.schedules import DesignSpace, space_for
 from host.schedules.design import TOTAL
 from research.collection.dataset import MeasuredProgram, append_programs

@@ -16,7 +16,7 @@ from host.errors import ScheduleError
 from host.importers import load_here
 from host.lowering import lower
 from host.model import DeviceProfile, Task
-from host.options.compile import half_of
+from host.options.numeric_types import half_of
 from host.schedules import DesignSpace, space_for
 from research.pretraining.held_out import is_held_out
 

@@ -17,7 +17,7 @@ from host.importers import load_here as load
 from host.learned_estimate.observation import values_of
 from host.lowering import lower
 from host.model import DeviceProfile
-from host.options.compile import half_of
+from host.options.numeric_types import half_of
 from host.schedules import DesignSpace, space_for
 from host.tlm.proposer import Tlm
 from research.modelled_boards.boards import modelled_board

@@ -46,16 +46,23 @@ class Golden:
         text: what is known of a text of the user's; None without one.
         rounded: how far logits move, as part of the largest, where activations of the products of a prompt
             are rounded to bytes; infinite where no weight is quantised.
+        attended: the same where attention reads keys and values in bfloat16 too.
     """
 
     cases: tuple[GoldenCase, ...]
     text: TextReference | None
     rounded: float
+    attended: float = math.inf
 
     @property
     def rounds(self) -> bool:
         """Whether the prefill may round activations to bytes."""
         return self.rounded <= _MOST_ROUNDED
+
+    @property
+    def attends_rounded(self) -> bool:
+        """Whether its attention may round to bfloat16."""
+        return self.rounds and self.attended <= _MOST_ROUNDED
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ def make_golden(
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
-    moved = _moved(answers)
+    moved, attended = (_moved(answers, one) for one in (answers.rounded, answers.attended))
     golden = tuple(
         replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (
@@ -166,10 +173,10 @@ def make_golden(
         )
     )
     if text is None:
-        return Golden(golden, None, moved)
+        return Golden(golden, None, moved, attended)
     assert answers.text is not None
     _check(folder, answers.text, len(text), description)
-    return Golden(golden, _text_reference(text, prompt, answers), moved)
+    return Golden(golden, _text_reference(text, prompt, answers), moved, attended)
 
 
 def _steps(known: Known, begin: int, end: int) -> Iterator[GoldenCase]:
@@ -223,12 +230,12 @@ def _number(value: int) -> np.ndarray:
     return np.array([value], np.int32)
 
 
-def _moved(answers: Answers) -> float:
-    """How far rounding the beginning of the last text moves its last logits, as part of the largest."""
-    if answers.rounded is None:
+def _moved(answers: Answers, rounded: np.ndarray | None) -> float:
+    """How far the last logits are off behind a rounded beginning of the last text, as part of the largest."""
+    if rounded is None:
         return math.inf
-    exact = answers.logits[-1][-len(answers.rounded) :]
-    moved = float(np.abs(exact - answers.rounded).max() / np.abs(exact).max())
+    exact = answers.logits[-1][-len(rounded) :]
+    moved = float(np.abs(exact - rounded).max() / np.abs(exact).max())
     return math.inf if math.isnan(moved) else moved
 
 

@@ -109,7 +109,8 @@ def import_decoder(
     functions = Functions(context, chunk, verified, sequences)
     golden = make_golden(read.path, description, weights, constants, functions, seed, tokens)
     rounding = ROUNDED if golden.rounds else EXACT
-    prefill = build_prefill(description, weights, constants, context, chunk, rounding)
+    attention = golden.attends_rounded
+    prefill = build_prefill(description, weights, constants, context, chunk, rounding, attention=attention)
     if math.isfinite(golden.rounded) and not golden.rounds:
         notice(
             f"activations of prompts keep 16 bits: with 8, logits move by {golden.rounded:.1e} of the largest"

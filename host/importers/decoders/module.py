@@ -79,6 +79,8 @@ def build_prefill(
     context: int,
     chunk: int,
     rounding: int = EXACT,
+    *,
+    attention: bool = False,
 ) -> tvm.IRModule:
     """The module of a chunk: tokens (P), position (1), last (1), state -> logits (1, V) of row `last`.
 
@@ -92,12 +94,13 @@ def build_prefill(
         context: positions that there are.
         chunk: tokens of a call.
         rounding: bits of the activations of products with quantised weights, `EXACT` or `ROUNDED`.
+        attention: whether attention may round what it multiplies to bfloat16.
 
     Raises:
         ModelFileError: a weight cannot be used.
         OSError: it cannot be read.
     """
-    builder = _Builder(description, weights, constants, context, rounding)
+    builder = _Builder(description, weights, constants, context, rounding, attention=attention)
     return builder.function(chunk, last=True, kept=rounding == ROUNDED)
 
 
@@ -138,9 +141,12 @@ class _Builder:
         constants: Constants,
         context: int,
         rounding: int = EXACT,
+        *,
+        attention: bool = False,
     ) -> None:
         self._model, self._weights = description, weights
         self._constants, self._context, self._rounding = constants, context, rounding
+        self._attends_rounded = attention
         self._builder = relax.BlockBuilder()
         self._layers = LayerNames()
         # Rows of the tables of each rotation, for the positions of the tokens.
@@ -233,6 +239,7 @@ class _Builder:
         )
         window = kind.window if kind.window < self._context else 0
         options = {"scale": kind.attention_scale, "window": window, "cap": kind.attention_cap}
+        options |= {"rounded": True} if self._attends_rounded else {}
         made = self._attended((query, key, own), places[0], caches, options)
         self._layers.record(made, _parent(weights.output), "attention")
         made = made[0] if len(made) == 1 else self._emit(relax.op.concat(made, axis=0))

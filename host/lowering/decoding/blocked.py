@@ -5,6 +5,9 @@ Then every tile of rows computes its scores of the block and adds to its sums of
 a row so far, and the sum of the powers below it, go from block to block; where a block has a higher one, what
 was summed up before is multiplied by the power of the difference ("online softmax", Milakov and Gimelshein
 2018, as in FlashAttention, Dao et al. 2022).
+
+With `CacheShape.rounded`, queries, keys, powers and values are rounded to bfloat16, and two products go to a
+lane at once: those of two elements of a head, and those of two positions. Sums are in single precision.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from host.lowering.decoding.lines import (
     row_place,
     vectors,
 )
+from host.lowering.decoding.pairs import LANES, pair_products
 from host.lowering.decoding.shape import CacheShape
+from targets import HardwareModel
 
 # Rows from which on reading a block once is worth its copy.
 _FEWEST_ROWS = 32
@@ -77,6 +82,13 @@ def has_blocks(shape: CacheShape) -> bool:
     return shape.rows * shape.group >= _FEWEST_ROWS
 
 
+def can_round(shape: CacheShape, hardware: HardwareModel) -> bool:
+    """Whether products of bfloat16 numbers are faster, and there are so many rows that they are used."""
+    even = shape.size % 2 == 0 and all(lanes in LANES for _, lanes in shape.vectors)
+    fast = hardware.gpu is None and hardware.has_fast_bfloat16 and shape.lanes == POSITIONS
+    return fast and even and has_blocks(shape)
+
+
 def block_positions(shape: CacheShape) -> int:
     """Positions of a block of a program with several parts, each of which has whole blocks."""
     tiles = _tiles(shape, _MOST_SPLIT_POSITIONS)
@@ -90,7 +102,9 @@ def _tiles(shape: CacheShape, most: int) -> _Tiles | None:
     sums = _SUMS_OF_8_LANES if shape.lanes == 8 else _SUMS
     scored = _divisor(rows, min(_MOST_ROWS, max(1, sums * min(shape.lanes, POSITIONS) // POSITIONS)))
     mixed = _divisor(scored, max(1, sums // _VECTORS))
-    fitting = _BLOCK_ELEMENTS // shape.size // POSITIONS * POSITIONS
+    # Numbers of bfloat16 are half as large.
+    elements = _BLOCK_ELEMENTS * (2 if shape.rounded else 1)
+    fitting = elements // shape.size // POSITIONS * POSITIONS
     positions = max(POSITIONS, min(most, fitting, shape.capacity))
     return _Tiles(rows, scored, mixed, positions)
 
@@ -101,7 +115,7 @@ def _divisor(whole: int, most: int) -> int:
 
 def _buffers(shape: CacheShape, tiles: _Tiles) -> list[str]:
     rows, scored, size, blocks = tiles.rows, tiles.scored, shape.size, tiles.positions // POSITIONS
-    extents = {
+    extents: dict[str, tuple[int, ...]] = {
         "queries": (rows, size),
         "keys": (blocks, size, POSITIONS),
         "values": (tiles.positions, size),
@@ -110,14 +124,24 @@ def _buffers(shape: CacheShape, tiles: _Tiles) -> list[str]:
         "totals": (rows, POSITIONS),
         "mixed": (rows, size),
     }
+    kinds: dict[str, str] = {}
+    if shape.rounded:
+        extents |= {"keys": (blocks, size // 2, POSITIONS), "values": (tiles.positions // 2, size)}
+        extents["powers"] = (scored, tiles.positions)
+        kinds = dict.fromkeys(("keys", "values"), "uint32")
+        kinds |= dict.fromkeys(("queries", "powers"), "bfloat16")
     local = {
         "sums": (scored, POSITIONS),
         "largest": (scored, POSITIONS),
+        "reached": (scored,),
         "grown": (scored,),
         "part": (tiles.mixed, size),
     }
     return [
-        *(f'{name} = T.sblock_alloc_buffer({extent}, "float32")' for name, extent in extents.items()),
+        *(
+            f'{name} = T.sblock_alloc_buffer({extent}, "{kinds.get(name, "float32")}")'
+            for name, extent in extents.items()
+        ),
         *(
             f'{name} = T.sblock_alloc_buffer({extent}, "float32", scope="local")'
             for name, extent in local.items()
@@ -130,11 +154,13 @@ def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, co
     group, size = shape.group, shape.size
     last = f"({shape.start} + {shape.rows})"
     place = row_place(f"r // {group}", f"vh * {group} + r % {group}", split)
+    query = f"query[r // {group}, vh * {group} + r % {group}, d]"
+    query = f'T.cast({query}, "bfloat16")' if shape.rounded else query
     extremes = [f"    {place.maximum} = highest[r]", f"    {place.total} = totals[r, 0]"]
     return [
         f"for r in range({tiles.rows}):",
         f"    for d in T.vectorized({size}):",
-        f"        queries[r, d] = query[r // {group}, vh * {group} + r % {group}, d]",
+        f"        queries[r, d] = {query}",
         "        mixed[r, d] = T.float32(0)",
         f"    for l in T.vectorized({POSITIONS}):",
         "        totals[r, l] = T.float32(0)",
@@ -156,20 +182,33 @@ def _copied(shape: CacheShape, tiles: _Tiles, block: str, last: str) -> list[str
     """The keys and values of a block as far as any row reads them."""
     held = tiles.positions
     left = f"T.min({held}, {last} - {block} * {held})"
-    key_scale = value_scale = ""
-    if shape.scaled:
-        key_scale = f" * T.cast(key_scales[vh, {block} * {held // 16} + b, l], 'float32')"
-        place = f"{block} * {held // 16} + n // 16, n % 16"
-        value_scale = f" * T.cast(value_scales[vh, {place}], 'float32')"
-    key = f"T.cast(key_cache[vh, {block} * {held // 16} + b, d, l], 'float32')"
+
+    def key(element: str) -> str:
+        read = f"T.cast(key_cache[vh, {block} * {held // 16} + b, {element}, l], 'float32')"
+        scale = f"key_scales[vh, {block} * {held // 16} + b, l]"
+        return f"{read} * T.cast({scale}, 'float32')" if shape.scaled else read
+
+    def value(position: str) -> str:
+        read = f"T.cast(value_cache[vh, {block} * {held} + {position}, d], 'float32')"
+        scale = f"value_scales[vh, {block} * {held // 16} + {position} // 16, {position} % 16]"
+        return f"{read} * T.cast({scale}, 'float32')" if shape.scaled else read
+
+    if shape.rounded:
+        steps, count = shape.size // 2, f"({left} + 1) // 2"
+        of_keys = f"paired({key('d * 2')}, {key('d * 2 + 1')})"
+        # Behind the last position, a pair has zero.
+        second = f"T.Select(n * 2 + 1 < {left}, {value('(n * 2 + 1)')}, T.float32(0))"
+        of_values = f"paired({value('n * 2')}, {second})"
+    else:
+        steps, count, of_keys, of_values = shape.size, left, key("d"), value("n")
     return [
         f"for b in range(({left} + 15) // 16):",
-        f"    for d in range({shape.size}):",
+        f"    for d in range({steps}):",
         "        for l in T.vectorized(16):",
-        f"            keys[b, d, l] = {key}{key_scale}",
-        f"for n in range({left}):",
+        f"            keys[b, d, l] = {of_keys}",
+        f"for n in range({count}):",
         f"    for d in T.vectorized({shape.size}):",
-        f"        values[n, d] = T.cast(value_cache[vh, {block} * {held} + n, d], 'float32'){value_scale}",
+        f"        values[n, d] = {of_values}",
     ]
 
 
@@ -187,13 +226,13 @@ def _tile(shape: CacheShape, tiles: _Tiles, block: str, start: str) -> list[str]
     score = f"sums[i, l] * T.float32({shape.scale!r})"
     score = f"capped({score})" if shape.cap else score
     before = f"highest[{row}]"
-    product = f"queries[{row}, d] * keys[b, d, l]"
+    rounded = each(scored, "powers[i, b * 16 + l] = T.cast(scores[i, b, l], 'bfloat16')")
+    rounded = rounded if shape.rounded else []
     return [
         *each(scored, "largest[i, l] = " + LOWEST, 0),
         f"for b in range(({left} + 15) // 16):",
         *each(scored, "sums[i, l] = T.float32(0)"),
-        f"    for d in range({shape.size}):",
-        *each(scored, f"sums[i, l] = sums[i, l] + {product}", 8),
+        *_products(shape, scored, row),
         *each(scored, f"scores[i, b, l] = T.Select({inside}, {score}, {LOWEST})"),
         *each(scored, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])"),
         f"for i in T.unroll({scored}):",
@@ -205,15 +244,30 @@ def _tile(shape: CacheShape, tiles: _Tiles, block: str, start: str) -> list[str]
                 f"        largest[i, l] = T.max(largest[i, l], largest[i, l + {half}])",
             )
         ),
-        f"    largest[i, 0] = T.max(largest[i, 0], {before})",
-        f"    grown[i] = power({before}, largest[i, 0])",
-        f"    {before} = largest[i, 0]",
+        f"    reached[i] = T.max(largest[i, 0], {before})",
+        f"for i in T.{'vectorized' if scored > 1 else 'unroll'}({scored}):",
+        f"    grown[i] = power({before}, reached[i])",
+        f"    {before} = reached[i]",
         *each(scored, f"sums[i, l] = totals[{row}, l] * grown[i]", 0),
         f"for b in range(({left} + 15) // 16):",
         *each(scored, f"scores[i, b, l] = power(scores[i, b, l], {before})"),
         *each(scored, "sums[i, l] = sums[i, l] + scores[i, b, l]"),
+        *rounded,
         *each(scored, f"totals[{row}, l] = sums[i, l]", 0),
         *_mixed(shape, tiles, left),
+    ]
+
+
+def _products(shape: CacheShape, scored: int, row: str) -> list[str]:
+    """The products of a tile's queries with the keys of a vector of positions."""
+    if shape.rounded:
+        query = f"queries|{row}, d * 2"
+        products = pair_products(scored, [(0, POSITIONS)], "sums", query, "keys|b, d", 8)
+        return [f"    for d in range({shape.size // 2}):", *products]
+    product = f"queries[{row}, d] * keys[b, d, l]"
+    return [
+        f"    for d in range({shape.size}):",
+        *each(scored, f"sums[i, l] = sums[i, l] + {product}", 8),
     ]
 
 
@@ -226,11 +280,24 @@ def _mixed(shape: CacheShape, tiles: _Tiles, left: str) -> list[str]:
         end = min(begin + width, size)
         parts = [(at, min(lanes, end - at)) for at in range(begin, end, lanes)]
         place = f"mixed[r * {scored} + m * {mixed} + i, d]"
-        weight = f"scores[m * {mixed} + i, n // 16, n % 16]"
         lines += [
             *vectors(mixed, parts, f"part[i, d] = {place} * grown[m * {mixed} + i]", 4),
-            f"    for n in range({left}):",
-            *vectors(mixed, parts, f"part[i, d] = part[i, d] + {weight} * values[n, d]", 8),
+            *_weighed(shape, mixed, parts, left),
             *vectors(mixed, parts, f"{place} = part[i, d]", 4),
         ]
     return lines
+
+
+def _weighed(shape: CacheShape, mixed: int, parts: list[tuple[int, int]], left: str) -> list[str]:
+    """The sum of the values of a block's positions by the powers of some rows."""
+    if shape.rounded:
+        power = f"powers|m * {mixed} + i, n * 2"
+        return [
+            f"    for n in range(({left} + 1) // 2):",
+            *pair_products(mixed, parts, "part", power, "values|n", 8),
+        ]
+    weight = f"scores[m * {mixed} + i, n // 16, n % 16]"
+    return [
+        f"    for n in range({left}):",
+        *vectors(mixed, parts, f"part[i, d] = part[i, d] + {weight} * values[n, d]", 8),
+    ]

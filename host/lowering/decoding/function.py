@@ -21,6 +21,7 @@ from tvm import tirx
 
 from host.lowering.decoding.blocked import blocked
 from host.lowering.decoding.lines import POSITIONS, Body, Split, fetched, indented
+from host.lowering.decoding.pairs import paired
 from host.lowering.decoding.shape import BLOCK, OPTIONS, CacheShape
 from host.lowering.decoding.tiled import tiled
 from host.lowering.expressions.math import exp_below, number, tanh
@@ -43,7 +44,8 @@ def script_functions(shape: CacheShape) -> dict[str, Any]:
     def capped(score: Any) -> Any:
         return tanh(score * number(1.0 / shape.cap)) * number(shape.cap)
 
-    return {"power": exp_below, "capped": capped, "fetch": fetched, "nearest": tirx.nearbyint}
+    functions = {"power": exp_below, "capped": capped, "fetch": fetched, "nearest": tirx.nearbyint}
+    return functions | ({"paired": paired} if shape.rounded else {})
 
 
 def attention_body(shape: CacheShape, split: Split | None = None) -> Body:

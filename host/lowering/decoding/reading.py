@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from host.errors import LoweringError
 from host.lowering.builder import Builder
+from host.lowering.decoding.blocked import can_round
 from host.lowering.decoding.lines import POSITIONS
 from host.lowering.decoding.shape import CacheShape, fp32_lanes
 from host.lowering.graph import Graph, Node, Value
@@ -18,7 +19,10 @@ READ, OPERATION = "unplaced_cached_attention", "cached_attention"
 
 
 def read_cached_attention(builder: Builder, call: OperatorCall) -> Value:
-    """The importer's call: query, key, value, position, both caches; "scale", "window", "cap" as JSON."""
+    """The importer's call: query, key, value, position, both caches, and JSON.
+
+    The JSON has "scale", "window" and "cap", and "rounded" where operands may be rounded to bfloat16.
+    """
     *tensors, options = call.arguments
     return builder.emit(READ, tensors, json.loads(options.value), call.outputs)[0]
 
@@ -34,6 +38,7 @@ def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:
         if node.op != READ:
             return builder.copy(node, inputs)
         shape = replace(_shape_of(node, fp32_lanes(hardware)), on_gpu=hardware.gpu is not None)
+        shape = replace(shape, rounded=bool(node.attrs.get("rounded")) and can_round(shape, hardware))
         if shape.on_gpu and shape.scaled:
             raise LoweringError("attention over a cache of bytes has no program for GPUs: leave --cache out")
         return builder.one(OPERATION, inputs, node.output.shape, "float32", extents=shape)

@@ -36,6 +36,7 @@ class CacheShape:
         lanes: fp32 elements of the target's vector.
         kept: type of the elements of the caches.
         on_gpu: whether a GPU computes it, whose rule writes a program of its own in place of the function's.
+        rounded: whether queries, keys, powers and values are rounded to bfloat16.
     """
 
     rows: int
@@ -49,6 +50,7 @@ class CacheShape:
     kept: str = "float32"
     cap: float = 0.0
     on_gpu: bool = False
+    rounded: bool = False
 
     @property
     def scaled(self) -> bool:
@@ -93,7 +95,8 @@ class CacheShape:
     @property
     def options(self) -> str:
         """What a rule does not find in the extents of the function, as its block states it."""
-        return json.dumps({"scale": self.scale, "window": self.window, "cap": self.cap})
+        rounded = {"rounded": True} if self.rounded else {}
+        return json.dumps({"scale": self.scale, "window": self.window, "cap": self.cap, **rounded})
 
 
 def fp32_lanes(hardware: HardwareModel) -> int:

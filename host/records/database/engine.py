@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from device_agent.contract.limits import LIMITS
 from host.errors import UserError
+from host.files import writing
 from host.records.database.problems import BUSY_S, POSTGRESQL, store_name, url_of
 
 # How a connection begins a transaction in SQLite; "" for statements that stand outside of one.
@@ -39,7 +40,8 @@ def parsed(url: str | Path) -> sql.URL:
     """The URL of a database; a path, or text that is no URL, is SQLite's file, whose folder is made.
 
     Raises:
-        UserError: it is neither of SQLite nor of PostgreSQL.
+        UserError: it is neither of SQLite nor of PostgreSQL, or its folder cannot be made.
+        DeviceFull: no space left for its folder.
         ArgumentError: it is no URL.
     """
     if isinstance(url, str) and "://" in url:
@@ -53,7 +55,14 @@ def parsed(url: str | Path) -> sql.URL:
             )
         return found
     path = Path(url)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"record store {store_name(url)}: {error.strerror or error}; name a file that can be written "
+            "with --records"
+        ) from error
     return sql.URL.create("sqlite", database=str(path))
 
 

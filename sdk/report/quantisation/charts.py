@@ -64,7 +64,7 @@ def _points(
     if not points:
         return None
     colours = [COLOURS[0] if point.taken else "none" for point in points]
-    traces = [
+    traces: list[Chart] = [
         {
             "type": "scatter",
             "mode": "lines+markers" if lines else "markers",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from host.deploy import CompileOptions
+from host.errors import UserError
 from host.model import Energy, Measurement
 from host.progress import Silence
 from host.records import ForeignRecord, Record, RecordOrigin, RecordStore
@@ -204,3 +205,9 @@ def test_a_database_that_ends_its_reader_is_one_error(
     err = capsys.readouterr().err
     assert f"{folder} cannot be read by MetaSchedule" in err and "nothing was imported" in err
     assert err.count("\n") == 1
+
+
+def test_a_store_whose_folder_cannot_be_made_is_one_line_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"r\.sqlite: .*; name a file that can be written with --records"):
+        RecordStore(tmp_path / "file" / "r.sqlite")

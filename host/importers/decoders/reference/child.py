@@ -69,13 +69,20 @@ def computed(plan: Plan) -> Answers:
     logits = tuple(logits_of(model, tokens.tolist(), cache) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text, cache)
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count, cache)
+    rounded = attended = None
+    if asked.rounded:
+        rounded, attended = (
+            behind_rounded(model, last, asked.beginning, groups, cache, attention=attention)
+            for attention in (False, True)
+        )
     return Answers(
         logits,
         behind,
         original if changed or read.bits else behind,
         greedy,
-        behind_rounded(model, last, asked.beginning, groups, cache) if asked.rounded else None,
+        rounded,
         0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
+        attended=attended,
     )
 
 
@@ -212,6 +219,8 @@ def behind_rounded(
     beginning: int,
     groups: Sequence[tuple[Any, int]],
     made_cache: Callable[[Any], Any] = empty_cache,
+    *,
+    attention: bool = False,
 ) -> np.ndarray:
     """The logits behind the end of a text, whose first tokens have rounded activations.
 
@@ -225,6 +234,8 @@ def behind_rounded(
         beginning: number of those whose activations are rounded, fewer than all.
         groups: modules that multiply, each with the number of elements that share a scale.
         made_cache: makes the cache of the text.
+        attention: whether attention of the beginning reads keys and values rounded to bfloat16, as
+            `host.lowering.decoding.blocked` may; the cache keeps exact ones. Queries and powers stay exact.
 
     Returns:
         (m, V) float32, where m are the other tokens.
@@ -246,12 +257,26 @@ def behind_rounded(
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])
         cache = made_cache(model)
+        exact = cache.update
+        if attention:
+            cache.update = _in_bfloat16(exact)
         model(input_ids=beginning_of, past_key_values=cache, use_cache=True, logits_to_keep=1)
         for one in hooks:
             one.remove()
+        cache.update = exact
         rest = torch.tensor([list(tokens[beginning:])])
         made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
     return np.asarray(made[0].float().numpy())
+
+
+def _in_bfloat16(update: Callable[..., Any]) -> Callable[..., Any]:
+    """The update of a cache that gives its keys and values rounded, and keeps them as they are."""
+    import torch
+
+    def rounded(*given: Any, **named: Any) -> tuple[Any, ...]:
+        return tuple(one.to(torch.bfloat16).to(one.dtype) for one in update(*given, **named))
+
+    return rounded
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ class Answers:
         greedy: tokens that continue the prompt, by the same weights.
         rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
             beginning have activations that are rounded to bytes; None where that was not asked for.
+        attended: the same where attention over the beginning reads keys and values in bfloat16 too.
         half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
         measured: (K) float32 by the names that were asked for; without the table of an embedding that is no
             head, which multiplies nothing.
@@ -73,6 +74,7 @@ class Answers:
     rounded: np.ndarray | None = None
     half_spread: float = 0.0
     measured: Mapping[str, np.ndarray] = field(default_factory=dict)
+    attended: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +143,7 @@ def write_answers(directory: Path, answers: Answers) -> None:
     """
     arrays = {str(number): one for number, one in enumerate(answers.logits)}
     others = {"text": answers.text, "original": answers.original, "rounded": answers.rounded}
+    others["attended"] = answers.attended
     arrays |= {name: one for name, one in others.items() if one is not None}
     arrays |= {"greedy": np.array(answers.greedy, np.int32), "half_spread": np.array(answers.half_spread)}
     arrays |= {_MEASURED + name: one for name, one in answers.measured.items()}
@@ -162,4 +165,5 @@ def read_answers(directory: Path, texts: int) -> Answers:
                 for name in arrays.files
                 if name.startswith(_MEASURED)
             },
+            np.asarray(arrays["attended"]) if "attended" in arrays else None,
         )

@@ -42,7 +42,7 @@ def test_a_block_is_rewritten_and_the_rest_is_kept(tmp_path: Path) -> None:
     text = "before\n<!-- table example -->\nold\n<!-- end of table -->\nafter\n"
     made = updated(text, tables, tmp_path)
     assert made.startswith("before\n<!-- table example -->\n| a |\n|---|\n| 1.5 |\n")
-    assert "commit 0123456789, a processor, 2 cores" in made
+    assert "commit 0123456789+, a processor, 2 cores" in made
     assert made.endswith("<!-- end of table -->\nafter\n") and "old" not in made
     assert updated(made, tables, tmp_path) == made
 

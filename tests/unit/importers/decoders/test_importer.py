@@ -181,15 +181,17 @@ def rounded_call(module: object) -> bool:
 
 
 @pytest.mark.parametrize(("moved", "rounds"), [(0.004, True), (0.02, False), (float("nan"), False)])
+@pytest.mark.parametrize(("further", "attends"), [(0.007, True), (0.009, False), (float("nan"), False)])
 def test_prompts_are_rounded_to_bytes_where_logits_stay(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, moved: float, rounds: bool
+    monkeypatch: pytest.MonkeyPatch, folder: Path, moved: float, rounds: bool, further: float, attends: bool
 ) -> None:
     vocabulary, asked = 128, []
 
     def answers(path: Path, questions: Questions, parts: object) -> Answers:
         asked.append(questions)
         exact = tuple(np.ones((len(tokens), vocabulary), np.float32) for tokens in questions.texts)
-        return Answers(exact, rounded=exact[-1][-4:] * np.float32(1 + moved))
+        rounded, attended = (exact[-1][-4:] * np.float32(1 + by) for by in (moved, further))
+        return Answers(exact, rounded=rounded, attended=attended)
 
     monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers)
     lines: list[str] = []
@@ -198,6 +200,9 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
     assert rounded_call(model.decoder.prefill) is rounds and not rounded_call(model.module)
     assert any("keep 16 bits" in line for line in lines) is (moved == 0.02)
     assert asked[0].beginning == len(asked[0].texts[-1]) - 4
+    # Its attention may round too where logits then stay, and no other function's.
+    assert ('\\"rounded\\": true' in str(model.decoder.prefill)) is (rounds and attends)
+    assert '\\"rounded\\": true' not in str(model.module)
     # Nobody uses logits of a prompt that is rounded: steps follow before anything else.
     called = [(case.function, len(case.outputs)) for case in model.golden[40:43]]
     assert called == [("prefill", 0 if rounds else 1)] * 2 + [("", 1)]

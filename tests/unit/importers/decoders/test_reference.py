@@ -243,6 +243,9 @@ def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None
     assert answers.rounded.shape == exact.shape
     # Only the first 30 tokens are rounded, and a head writes no keys.
     np.testing.assert_allclose(answers.rounded, exact, rtol=0, atol=1e-4)
+    # The others read keys and values of tokens whose attention read them in bfloat16.
+    moved = np.abs(answers.attended - exact).max() / np.abs(exact).max()
+    assert 1e-3 < moved < 5e-2
     if not tied:
         with pytest.raises(ValueError, match=f"'{embedding}' multiplies nothing"):
             asked(read, directory, parts_of(read, 4), rounded=(embedding,), beginning=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -54,6 +55,13 @@ def run(
     function: tirx.PrimFunc, arguments: list[np.ndarray], shape: tuple[int, ...], dtype: str = "float32"
 ) -> np.ndarray:
     """The output of a compiled function; the test is skipped where the processor lacks the instructions."""
+    output = tvm.runtime.tensor(np.full(shape, 77, np.dtype(dtype)))
+    callable_here(function)(*[tvm.runtime.tensor(one) for one in arguments], output)
+    return output.numpy()
+
+
+def callable_here(function: tirx.PrimFunc) -> Any:
+    """A compiled function to call; the test is skipped where the processor lacks the instructions."""
     if not runs_here():
         assert compile_function(function, "kernel", target())
         pytest.skip("this processor has no AVX-512 BF16: the program is compiled and not run")
@@ -61,10 +69,7 @@ def run(
         object_file, library = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
         object_file.write_bytes(compile_function(function, "kernel", target()))
         link_shared([object_file], library, "x86_64")
-        output = tvm.runtime.tensor(np.full(shape, 77, np.dtype(dtype)))
-        module = tvm.runtime.load_module(str(library))
-        module["kernel"](*[tvm.runtime.tensor(one) for one in arguments], output)
-        return output.numpy()
+        return tvm.runtime.load_module(str(library))["kernel"]
 
 
 def dense_task(rows: int, columns: int, depth: int, lanes: int = 16, stored: bool = True) -> Task:
