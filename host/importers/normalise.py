@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ _INDEXED = frozenset(
 _INDEXED_BY_AXIS = frozenset({"relax.index_tensor", "relax.index_put"})
 # Operators whose second argument has regions (R, 5), each with the number of its image first.
 _OF_REGIONS = frozenset({"relax.vision.roi_align", "relax.vision.roi_pool"})
+# Places of a region that is sampled once for each of its pixels, where the image itself has fewer.
+_MOST_PLACES = 1 << 20
 
 
 @mutator
@@ -142,9 +145,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def _bounded_corners(
         self, corners: relax.Expr, attributes: Any, shape: list[int], dtype: str
     ) -> relax.Expr:
-        """Corners x, y, x, y of regions, no further outside of the image than its own size. NaN is the least.
+        """Corners x, y, x, y of regions, not far outside of the image. NaN is the least.
 
-        A region is sampled once for each of its pixels: one of 1e9 pixels would take hours.
+        A region is sampled once for each of its pixels: one of 1e9 pixels would take hours. Regions of up to
+        `_MOST_PLACES` pixels around the image are exact; those of large images are moved to within its size.
 
         Args:
             corners: [R, 4], in units of which `spatial_scale` makes pixels.
@@ -155,7 +159,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         rows, columns = shape[1:3] if attributes.layout == "NHWC" else shape[2:4]
         scale = max(abs(float(attributes.spatial_scale)), float(np.finfo(dtype).tiny))
         pixels = np.array([[columns, rows, columns, rows]], np.float64)
-        least, most = (np.clip(end * pixels / scale, -_most(dtype), _most(dtype)) for end in (-1, 2))
+        around = max(1, (math.isqrt(_MOST_PLACES // max(1, rows * columns)) - 1) // 2)
+        least, most = (
+            np.clip(end * pixels / scale, -_most(dtype), _most(dtype)) for end in (-around, 1 + around)
+        )
         low, high = (relax.const(bound.astype(dtype)) for bound in (least, most))
         emit = self.builder_.emit
         kept = emit(relax.op.where(emit(relax.op.greater(corners, low)), corners, low))

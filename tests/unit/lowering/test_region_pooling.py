@@ -85,6 +85,17 @@ def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> Non
         assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_larger_than_the_image_are_sampled_as_a_whole(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "m.onnx"
+    regions = np.array([[0, 0, 26, 40], [-30, -20, 4, 4], [-90, -80, 150, 170]], np.float32)
+    inputs = _inputs(regions)
+    model = _lowered(path, inputs, mode=mode, sampling_ratio=0)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+    np.testing.assert_allclose(found, session.run(None, inputs)[0], rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])
 def test_a_scale_that_is_no_number_is_refused(tmp_path: Path, scale: float) -> None:
     with pytest.raises(LoweringError, match="the scale of RoiAlign"):
