@@ -136,10 +136,9 @@ def test_regions_that_are_sampled_by_pixel_end_near_the_image(layout: str) -> No
     plain, made = module(build), normalise(module(build))
     near = np.array([[0, 0, 16, 12], [3, 1, 7.5, 4], [-16, -12, 32, 24]], np.float32)
     np.testing.assert_array_equal(execute(made, [near])[0], execute(plain, [near])[0])
-    far = np.array([[-500, 0, 500, 12], [0, -900, 9, 900], [1e9, -1e9, np.inf, np.nan]], np.float32)
-    bounded = np.clip(np.nan_to_num(far, nan=-1e30), [-16, -12, -16, -12], [32, 24, 32, 24]).astype(
-        np.float32
-    )
+    far = np.array([[-500, 0, 500, 12], [0, -800, 9, 800], [1e9, -1e9, np.inf, np.nan]], np.float32)
+    # 1e6 places take no time, 1e18 would; the first two regions are what they are.
+    bounded = np.where(np.abs(far).max(1, keepdims=True) < 1e3, far, np.zeros_like(far))
     found, wanted = execute(made, [far])[0], execute(plain, [bounded])[0]
     np.testing.assert_array_equal(found[:2], wanted[:2])
     assert not found[2].any(), "both ends of the last region are the same row"
