@@ -56,7 +56,8 @@ def _range(spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, Shape | N
         return InputRange(spec, mask=spec.dtype == "float32" and looks_like_mask(spec.name), image=image)
     bounds = _bounds(spec.name, graph, shapes)
     if bounds:
-        return InputRange(spec, 0, min(bounds))
+        high = min(high for _, high in bounds)
+        return InputRange(spec, min(max(low for low, _ in bounds), high - 1), high)
     return InputRange(spec, mask=looks_like_mask(spec.name))
 
 
@@ -77,9 +78,13 @@ def _image_of_regions(
     return None
 
 
-def _bounds(name: str, graph: onnx.GraphProto, shapes: dict[str, Shape | None]) -> list[int]:
-    """For each operator that reads the values of `name` as indices or lengths: the least it refuses."""
-    carriers, bounds = {name}, []
+def _bounds(name: str, graph: onnx.GraphProto, shapes: dict[str, Shape | None]) -> list[tuple[int, int]]:
+    """The least value, and the least too large one, for each reader of `name` as indices or lengths.
+
+    Lengths of recurrent layers are at least half of the steps, as those of masks: shorter ones would leave
+    most of a layer unverified, and time little of it.
+    """
+    carriers, bounds = {name}, list[tuple[int, int]]()
     for node in graph.node:
         for slot, given in enumerate(node.input):
             rule = _RULES.get((node.op_type, slot))
@@ -87,7 +92,7 @@ def _bounds(name: str, graph: onnx.GraphProto, shapes: dict[str, Shape | None]) 
                 continue
             bound = rule(_Use(node, shapes))
             if bound is not None:
-                bounds.append(bound)
+                bounds.append((bound // 2 if rule is _step else 0, bound))
         # A tuple of indices, one for each axis, is put together.
         passed = node.input if node.op_type == "Concat" else node.input[:1]
         if node.op_type in (*_PASSING, "Concat") and any(given in carriers for given in passed):

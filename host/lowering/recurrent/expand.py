@@ -56,7 +56,7 @@ def _looped(builder: Builder, given: Layer, hardware: HardwareModel) -> tuple[Va
     first = layer.initial(builder)
     outputs: list[tuple[Shape, str]] = [((steps, batch, hidden), "float32")]
     outputs += [((batch, hidden), "float32") for _ in last_states(cell, shape)]
-    inputs = [products, *weights, *vectors, *(first[name] for name in cell.states), *_lengths(builder, layer)]
+    inputs = [products, *weights, *vectors, *(first[name] for name in cell.states), *_missing(builder, layer)]
     reverse = layer.order[0] > layer.order[-1]
     attrs = {"cell": cell, "shape": shape, "reverse": reverse}
     sequence, *rest = builder.emit("recurrent_loop", inputs, attrs, outputs)
@@ -71,13 +71,16 @@ def _looped(builder: Builder, given: Layer, hardware: HardwareModel) -> tuple[Va
     )
 
 
-def _lengths(builder: Builder, layer: Layer) -> list[Value]:
-    """The lengths of the sequences (N, 1) and the greatest of them (1), int32; nothing if all are whole."""
+def _missing(builder: Builder, layer: Layer) -> list[Value]:
+    """The steps that the sequences lack (N, 1) and the least of them (1), int32; nothing if all are whole."""
     if layer.lengths is None:
         return []
-    lengths = builder.cast(layer.lengths, "int32")
-    longest = builder.one("max", [lengths], (1, 1), "int32", axes=(0,), keepdims=True)
-    return [lengths, builder.reshape(longest, (1,))]
+    none, whole = (constant(np.array(count, layer.lengths.dtype)) for count in (0, layer.steps))
+    # Lengths that no sequence has are bounded first: their difference may be beyond the range of the type.
+    lengths = builder.binary("minimum", builder.binary("maximum", layer.lengths, none), whole)
+    missing = builder.cast(builder.binary("subtract", whole, lengths), "int32")
+    least = builder.one("min", [missing], (1, 1), "int32", axes=(0,), keepdims=True)
+    return [missing, builder.reshape(least, (1,))]
 
 
 def _filled_up(builder: Builder, layer: Layer, missing: int) -> Layer:

@@ -5,7 +5,9 @@ Hidden units lie in B blocks of L, as the weights are packed; H = B L. The funct
 
 Where sequences have lengths, a step behind the end of a sequence keeps its states and gives zeros, as the
 ONNX standard has it. A step behind the end of all sequences computes nothing. The last states of a sequence
-without steps are zeros, as ONNX Runtime has it, and not the first states.
+without steps are zeros, as ONNX Runtime has it, and not the first states. The function gets the steps that a
+sequence lacks and not its length: kernels are measured, and instructions counted, with zeros for integers,
+and the sequences of such a call are whole.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class LoopShape:
     Attributes:
         steps, batch: of the sequences.
         blocks, lanes: hidden units are `blocks` times `lanes`.
-        has_lengths: whether each sequence has a length of its own, an input of the function.
+        has_lengths: whether each sequence has a length of its own; what it lacks is an input of the function.
     """
 
     steps: int
@@ -86,7 +88,7 @@ class LoopShape:
 def recurrent_function(node: Node) -> tirx.PrimFunc:
     """The function of a "recurrent_loop" node; arguments are its inputs and then its outputs.
 
-    All are fp32 but the lengths (N, 1) and the greatest of them (1), which are int32.
+    All are fp32 but the steps that each sequence lacks (N, 1) and the least of them (1), which are int32.
     """
     cell, shape = node.attrs["cell"], node.attrs["shape"]
     text = _text(cell, shape, node.attrs["reverse"])
@@ -120,7 +122,8 @@ def _computed(cell: Cell, shape: LoopShape, number: int, result: str) -> Any:
         computed = phase.compute(_ElementArithmetic(stored), inputs)[result]()
         if not shape.has_lengths or result not in cell.states:
             return computed
-        return tirx.Select(step < buffers["lengths"][row, 0], computed, buffers[result][row, unit])
+        lasts = step < shape.steps - buffers["missing"][row, 0]
+        return tirx.Select(lasts, computed, buffers[result][row, unit])
 
     return element
 
@@ -140,7 +143,7 @@ def _text(cell: Cell, shape: LoopShape, reverse: bool) -> str:
     lines += [f"    {name}: {_buffer(blocks, lanes)}," for name in cell.vectors]
     lines += [f"    first_{name}: {_buffer(batch, hidden)}," for name in cell.states]
     if shape.has_lengths:
-        lines += [f'    lengths: T.Buffer(({batch}, 1), "int32"), longest: T.Buffer((1,), "int32"),']
+        lines += [f'    missing: T.Buffer(({batch}, 1), "int32"), least: T.Buffer((1,), "int32"),']
     lines += [f"    sequence: {_buffer(steps, batch, hidden)},"]
     lines += [f"    last_{name}: {_buffer(batch, hidden)}," for name in last_states(cell, shape)]
     lines += [") -> None:"]
@@ -157,7 +160,7 @@ def _text(cell: Cell, shape: LoopShape, reverse: bool) -> str:
     step = f"{steps - 1} - vt" if reverse else "vt"
     depth = 12
     if shape.has_lengths:
-        lines += [f"            if {step} < longest[0]:"]
+        lines += [f"            if {step} < {steps} - least[0]:"]
         depth = 16
     lines += [" " * depth + 'with T.sblock("cell"):']
     for number, phase in enumerate(cell.phases):
@@ -166,12 +169,12 @@ def _text(cell: Cell, shape: LoopShape, reverse: bool) -> str:
         lines += _copy(depth, f"carry_{name}", f"{name}[vn, vj] = new_{name}[vn, vj]", shape)
     given = f"new_{cell.states[0]}[vn, vj]"
     if shape.has_lengths:
-        given = f"T.Select({step} < lengths[vn, 0], {given}, T.float32(0))"
+        given = f"T.Select({step} < {steps} - missing[vn, 0], {given}, T.float32(0))"
     lines += _copy(12, "output", f"sequence[{step}, vn, vj] = {given}", shape)
     for name in last_states(cell, shape):
         last = f"{name}[vn, vj]"
         if shape.has_lengths:
-            last = f"T.Select(lengths[vn, 0] > 0, {last}, T.float32(0))"
+            last = f"T.Select(missing[vn, 0] < {steps}, {last}, T.float32(0))"
         lines += _copy(4, f"finish_{name}", f"last_{name}[vn, vj] = {last}", shape)
     return "\n".join(lines) + "\n"
 
@@ -212,8 +215,8 @@ def _phase(cell: Cell, shape: LoopShape, number: int, phase: Phase, step: str) -
     ]
     for position, name in enumerate(phase.makes):
         stored = [f"new_{other}" for other in (*earlier, *phase.makes[:position])]
-        lengths = ["lengths"] if shape.has_lengths else []
-        names = ["given", f"total_{number}", *cell.vectors, *cell.states, *stored, *lengths]
+        missing = ["missing"] if shape.has_lengths else []
+        names = ["given", f"total_{number}", *cell.vectors, *cell.states, *stored, *missing]
         buffers = ", ".join(f'"{name}": {name}' for name in names)
         unit = f"vb * {lanes} + vl"
         lines += [

@@ -151,6 +151,16 @@ def test_a_length_that_no_sequence_has_is_bounded(tmp_path: Path, lengths: Seque
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("steps", [1, 40])
+def test_drawn_lengths_are_at_least_half_of_the_steps(tmp_path: Path, steps: int) -> None:
+    """What a few steps leave out would be verified by nothing, and timed as nothing."""
+    path = tmp_path / "m.onnx"
+    _model(path, "GRU", ("b", "lengths"), computed=("lengths",), steps=steps)
+    for case in load(path, golden_cases=4).golden:
+        lengths = case.inputs[1]
+        assert ((lengths >= (steps + 1) // 2) & (lengths <= steps)).all()
+
+
 def test_constant_lengths_of_whole_sequences_are_none(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     whole, ending = (

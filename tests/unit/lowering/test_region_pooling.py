@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 
 from host.build import default_schedule
+from host.errors import LoweringError
 from host.lowering import lower
 from host.model import LoweredModel
 from tests.unit.importers.harness import execute_cases, load
@@ -114,6 +115,23 @@ def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> Non
         model = _lowered(tmp_path / "m.onnx", inputs, sampling_ratio=samples, spatial_scale=0.5)
         found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
         assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_larger_than_the_image_are_sampled_as_a_whole(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "m.onnx"
+    regions = np.array([[0, 0, 26, 40], [-30, -20, 4, 4], [-90, -80, 150, 170]], np.float32)
+    inputs = _inputs(regions)
+    model = _lowered(path, inputs, mode=mode, sampling_ratio=0)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+    np.testing.assert_allclose(found, session.run(None, inputs)[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])
+def test_a_scale_that_is_no_number_is_refused(tmp_path: Path, scale: float) -> None:
+    with pytest.raises(LoweringError, match="the scale of RoiAlign"):
+        _lowered(tmp_path / "m.onnx", _inputs(), sampling_ratio=2, spatial_scale=scale)
 
 
 def test_channels_are_last_and_regions_are_shared_among_threads(tmp_path: Path) -> None:

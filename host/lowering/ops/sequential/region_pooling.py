@@ -18,8 +18,11 @@ are zero and count in the mean.
 
 from __future__ import annotations
 
+import math
+
 from tvm import tirx
 
+from host.errors import LoweringError
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import channels_last, order
@@ -36,7 +39,9 @@ _MOST_PLACES = 1 << 30
 
 def _read(builder: Builder, call: OperatorCall) -> Value:
     attrs, data, layout = call.attrs, call.value(0), str(call.attrs.layout)
-    last = channels_last(layout)
+    last, scale = channels_last(layout), float(attrs.spatial_scale)
+    if not math.isfinite(scale):
+        raise LoweringError(f"the scale of RoiAlign's regions is {scale}; deploy with --backend onnxruntime")
     result = builder.one(
         OPERATION,
         [builder.transpose(data, order(layout, last)), builder.cast(call.value(1), data.dtype)],
@@ -44,7 +49,7 @@ def _read(builder: Builder, call: OperatorCall) -> Value:
         call.dtype,
         mode=str(attrs.mode),
         samples=max(int(attrs.sample_ratio), 0),
-        scale=float(attrs.spatial_scale),
+        scale=scale,
         aligned=bool(attrs.aligned),
     )
     return builder.transpose(result, order(last, layout))

@@ -27,7 +27,7 @@ CELLS = {
     "lstm": Cell("lstm", ("sigmoid", "tanh", "tanh"), peepholes=True),
 }
 
-LENGTHS = {"lengths": np.array([[0], [2], [1], [2]], "int32"), "longest": np.array([2], "int32")}
+LENGTHS = {"missing": np.array([[3], [1], [2], [1]], "int32"), "least": np.array([1], "int32")}
 
 
 def _function(cell: Cell, shape: LoopShape = SHAPE) -> tvm.tirx.PrimFunc:
@@ -41,17 +41,24 @@ def _function(cell: Cell, shape: LoopShape = SHAPE) -> tvm.tirx.PrimFunc:
     return recurrent_function(value.producer)
 
 
-def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> list[np.ndarray]:
-    """All results of a function on numbers that depend on its arguments' shapes only."""
+def _run(function: tvm.tirx.PrimFunc, target: dict[str, object], zeros: bool = False) -> list[np.ndarray]:
+    """All results of a function on numbers that depend on its arguments' shapes only.
+
+    Args:
+        function: of a layer.
+        target: of TVM.
+        zeros: whether integers are zeros, as where a kernel is measured alone.
+    """
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     compiled = tvm.compile(module, target=tvm.target.Target({**target, "opt-level": 0})).jit()
     generator = np.random.default_rng(0)
     arguments = []
     for parameter in function.params:
-        if parameter.name in LENGTHS:
-            arguments.append((True, tvm.runtime.tensor(LENGTHS[parameter.name])))
-            continue
         shape = [int(extent) for extent in parameter.shape]
+        if str(parameter.dtype) == "int32":
+            array = np.zeros(shape, "int32") if zeros else LENGTHS[parameter.name]
+            arguments.append((True, tvm.runtime.tensor(array)))
+            continue
         given = not parameter.name.startswith(("sequence", "last_"))
         array = generator.standard_normal(shape) / 4 if given else np.full(shape, np.nan)
         arguments.append((given, tvm.runtime.tensor(array.astype("float32"))))
@@ -79,6 +86,15 @@ def test_random_programs_compute_the_task(name: str, threads: int, has_lengths: 
         found = _run(scheduled_function(space.apply(candidate)), target)
         for ours, plain in zip(found, wanted, strict=True):
             np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6, err_msg=str(candidate.decisions))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_call_with_zeros_for_integers_computes_every_step(name: str) -> None:
+    """Kernels are measured and their instructions counted so: it has to take as long as a typical call."""
+    target = fn.board("avx2").tvm_target
+    whole = _run(_function(CELLS[name]), target)
+    found = _run(_function(CELLS[name], replace(SHAPE, has_lengths=True)), target, zeros=True)
+    np.testing.assert_allclose(found[0], whole[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -39,3 +39,10 @@ def test_a_page_shows_the_types_of_layers_and_the_front_of_error_and_time() -> N
     json.dumps(data, allow_nan=False)
     assert deploy_json(result())["types"] is None
     assert "types of the layers" not in render(result()).split("<script")[0]
+
+
+def test_a_sentence_that_begins_with_a_type_keeps_its_name() -> None:
+    types = NumericTypes("fp32", "bf16", 0.05, "fp32: no layer multiplies constant weights")
+    assert "<p>fp32: no layer multiplies" in render(replace(result(), types=types))
+    mixed = replace(types, dtype="bf16", why="all 2 layers in bf16")
+    assert "<p>All 2 layers in bf16. Times" in render(replace(result(), types=mixed))
