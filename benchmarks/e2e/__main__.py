@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,15 +185,15 @@ def child(request: dict[str, Any]) -> None:
         for name, one in result.contenders.items()
         if one.measurement is not None
     }
-    peers = [name for name in latencies if name != "edgetlm"]
+    speeds = speeds_of(latencies, result.ratios)
     kernels = Counter(dict.fromkeys(_SOURCES, 0))
     kernels.update(task.source for task in result.tasks)
     entry = {
         "verified": ours.verification.passed,
         "max_rel_err": ours.verification.max_rel_err,
         "latency_ms": latencies,
-        "speedup": {name: latencies[name] / latencies["edgetlm"] for name in peers},
-        "bounds": _bounds(result),
+        "speedup": {name: speed for name, (speed, _, _) in speeds.items()},
+        "bounds": {name: [low, high] for name, (_, low, high) in speeds.items() if low is not None},
         "kernels": dict(kernels),
         "from_database": sum(task.from_database for task in result.tasks),
         "default_share": result.default_share,
@@ -213,9 +213,23 @@ def _outside(tasks: Sequence[Any], model_s: float) -> float | None:
     return 1.0 - sum(times) / model_s if len(times) == len(tasks) else None
 
 
-def _bounds(result: Any) -> dict[str, list[float]]:
-    """95% bounds of the speedup against each peer."""
-    return {name: [low, high] for name, (_, low, high) in result.ratios.items()}
+def speeds_of(
+    latencies: Mapping[str, float], ratios: Mapping[str, tuple[float, float, float]]
+) -> dict[str, tuple[float, float | None, float | None]]:
+    """Speed to each peer, and its 95% bounds: of the rounds that both took part in.
+
+    Latencies are medians of all rounds. Their ratio may lie outside of these bounds, and is taken only where
+    there are none.
+
+    Args:
+        latencies: of "edgetlm" and its peers.
+        ratios: time of each peer over ours, by rounds, with bounds; of those that have them.
+    """
+    return {
+        name: ratios.get(name, (latency / latencies["edgetlm"], None, None))
+        for name, latency in latencies.items()
+        if name != "edgetlm"
+    }
 
 
 def show(name: str, entry: dict[str, Any]) -> None:

@@ -33,6 +33,11 @@ MODELS = {
 }
 
 
+def test_a_speed_is_that_of_its_bounds() -> None:
+    found = e2e.speeds_of({"edgetlm": 2.0, "slow": 5.0, "unbounded": 3.0}, {"slow": (2.2, 2.1, 2.3)})
+    assert found == {"slow": (2.2, 2.1, 2.3), "unbounded": (1.5, None, None)}
+
+
 def test_the_best_peer_is_the_fastest_one() -> None:
     found = best_peer(MODELS["slow"])
     assert found is not None

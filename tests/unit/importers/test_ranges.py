@@ -96,6 +96,9 @@ def test_places_that_values_are_written_to_are_within_their_axes(tmp_path: Path)
         assert set(np.concatenate([case.inputs[position] for case in golden])) == set(range(size))
 
 
+Shape = tuple[int, ...]
+
+
 def _pooled() -> NodeProto:
     return helper.make_node("RoiAlign", ["x", "r", "i"], ["y"], output_height=2, output_width=2)
 
@@ -104,7 +107,8 @@ def _gru() -> NodeProto:
     return helper.make_node("GRU", ["x", "w", "r", "", "i"], ["y"], hidden_size=1)
 
 
-READERS = {
+# Nodes; other inputs; the shapes of the indices and of the output; what the indices may be.
+READERS: dict[str, tuple[list[NodeProto], dict[str, Shape], Shape, Shape, range]] = {
     "RoiAlign": ([_pooled()], {"x": (2, 1, 8, 8), "r": (40, 4)}, (40,), (40, 1, 2, 2), range(2)),
     "OneHot": ([helper.make_node("OneHot", ["i", "depth", "ends"], ["y"])], {}, (90,), (90, 15), range(15)),
     "ScatterND": (
