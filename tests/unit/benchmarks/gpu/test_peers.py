@@ -16,7 +16,7 @@ import pytest
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from benchmarks.gpu import __main__ as benchmark
-from benchmarks.gpu import peers
+from benchmarks.gpu import driver, peers
 from benchmarks.gpu.kit import MODEL_SUFFIX, ONNX_SUFFIX, PLAN, Kit
 from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, TORCH_WAYS, WAYS, onnxruntime_peers
 from benchmarks.gpu.summary import summary, text_of
@@ -65,6 +65,8 @@ def test_missing_libraries_are_the_reason_of_each_item(
     monkeypatch.setitem(sys.modules, "benchmarks.gpu.peers.torch_peers", None)
     # Where another test has imported it, the package has it as an attribute.
     monkeypatch.delattr(peers, "torch_peers", raising=False)
+    # A machine without a driver: another test may have loaded a stand-in under the driver's name.
+    monkeypatch.setattr(driver, "_LIBRARY", "libcuda-is-not-here.so.1")
     for stage in ("layer_peers", "model_peers"):
         assert benchmark._stage(stage, kit, results, "run") == 0
     layers = json.loads((results / "layer_peers.json").read_text())
