@@ -57,6 +57,7 @@ TABLES: dict[str, Table] = {
     "gate": Table(("gate",), modelled.gates),
     "gate_shipped": Table(("gate_shipped",), modelled.gates),
     "gate_simulated": Table(("gate_simulated",), modelled.gates),
+    "gate_simulated_errors": Table(("gate_simulated",), modelled.gate_errors),
     "gate_arms": Table(("gate",), modelled.gate_arms),
     "gate_simulated_arms": Table(("gate_simulated",), modelled.gate_arms),
     "headroom": Table(("headroom",), modelled.headroom),
