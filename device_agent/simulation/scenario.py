@@ -111,10 +111,10 @@ def program_of(fields: Any) -> Optional[Program]:
     """The program in the specification of a kernel; None where it tells none, or impossible figures."""
     if not isinstance(fields, dict):
         return None
-    values = [fields.get(name) for name in Program._fields]
-    if not all(is_number(one) and 0.0 <= one <= _MOST for one in values):
+    values = [float(fields[name]) for name in Program._fields if is_number(fields.get(name))]
+    if len(values) < len(Program._fields) or not all(0.0 <= one <= _MOST for one in values):
         return None
-    return Program(*(float(one) for one in values))
+    return Program(*values)
 
 
 def load(path: str) -> Scenario:

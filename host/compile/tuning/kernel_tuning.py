@@ -128,7 +128,7 @@ class KernelTuning:
         with RecordStore(records_of(self.options)) as store, ExitStack() as ending:
             in_model = self._in_model(model, lowered, plan, store)
             tasks = tuning_tasks(lowered.tasks, constructed, plan, in_model)
-            if self.options.objective != "latency":
+            if self.options.weighs_energy:
                 tasks = with_energy(tasks)
             ending.enter_context(self.clock.stage("tune"))
             runner = ending.enter_context(self._runner((lead, *self.others), tasks, constructed, in_model))
