@@ -120,7 +120,7 @@ class KernelRunner(Closing):
 def checked_energy(measurement: Measurement) -> Measurement:
     """A measurement of a kernel whose energy, if it has one, is possible.
 
-    Energy decides which program is taken, and an energy of nothing would be the least of all.
+    Programs are compared by it, and an energy of nothing would be the least of all.
 
     Raises:
         MeasureError: it is not.
