@@ -1,4 +1,4 @@
-"""The energy of a kernel, as a device sends it: programs are compared by it, so that it has to be possible."""
+"""The energy of a kernel, as a device sends it: it has to be possible, since programs are compared by it."""
 
 from __future__ import annotations
 
