@@ -160,6 +160,7 @@ class OpSpec:
         output_type: of the elements, where it is not that of the inputs.
         function: in place of `write`, the whole unscheduled function, for what is no tensor expression; the
             operation shares it with no other. Tensors stay in single precision.
+        on_cpu: whether its function runs on the CPU in a model for a GPU.
         reads_halves: whether its function reads tensors of half precision as they lie in memory; other
             operations are given them in single precision.
     """
@@ -178,6 +179,7 @@ class OpSpec:
     sink_permutation: PermutationRule | None = None
     output_type: str | None = None
     function: FunctionWriter | None = None
+    on_cpu: bool = False
     reads_halves: bool = False
 
     @property
