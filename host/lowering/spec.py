@@ -72,14 +72,15 @@ class Fusion:
         inlined: whether what reads it can compute it, element by element.
         epilogue: whether it may stand behind an anchor: it takes every element once and makes no others.
         computes: whether it (the first node) computes one that it reads (the second) element by element.
-        product: whether it is a product of matrices, which tensor cores compute out of memory alone.
+        matrices: whether a node of it is a product of matrices that tensor cores compute; they read memory
+            alone.
     """
 
     anchor: bool = False
     inlined: bool = False
     epilogue: bool = False
     computes: Callable[[Node, Node], bool] = lambda reader, node: False
-    product: bool = False
+    matrices: Callable[[Node], bool] = lambda node: False
 
 
 _FUSION = {
