@@ -124,7 +124,9 @@ def test_lines_go_out_and_come_in(
 
 
 @pytest.mark.usefixtures("own_files")
-@pytest.mark.parametrize(("dtype", "other"), [("fp32", "fp16"), ("fp16", "fp32")])
+@pytest.mark.parametrize(
+    ("dtype", "other"), [pytest.param("fp32", "fp16", marks=pytest.mark.long), ("fp16", "fp32")]
+)
 def test_a_model_goes_to_metaschedule_and_back(
     dtype: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
