@@ -53,6 +53,21 @@ def test_random_programs_compute_the_task(name: str, threads: int) -> None:
 
 
 @needs_vnni
+@pytest.mark.parametrize("bands", ["each", "several"])
+def test_threads_share_the_bands_of_a_tall_image(bands: str) -> None:
+    """Where a thread takes several bands after each other, as in images of ordinary height, and where one."""
+    case = Depthwise({"each": 16, "several": 64}[bands], 6, 16, 3)
+    board = dot_cases.vnni_board(2)
+    space = space_for(case.task(board.hardware), board.hardware, 2)
+    given, wanted = case.expected(board.hardware)
+    candidate = space.candidate({"vectors": 1, "columns": 2, "parallel": 2}, "test")
+    scheduled = scheduled_function(space.apply(candidate))
+    assert "T.parallel" in scheduled.script()
+    found = fn.run(scheduled, given, wanted.shape, board.tvm_target, "uint8")
+    np.testing.assert_array_equal(found, wanted)
+
+
+@needs_vnni
 def test_a_result_that_is_moved_behind_the_sums_is_a_pass_of_its_own() -> None:
     task = CASES["3x3"].task(BOARD.hardware, transposed=True)
     space = space_for(task, BOARD.hardware)
