@@ -115,9 +115,14 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
         resolve(devices)
 
 
+# Methods of this package that need more than the host: module, name and extra of what that is.
+_METHODS_WITH_EXTRA = {"tlm": ("torch", "PyTorch", "torch"), "metaschedule": ("xgboost", "XGBoost", "bench")}
+
+
 def _check_method(method: str) -> None:
-    if method == "tlm" and find_spec("torch") is None:
-        raise UserError("--method tlm needs PyTorch: pip install 'edgetlm[torch]'")
+    module, title, extra = _METHODS_WITH_EXTRA.get(method, ("", "", ""))
+    if module and find_spec(module) is None:
+        raise UserError(f"--method {method} needs {title}: pip install 'edgetlm[{extra}]'")
     if method in METHODS:
         return
     from host.extensions import extensions

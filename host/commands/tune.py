@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Mapping
@@ -180,8 +181,8 @@ def _tuned(
     assert tuning is not None
     if tuning.stopped == "time" and not tuning.measured_now:
         clock.progress.note(
-            f"{options.budget_s:g} s of time are over and no program was measured: give more; what was "
-            "compiled is kept, so that the same command gets further"
+            f"{options.budget_s:g} s of time are over and no program was measured: give --budget "
+            f"{math.ceil(3 * options.budget_s)}s, or the same command again: what was compiled is kept"
         )
     power = _before_and_after(boards, compiler, model, planned)
     return TunedModel(

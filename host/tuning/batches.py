@@ -125,7 +125,8 @@ class BatchBuilder:
         again = self._to_confirm(history)
         if again and (left <= len(again) or spent >= _CONFIRM_FROM):
             return self._confirmation(number, again[:left], "programs")
-        size = min(budget.batch_size, left - len(again))
+        begins = not self._proposed and not history.own
+        size = min(budget.first_batch_size if begins else budget.batch_size, left - len(again))
         references = [pair for pair in references if pair[1] not in under_way]
         under_way += [candidate for _, candidate in references]
         chosen, saving = self._propose(number, history, under_way, size)

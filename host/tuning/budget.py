@@ -116,3 +116,8 @@ class Budget:
         if not self.trials:
             return _WITHOUT[kind]
         return min(_LARGEST[kind], max(_SMALLEST[kind], self.trials // _PART[kind]))
+
+    @property
+    def first_batch_size(self) -> int:
+        """Trials of the first batch: few where time alone is the limit, so that little of it is enough."""
+        return self.batch_size if self.batch or self.trials else _SMALLEST[int(self.together)]

@@ -201,13 +201,17 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_language_model_without_pytorch_is_refused_before_anything_is_read(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [("tlm", r"PyTorch: .*edgetlm\[torch\]"), ("metaschedule", r"XGBoost: .*edgetlm\[bench\]")],
+)
+def test_a_method_whose_package_is_missing_is_refused_before_anything_is_read(
+    method: str, needs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = DeployOptions(Path("net.onnx"), method="tlm", trials=4)
+    options = DeployOptions(Path("net.onnx"), method=method, trials=4)
     check_tuning(object(), options)
     monkeypatch.setattr("sdk.request.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"--method tlm needs PyTorch: pip install 'edgetlm\[torch\]'"):
+    with pytest.raises(UserError, match=f"--method {method} needs {needs}'$"):
         check_tuning(object(), options)
 
 

@@ -118,6 +118,21 @@ def test_late_in_a_budget_of_time_programs_are_measured_again(tmp_path: Path) ->
     assert builder.next_batch(4, history, spent=1.0).ended == "time"
 
 
+@pytest.mark.parametrize(
+    ("budget", "sizes"), [(Budget(seconds=60.0), [4, 16]), (Budget(trials=80), [10, 10])]
+)
+def test_the_first_batch_of_a_budget_of_time_is_small(
+    budget: Budget, sizes: list[int], tmp_path: Path
+) -> None:
+    """All of a batch is built before its first program is measured."""
+    [task, *_] = tuning_tasks()
+    how, build = TuneOptions("net/0", budget), SimulatedRunner(tmp_path).build
+    builder = BatchBuilder([task], profile(), [Skilled("skilled", 4)], build, how, print)
+    with RecordStore(tmp_path / "r.sqlite") as store:
+        history = TuningHistory.read(store, profile(), "net/0")
+    assert [len(builder.next_batch(number, history, spent=0.0).programs) for number in (0, 1)] == sizes
+
+
 def test_a_larger_budget_replaces_a_confirmed_program_by_a_better_one(tmp_path: Path) -> None:
     [task, *_] = tuning_tasks()
     slowest, middle, best = sorted(
