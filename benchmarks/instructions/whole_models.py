@@ -54,7 +54,7 @@ def compiled_for(options: CompileOptions, target: str, folder: Path) -> Compiled
     clock = StageClock(Silence())
     profile = target_profile(target, options.threads)
     builder = BundleBuilder(ModelCompiler(options, profile, folder, clock))
-    return builder.compile(read_model(options, clock, None, profile.board.architecture))
+    return builder.compile(read_model(options, clock, None, profile))
 
 
 def counted_kernels(options: CompileOptions, target: str) -> list[CountedKernel]:

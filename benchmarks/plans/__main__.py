@@ -58,7 +58,7 @@ def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "")
 
     options = CompileOptions(model=path, backend="tvm", threads=1, records=str(folder / "records.db"))
     profile, clock = target_profile("local", 1, lambda _: None), StageClock(Silence())
-    model = read_model(options, clock, None, profile.board.architecture)
+    model = read_model(options, clock, None, profile)
     compiler = ModelCompiler(options, profile, folder, clock, model_plan=OWN)
 
     def lower(decisions: Mapping[str, int]) -> Any:

@@ -15,7 +15,7 @@ TABLES: dict[str, Table] = {
     "mobile": Table(("e2e_mobile",), models.end_to_end),
     "mobile_2_threads": Table(("e2e_mobile_2_threads",), models.end_to_end),
     "bfloat16_models": Table(("e2e_bf16",), models.bfloat16),
-    "quantised_models": Table(("e2e_int8",), models.zoo),
+    "quantised_models": Table(("e2e_int8", "e2e_int8_2_threads"), models.zoo),
     "loops_and_regions": Table(("e2e_loops_and_regions",), models.end_to_end),
     "loops_and_regions_2_threads": Table(("e2e_loops_and_regions_2_threads",), models.end_to_end),
     "language_models_int4": Table(("llm_int4_1_thread",), language_models),

@@ -174,7 +174,7 @@ def _tuned(
         leased.reach,
         deadline,
     )
-    model = read_model(options, clock, architecture=profile.board.architecture)
+    model = read_model(options, clock, profile=profile)
     planned = compiler.plan(model)
     tuning = planned.tuning
     assert tuning is not None

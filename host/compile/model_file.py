@@ -10,7 +10,7 @@ from device_agent.contract.manifest import as_name
 from host.compile.ranged_model import RangedModel, read_ranged
 from host.errors import EdgeError
 from host.language_file import ENCODER, is_language_model
-from host.model import ImportedModel
+from host.model import DeviceProfile, ImportedModel
 from host.model_file import ULTRALYTICS, detect_format
 from host.options import CompileOptions
 from host.options.numeric_types import half_of
@@ -25,7 +25,10 @@ _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
 
 
 def read_model(
-    options: CompileOptions, clock: StageClock, reader: Worker | None = None, architecture: str = ""
+    options: CompileOptions,
+    clock: StageClock,
+    reader: Worker | None = None,
+    profile: DeviceProfile | None = None,
 ) -> ImportedModel:
     """Import the model file under the name that it is to have, quantised before if that is asked for.
 
@@ -33,7 +36,8 @@ def read_model(
         options: which file, and how.
         clock: counts the stage.
         reader: a worker of `host.importers.start_ahead` for the file; one is started if None.
-        architecture: of the target, for quantising; any if "".
+        profile: of the target: its architecture is quantised for, and a language model may round what its
+            processor multiplies faster then; None to do neither for a certain one.
 
     Raises:
         UserError: not a model, or its shapes do not fit.
@@ -41,7 +45,7 @@ def read_model(
     """
     format_name = detect_format(options.model)
     if is_language_model(format_name):
-        return _read_decoder(options, clock)
+        return _read_decoder(options, clock, profile)
     if format_name == ENCODER:
         return _read_folder(options, clock)
     if format_name == ULTRALYTICS:
@@ -49,7 +53,7 @@ def read_model(
     if options.ranged:
         return read_ranged(options, clock)
     if options.quantize:
-        return _read_quantised(options, architecture, clock)
+        return _read_quantised(options, profile.board.architecture if profile else "", clock)
     from host.importers import load
 
     with clock.stage("import"):
@@ -119,7 +123,7 @@ def _read_folder(options: CompileOptions, clock: StageClock) -> ImportedModel:
     return replace(model, name=options.name or as_name(model.name))
 
 
-def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
+def _read_decoder(options: CompileOptions, clock: StageClock, profile: DeviceProfile | None) -> ImportedModel:
     """Import a language model, which is data only: nothing of it is run."""
     from host.importers.decoders.importer import import_decoder, positions_of
 
@@ -141,6 +145,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
             options.asymmetric,
             options.calibration,
             options.cache,
+            profile is not None and profile.hardware.has_fast_bfloat16,
         )
     return replace(model, name=options.name or as_name(model.name))
 

@@ -154,7 +154,7 @@ def compile_bundle(
         profile = target_profile(target, options.threads, clock.progress.note)
         profile = profile_for_processor(profile, options)
         builder = BundleBuilder(ModelCompiler(options, profile, staging.folder, clock))
-        model = read_model(options, clock, reader, profile.board.architecture)
+        model = read_model(options, clock, reader, profile)
         made, fallback = compile_or_fall_back(builder, model)
         if made is None:
             engine = engine_for_format(model.format).name
@@ -192,8 +192,7 @@ class _Deployment:
         """All steps before the installation; returns the figures and the directory of the selected bundle."""
         builder = self._builder()
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
-        architecture = builder.compiler.profile.board.architecture
-        model = read_model(self.options, self.clock, self.reader, architecture)
+        model = read_model(self.options, self.clock, self.reader, builder.compiler.profile)
         typed = typed_model(builder, model, self._compared(model), self.options)
         builder, model, self.options, self.types = typed.builder, typed.model, typed.options, typed.types
         with prestarted_sessions(self.device, model, self.options, builder.compiler.profile) as prestarted:

@@ -52,7 +52,7 @@ class ConstructedModel:
             seed: of the construction.
         """
         clock = StageClock(Silence())
-        model = read_model(options, clock)
+        model = read_model(options, clock, profile=profile)
         lowered = ModelCompiler(options, profile, folder, clock).lower(model)
         return cls(options, profile, model, lowered, static_model.propose(lowered, profile, seed, clock))
 

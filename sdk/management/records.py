@@ -212,7 +212,7 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
         profile = profile_for_processor(profile_of(found, options.threads), options)
     clock = StageClock(progress)
     compiler = ModelCompiler(options, profile, Path(), clock)
-    model = read_model(options, clock, architecture=profile.board.architecture)
+    model = read_model(options, clock, profile=profile)
     spaces = {}
     for task in compiler.lower(model).tasks:
         try:

@@ -46,7 +46,8 @@ class Golden:
         text: what is known of a text of the user's; None without one.
         rounded: how far logits move, as part of the largest, where activations of the products of a prompt
             are rounded to bytes; infinite where no weight is quantised.
-        attended: the same where attention reads keys and values in bfloat16 too.
+        attended: the same where attention rounds what it multiplies to bfloat16 too; infinite where that was
+            not asked for.
     """
 
     cases: tuple[GoldenCase, ...]
@@ -114,6 +115,8 @@ def make_golden(
     functions: Functions,
     seed: int,
     text: np.ndarray | None = None,
+    *,
+    attended: bool = False,
 ) -> Golden:
     """Cases in the order in which they run: the state makes each depend on those before it.
 
@@ -125,6 +128,7 @@ def make_golden(
         functions: that the library will have.
         seed: of the prompts.
         text: (n) int32 tokens of a text of the user's, two or more; None without.
+        attended: whether it is also asked what attention does that rounds to bfloat16.
 
     Returns:
         The cases of three prompts, what transformers makes of the text, and what rounding does.
@@ -158,12 +162,13 @@ def make_golden(
         sum(functions.chunks),
         constants.half,
         cached=constants.kept == "int8",
+        attended=attended,
     )
     answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
-    moved, attended = (_moved(answers, one) for one in (answers.rounded, answers.attended))
+    moved, further = (_moved(answers, one) for one in (answers.rounded, answers.attended))
     golden = tuple(
         replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (
@@ -173,10 +178,10 @@ def make_golden(
         )
     )
     if text is None:
-        return Golden(golden, None, moved, attended)
+        return Golden(golden, None, moved, further)
     assert answers.text is not None
     _check(folder, answers.text, len(text), description)
-    return Golden(golden, _text_reference(text, prompt, answers), moved, attended)
+    return Golden(golden, _text_reference(text, prompt, answers), moved, further)
 
 
 def _steps(known: Known, begin: int, end: int) -> Iterator[GoldenCase]:

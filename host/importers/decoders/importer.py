@@ -50,6 +50,7 @@ def import_decoder(
     asymmetric: bool = False,
     calibration: Path | None = None,
     cache: str = "",
+    bfloat16: bool = False,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -70,6 +71,8 @@ def import_decoder(
             square of its input there; None to have all errors weigh the same.
         cache: "int8" to keep keys and values as bytes, with a scale for each position of a head; "" for half
             precision beside quantised weights and with `half`, and float32 otherwise.
+        bfloat16: whether the target multiplies numbers of bfloat16 faster than those of float32: attention of
+            prompts may then round to them, if the reference shows that logits allow it.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -107,7 +110,9 @@ def import_decoder(
     verify = build_verify(description, weights, constants, context, verified) if verified else None
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
     functions = Functions(context, chunk, verified, sequences)
-    golden = make_golden(read.path, description, weights, constants, functions, seed, tokens)
+    golden = make_golden(
+        read.path, description, weights, constants, functions, seed, tokens, attended=bfloat16
+    )
     rounding = ROUNDED if golden.rounds else EXACT
     attention = golden.attends_rounded
     prefill = build_prefill(description, weights, constants, context, chunk, rounding, attention=attention)

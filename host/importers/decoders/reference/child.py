@@ -6,6 +6,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from device_agent.execute.memory.free_memory import free_bytes
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.gguf.model import read_gguf
+from host.importers.decoders.reference.attention import rounded_attention
 from host.importers.decoders.reference.model import make_model, parameter_named
 from host.importers.decoders.reference.questions import ERROR, Answers, Plan, read_plan, write_answers
 from host.language_file import language_format
@@ -71,10 +73,9 @@ def computed(plan: Plan) -> Answers:
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count, cache)
     rounded = attended = None
     if asked.rounded:
-        rounded, attended = (
-            behind_rounded(model, last, asked.beginning, groups, cache, attention=attention)
-            for attention in (False, True)
-        )
+        rounded = behind_rounded(model, last, asked.beginning, groups, cache)
+    if asked.rounded and asked.attended:
+        attended = behind_rounded(model, last, asked.beginning, groups, cache, attention=True)
     return Answers(
         logits,
         behind,
@@ -234,8 +235,8 @@ def behind_rounded(
         beginning: number of those whose activations are rounded, fewer than all.
         groups: modules that multiply, each with the number of elements that share a scale.
         made_cache: makes the cache of the text.
-        attention: whether attention of the beginning reads keys and values rounded to bfloat16, as
-            `host.lowering.decoding.blocked` may; the cache keeps exact ones. Queries and powers stay exact.
+        attention: whether attention of the beginning rounds what it multiplies to bfloat16, see
+            `rounded_attention`; the cache keeps exact keys and values.
 
     Returns:
         (m, V) float32, where m are the other tokens.
@@ -257,26 +258,13 @@ def behind_rounded(
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])
         cache = made_cache(model)
-        exact = cache.update
-        if attention:
-            cache.update = _in_bfloat16(exact)
-        model(input_ids=beginning_of, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        with rounded_attention(model) if attention else nullcontext():
+            model(input_ids=beginning_of, past_key_values=cache, use_cache=True, logits_to_keep=1)
         for one in hooks:
             one.remove()
-        cache.update = exact
         rest = torch.tensor([list(tokens[beginning:])])
         made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
     return np.asarray(made[0].float().numpy())
-
-
-def _in_bfloat16(update: Callable[..., Any]) -> Callable[..., Any]:
-    """The update of a cache that gives its keys and values rounded, and keeps them as they are."""
-    import torch
-
-    def rounded(*given: Any, **named: Any) -> tuple[Any, ...]:
-        return tuple(one.to(torch.bfloat16).to(one.dtype) for one in update(*given, **named))
-
-    return rounded
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ class Questions:
         rounded: weights whose products are given rounded activations, by their names in the files: the logits
             behind such a beginning of the last of `texts` are wanted too. None without.
         beginning: tokens of that beginning, fewer than the text has.
+        attended: whether these logits are wanted a second time, with attention over the beginning that rounds
+            what it multiplies to bfloat16.
         halves: whether the matrices are rounded to half precision, as the compiled model's are.
         measured: weights of products, by their names in the files: the mean squares of their inputs over all
             of `texts` are wanted, and nothing else.
@@ -48,6 +50,7 @@ class Questions:
     halves: bool = False
     measured: tuple[str, ...] = ()
     cached: bool = False
+    attended: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,7 @@ class Answers:
         greedy: tokens that continue the prompt, by the same weights.
         rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
             beginning have activations that are rounded to bytes; None where that was not asked for.
-        attended: the same where attention over the beginning reads keys and values in bfloat16 too.
+        attended: the same where attention over the beginning rounds what it multiplies to bfloat16 too.
         half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
         measured: (K) float32 by the names that were asked for; without the table of an embedding that is no
             head, which multiplies nothing.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.quantise import QuantisedPart
-from host.importers.decoders.reference import Questions, child, input_energies
+from host.importers.decoders.reference import Questions, attention, child, input_energies
 from host.importers.decoders.reference import model as streamed
 from host.importers.decoders.reference.child import computed, logits_of
 from host.importers.decoders.reference.model import make_model, parameter_named
@@ -238,17 +239,73 @@ def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None
     head = embedding if tied else "lm_head.weight"
     assert head in {one.matrix.name for one in parts}
     # The head is in memory after the first text.
-    answers = asked(read, directory, parts, rounded=(head,), beginning=30)
+    answers = asked(read, directory, parts, rounded=(head,), beginning=30, attended=True)
     exact = answers.logits[1][30:]
     assert answers.rounded.shape == exact.shape
     # Only the first 30 tokens are rounded, and a head writes no keys.
     np.testing.assert_allclose(answers.rounded, exact, rtol=0, atol=1e-4)
-    # The others read keys and values of tokens whose attention read them in bfloat16.
+    # The others read keys and values of tokens whose attention rounded them to bfloat16.
     moved = np.abs(answers.attended - exact).max() / np.abs(exact).max()
     assert 1e-3 < moved < 5e-2
+    assert asked(read, directory, parts, rounded=(head,), beginning=30).attended is None
     if not tied:
         with pytest.raises(ValueError, match=f"'{embedding}' multiplies nothing"):
             asked(read, directory, parts_of(read, 4), rounded=(embedding,), beginning=30)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_attention_that_rounds_is_that_of_the_architecture(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, fields = MODELS[name]
+    whole = save(tmp_path, kind, **fields)
+    exact = logits_of(whole, TOKENS.tolist())
+    with attention.rounded_attention(whole):
+        moved = np.abs(logits_of(whole, TOKENS.tolist()) - exact).max() / np.abs(exact).max()
+    assert 1e-4 < moved < 0.1
+    # The same without the rounding has windows, scales and caps of its own, and so it is with the original.
+    monkeypatch.setattr(attention, "in_bfloat16", lambda values: values)
+    with attention.rounded_attention(whole):
+        plain = logits_of(whole, TOKENS.tolist())
+    np.testing.assert_allclose(plain, exact, rtol=0, atol=2e-5 * np.abs(exact).max())
+    np.testing.assert_array_equal(logits_of(whole, TOKENS.tolist()), exact)
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_attention_rounds_queries_keys_powers_and_values(cap: float | None) -> None:
+    import torch
+
+    draw = np.random.default_rng(4)
+    query, key, value = (
+        draw.normal(size=(1, heads, places, 16)).astype("float32")
+        for heads, places in ((4, 3), (2, 7), (2, 7))
+    )
+    mask = np.where(np.arange(7) <= np.arange(3)[:, None] + 4, 0, np.finfo(np.float32).min)
+    mask = mask.astype("float32")[None, None]
+    given = [torch.from_numpy(one) for one in (query, key, value, mask)]
+    made, _ = attention.attend(None, *given, scaling=0.3, softcap=cap)
+
+    def bits(values: np.ndarray) -> np.ndarray:
+        return values.astype(ml_dtypes.bfloat16).astype("float64")
+
+    keys, values = (bits(one)[0].repeat(2, axis=0) for one in (key, value))
+    scores = np.einsum("htd,hcd->htc", bits(query)[0], keys) * 0.3
+    scores = scores if cap is None else cap * np.tanh(scores / cap)
+    powers = np.exp(scores + mask[0] - (scores + mask[0]).max(axis=-1, keepdims=True))
+    wanted = np.einsum("htc,hcd->thd", bits(powers), values) / powers.sum(axis=-1).T[..., None]
+    np.testing.assert_allclose(made[0].numpy(), wanted, rtol=0, atol=1e-5)
+
+
+def test_attention_that_cannot_be_replaced_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = save(tmp_path, "llama")
+    monkeypatch.setattr(type(whole), "_can_set_attn_implementation", classmethod(lambda _: False))
+    with (
+        pytest.raises(ValueError, match="the attention of LlamaForCausalLM cannot be replaced"),
+        attention.rounded_attention(whole),
+    ):
+        pass
 
 
 def test_a_buffer_that_nothing_initialises_is_no_number(

@@ -18,6 +18,7 @@ from host.schedules import scheduled_function, space_for
 from host.schedules.analysis import analyse
 from host.schedules.cpu.lane_dots.cost import lane_dots_seconds
 from host.schedules.cpu.lane_dots.rule import LaneDots
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import dot_cases
 from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
@@ -37,8 +38,7 @@ needs_vnni = pytest.mark.skipif(not dot_cases.runs_here(BOARD), reason="no AVX-5
 
 
 @needs_vnni
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@in_turn("name, threads", CASES, [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     board = dot_cases.vnni_board(threads)
     task = CASES[name].task(board.hardware)
