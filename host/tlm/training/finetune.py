@@ -1,7 +1,7 @@
 """Fine-tuning of a board's model on measured records.
 
 A new checkpoint is used only if training makes models that are better than the current one on withheld tasks
-(`gate`); each task is withheld once. Half of each batch repeats sentences of pre-training, so that the model
+(`gate`); each task is withheld once. Part of each batch repeats sentences of pre-training, so that the model
 does not forget other boards and tasks.
 
     python -m host.tlm.training.finetune --job FILE.json       in a separate process; see `write_job`
