@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.scheduling.collected import COLLECTED
 from tests.scheduling.crashed_workers import pytest_xdist_make_scheduler
 from tests.scheduling.longest_first import longest_first
 from tests.shared_cache import ZIG
@@ -27,8 +28,10 @@ settings.register_profile("tests", settings.get_profile("random"), derandomize=T
 settings.load_profile("tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files are handed out first."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files are handed out first; the names of all tests are kept."""
+    config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     items[:] = longest_first(items)
 
 

@@ -17,7 +17,7 @@ tune` does between two batches, and the gate judges it:
     simulated_shuffled     the same, with times that are shuffled within each task
 
 The simulated boards are where there is something to gain: their truth departs from the estimate in a way that
-holds for all tasks, so that it can be learned. They are trained for as many steps as at the end of a tuning.
+holds for all tasks, so that it can be learned. They are trained as at the end of a tuning.
 
 The truth about the new model is what it, the one in use and chance choose for the tasks that taught nothing,
 as the gate computes it. It is `better` where a one-sided 95% bound says that it is faster than the one in use
@@ -29,8 +29,12 @@ The arms that have no model draw as often, uniformly from the same programs, and
 T_hat, which the same tasks teach (`chance_that`); `before_that` and `new_that` are the programs of the model
 in use and of the new one ranked by T_hat. All are speeds over the model in use, ranked by T as deployed.
 
-FOLDER keeps the tasks, the network and a line for each training; a later call goes on there. What is accepted
-follows from the recorded bounds by the gate as it is; lines of another design of the gate are refused.
+For trainings on shuffled times, `false_acceptance` has how often the gate accepts their models if the times
+of the tasks that judge are shuffled anew, by the number of these tasks (`false_acceptance.py`).
+
+FOLDER keeps the tasks, the network, a line for each training and the settings of all of them; a later call
+goes on there, unless a setting has changed since. What is accepted follows from the recorded bounds by the
+gate as it is.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ import argparse
 import json
 import math
 import random
+import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -47,6 +52,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.gate.false_acceptance import SHUFFLES, false_acceptance
 from benchmarks.gate.network import small_network
 from benchmarks.gate.recorded import (
     RecordedTask,
@@ -55,14 +61,15 @@ from benchmarks.gate.recorded import (
     reversed_times,
     shuffled,
 )
+from benchmarks.gate.settings import check_settings
 from benchmarks.gate.simulated import simulated_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.errors import UserError
 from host.statistics import Estimate, mean_of, one_sided_bound
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.network import load_model
 from host.tlm.training import gate
 from host.tlm.training.finetune import CANDIDATE, FinetuneOptions, FinetuneResult, finetune
+from host.tuning.learning.finetuning import between_batches
 
 SCHEMA = "edgetlm.gate/1"
 RECORDED = ("true", "shuffled", "recovered")
@@ -70,17 +77,23 @@ SIMULATED = ("simulated", "simulated_shuffled")
 KINDS = (*RECORDED, *SIMULATED)
 _ARMS = ("chance", "chance_that", "before_that", "new_that")
 _DATA = ("epyc_avx2", "in_model_epyc_avx2")
-# As the loop of tuning trains between two batches.
-_STEPS, _KEEP = 24, 4
-# At the end of a tuning.
-_LAST_STEPS = 48
 
 
 def tuned(
-    start: Path, present: Path, tasks: Sequence[RecordedTask], seed: int, out: Path, steps: int = _STEPS
+    start: Path, present: Path, tasks: Sequence[RecordedTask], seed: int, out: Path, last: bool = False
 ) -> tuple[Path, FinetuneResult]:
-    """Fine-tune a network: the new checkpoint, and what the gate says of it."""
-    options = FinetuneOptions(start, out, present=present, steps=steps, keep=_KEEP, seed=seed, always=True)
+    """Fine-tune a network: the new checkpoint, and what the gate says of it.
+
+    Args:
+        start: the checkpoint that training starts from.
+        present: the model in use.
+        tasks: that teach.
+        seed: of the batches.
+        out: folder of the checkpoints.
+        last: whether it is trained as at the end of a tuning, and not as between two batches.
+    """
+    options = FinetuneOptions(start, out, present=present, seed=seed, always=True)
+    options = options if last else between_batches(options)
     result = finetune(options, [one.example for one in tasks], lambda _: None)
     return (result.checkpoint if result.accepted else out / CANDIDATE), result
 
@@ -110,10 +123,12 @@ def trained(
                 reverse = [reversed_times(one) for one in teach]
                 present, _ = tuned(base, base, reverse, seed, folder / "reversed")
             learned = wrong if kind.endswith("shuffled") else teach
-            steps = _LAST_STEPS if kind in SIMULATED else _STEPS
-            new, result = tuned(base, present, learned, seed, folder / kind, steps)
-            line = {"seed": seed, "kind": kind, "design": gate.DESIGN}
+            new, result = tuned(base, present, learned, seed, folder / kind, kind in SIMULATED)
+            line = {"seed": seed, "kind": kind, "steps": result.steps, "forgotten": result.forgotten}
             line |= {"bound": result.bound, "over_chance": result.over_chance}
+            if kind.endswith("shuffled"):
+                examples = [one.example for one in learned]
+                line["false_acceptance"] = false_acceptance(present, new, examples)
             lines.append(line | found_of(present, new, learned, truth))
     return lines
 
@@ -177,16 +192,8 @@ def _above(verdict: gate.Verdict) -> bool:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The trainings of a file; none where there is no file.
-
-    Raises:
-        UserError: one was judged by another design of the gate.
-    """
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    for number, one in enumerate(lines, start=1):
-        if one.get("design") != gate.DESIGN or not {"bound", "over_chance"} <= set(one):
-            raise UserError(f"{path}, line {number}: of another design of the gate: give another --folder")
-    return lines
+    """The trainings of a file; none where there is no file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -210,6 +217,7 @@ def figures_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "first": _mean([one["first"] for one in own]),
             "best": _mean([one["best"] for one in own]),
             **_shares(own),
+            **_false_acceptance(own),
             "arms": {
                 arm: {part: _mean([one["arms"][arm][part] for one in own]) for part in ("first", "best")}
                 for arm in _ARMS
@@ -225,6 +233,18 @@ def _shares(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         name: _share([_accepted(one) == (one["truth"] == "better") for one in some])
         for name, some in (("right", lines), ("right_where_shown", shown))
     }
+
+
+def _false_acceptance(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over the trainings on shuffled times, by the number of tasks that judge."""
+    found: dict[str, list[float]] = {}
+    for one in lines:
+        shares = list(one.get("false_acceptance", {}).items())
+        for place, (count, share) in enumerate(shares, start=1):
+            found.setdefault("all" if place == len(shares) else count, []).append(share)
+    if not found:
+        return {}
+    return {"false_acceptance": {count: statistics.fmean(shares) for count, shares in found.items()}}
 
 
 def _accepted(line: Mapping[str, Any]) -> bool:
@@ -274,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     base = options.start or small_network(options.folder / "network")
     path = options.folder / "trainings.jsonl"
+    settings = check_settings(options.folder, base)
     lines = read_lines(path)
     done = {(one["seed"], one["kind"]) for one in lines}
     seeds = options.seeds or list(range(options.trainings))
@@ -292,7 +313,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 new = trained(tasks, seed, base, missing) if missing else []
                 lines += _kept([one | {"data": data, "commit": about["commit"]} for one in new], path)
     used = [one for one in lines if one["seed"] in seeds and one["kind"] in options.kinds]
-    rule = {"design": gate.DESIGN, "least_gain": gate.LEAST_GAIN, "seeds": seeds}
+    rule = {"design": gate.DESIGN, "least_gain": gate.LEAST_GAIN, "seeds": seeds, "shuffles": SHUFFLES}
+    rule |= {"settings": settings, "commits": sorted({one["commit"] for one in used})}
     write_result(options.json, about | {"tasks": sizes, "gate": rule, "kinds": figures_of(used)})
 
 

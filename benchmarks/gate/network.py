@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from pathlib import Path
 
 from host.schedules.families import rule_versions
@@ -20,6 +21,16 @@ _STEPS, _RATE, _WARM_UP = 600, 3e-3, 20
 _BATCH, _PROGRAMS = 16, 4
 # Sentences that a fine-tuning repeats; each training reads all of them.
 _REPEATED = 200
+# What the network depends on.
+DESIGN = {
+    **asdict(_SIZE),
+    "steps": _STEPS,
+    "learning_rate": _RATE,
+    "warm_up": _WARM_UP,
+    "batch": _BATCH,
+    "programs": _PROGRAMS,
+    "repeated": _REPEATED,
+}
 
 
 def small_network(folder: Path) -> Path:

@@ -28,7 +28,8 @@ from research.models.export import export
 
 # Networks of the data whose name in the zoo is another one.
 _NAMES = {"lraspp": "lraspp-mobilenetv3", "segformer": "segformer-b0"}
-_TARGET = "x86_64-v3"
+# Where the programs of a file were measured, by its name; the other files are of the first.
+_TARGET, _TARGETS = "x86_64-v3", {"epyc_avx512": "x86_64-v4"}
 # Fewer programs of a task leave too little to choose from.
 _LEAST = 6
 
@@ -63,7 +64,8 @@ def recorded_tasks(data: Path, keep: Path) -> list[RecordedTask]:
     if not keep.is_file():
         programs = current_programs(data)
         networks = sorted({one.model for one in programs})
-        write_tasks(keep, recorded(programs, lowered(networks, target_profile(_TARGET, threads=1))))
+        target = _TARGETS.get(data.name.partition(".")[0], _TARGET)
+        write_tasks(keep, recorded(programs, lowered(networks, target_profile(target, threads=1))))
     return read_tasks(keep)
 
 

@@ -22,6 +22,16 @@ _TASKS, _PROGRAMS = 120, 64
 _LEAST = 16
 # Every other program is the best of so many by the estimate; draws for one program.
 _RANKED, _DRAWS = 4, 4
+# What the tasks depend on.
+DESIGN = {
+    "tasks": _TASKS,
+    "programs": _PROGRAMS,
+    "least": _LEAST,
+    "ranked": _RANKED,
+    "draws": _DRAWS,
+    "noise": NOISE,
+    "board": BOARD,
+}
 
 
 def simulated_tasks(seed: int, keep: Path) -> list[RecordedTask]:

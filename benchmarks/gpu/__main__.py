@@ -3,8 +3,8 @@
 It needs Python 3.11, NumPy and NVIDIA's driver, for peers torch and onnxruntime-gpu, and no network. Items
 that need a missing package have that as their reason. The kit is made elsewhere, by `python -m
 benchmarks.gpu.prepare`. Each stage is a process with a limit of its own, and its figures are whole after
-every item: what is missing, or has failed, is made by the same command again. The exit code is 0 where every
-stage could be run.
+every item: what is missing, or has failed, is made by the same command again, what has failed last. An item
+in which its process ends costs no other one. The exit code is 0 where every stage could be run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.gpu.driver import Driver, DriverError
+from benchmarks.gpu.driver import Driver, DriverError, NoGpu
 from benchmarks.gpu.figures import Figures, Item, read
-from benchmarks.gpu.kit import Kit
+from benchmarks.gpu.kit import PLAN, Kit
 from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, WAYS
 from benchmarks.gpu.summary import summary, text_of
 
-# A process ends with this where its GPU cannot be used any more after an error; the next one goes on.
-_GPU_LOST = 3
+# A process ends with the first where its GPU cannot be used any more after an error: the next one goes on. It
+# ends with the second where no process has a GPU.
+_GPU_LOST, _NO_GPU = 3, 4
+_WITHOUT_GPU = "there is no GPU"
 _MOST_RESTARTS = 30
 _LEAST_S = 5.0
 
@@ -70,6 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stage", choices=names, help=argparse.SUPPRESS)
     parser.add_argument("--run", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if not (options.kit / PLAN).is_file():
+        parser.error(
+            f"{options.kit} is no kit: it has no {PLAN}; make one by python -m benchmarks.gpu.prepare"
+        )
+    options.results.mkdir(parents=True, exist_ok=True)
     if options.stage:
         return _stage(options.stage, Kit(options.kit), options.results, options.run)
     stages: Sequence[Stage] = STAGES
@@ -94,6 +101,8 @@ def _all_stages(stages: Sequence[Stage], kit: Path, results: Path, end: float) -
         reason = _run_stage(stage, kit, results, run, time.monotonic() + limit)
         sys.stdout.write(f"{stage.name}: {reason}, {len(read(results, stage.name))} items\n")
         sys.stdout.flush()
+        if reason == _WITHOUT_GPU:
+            return False
         whole = whole and reason in ("done", "time is up")
     return whole
 
@@ -111,6 +120,11 @@ def _run_stage(stage: Stage, kit: Path, results: Path, run: str, end: float) -> 
         "--run",
         run,
     ]
+
+    def interrupted(reason: str) -> bool:
+        return Figures(results, stage.name, run).interrupted(reason)
+
+    interrupted("the benchmark ended in it")
     for _ in range(_MOST_RESTARTS):
         left = end - time.monotonic()
         if left <= 0:
@@ -118,17 +132,26 @@ def _run_stage(stage: Stage, kit: Path, results: Path, run: str, end: float) -> 
         try:
             code = subprocess.run(command, check=False, timeout=left).returncode
         except subprocess.TimeoutExpired:
+            interrupted("the time of its stage was up")
             return "time is up"
-        if code != _GPU_LOST:
+        if code == _NO_GPU:
+            return _WITHOUT_GPU
+        # A library's crash ends one item.
+        if not interrupted(f"its process ended with {code}") and code != _GPU_LOST:
             return "done" if code == 0 else f"ended with {code}"
-    return "the GPU was lost too often"
+    return "it was started too often"
 
 
 def _stage(name: str, kit: Kit, results: Path, run: str) -> int:
-    """All items of a stage, in this process."""
+    """All items of a stage, in this process; what failed in an earlier run comes last."""
     figures = Figures(results, name, run)
     with tempfile.TemporaryDirectory(prefix="edgetlm-gpu-") as folder:
-        for item, make in _items(name, kit, Path(folder)):
+        try:
+            items = sorted(_items(name, kit, Path(folder)), key=lambda one: figures.failed(one[0]))
+        except NoGpu as error:
+            sys.stderr.write(f"{error}\n")
+            return _NO_GPU
+        for item, make in items:
             if not figures.take(item, make) and not _usable(name):
                 return _GPU_LOST
     return 0
@@ -140,9 +163,10 @@ def _usable(stage: str) -> bool:
         return True  # Kernels run in processes of their own.
     try:
         Driver().wait()
-    except DriverError as error:
-        # Without a driver another process would find none either.
-        return "no NVIDIA driver" in str(error)
+    except NoGpu:
+        return True  # Another process would find none either.
+    except DriverError:
+        return False
     return True
 
 

@@ -31,6 +31,10 @@ class DriverError(Exception):
     """The driver is missing, or refuses something; the message says what."""
 
 
+class NoGpu(DriverError):
+    """There is no driver or no GPU for any process: a stub of the library, or a driver without a device."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """One launch of a kernel.
@@ -66,17 +70,21 @@ class Driver:
     """The first GPU, in the context that libraries such as torch use too.
 
     Raises:
-        DriverError: there is no driver or no GPU.
+        NoGpu: there is no driver or no GPU.
+        DriverError: the context cannot be used, as after a fault of a kernel.
     """
 
     def __init__(self) -> None:
         try:
             self._library = ctypes.CDLL(_LIBRARY)
         except OSError as error:
-            raise DriverError(f"no NVIDIA driver: {error}") from error
-        self._call("cuInit", ctypes.c_uint(0))
+            raise NoGpu(f"no NVIDIA driver: {error}") from error
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(0))
+        try:
+            self._call("cuInit", ctypes.c_uint(0))
+            self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(0))
+        except DriverError as error:
+            raise NoGpu(f"no GPU: {error}") from error
         self._device = device
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)

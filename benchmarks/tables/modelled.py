@@ -56,6 +56,21 @@ def gate_arms(result: Result) -> list[str]:
     return markdown(("trained on", "arm", "first programs, 95%", "best of ten, 95%"), rows)
 
 
+def gate_errors(result: Result) -> list[str]:
+    """How often the gate accepts where the times of the tasks that judge are shuffled anew."""
+    found = {
+        kind: one["false_acceptance"]
+        for kind, one in result.figures["kinds"].items()
+        if "false_acceptance" in one and kind != _ALL
+    }
+    counts = [*sorted({count for one in found.values() for count in one} - {_ALL}, key=int), _ALL]
+    rows = [
+        (kind, *(f"{one[count]:.1%}" if count in one else "" for count in counts))
+        for kind, one in found.items()
+    ]
+    return markdown(("trained on", *(f"{count} tasks judge" for count in counts)), rows)
+
+
 def headroom(result: Result) -> list[str]:
     """Time of constructed programs over that of the fastest known ones, by kind and board."""
     kinds = result.figures["headroom"]

@@ -35,6 +35,7 @@ class Plan(NamedTuple):
         energy: whether to measure energy.
         energy_s: where a sensor is read, length of a window at least.
         energy_updates: readings of the sensor in a window, at least.
+        energy_most_s: length of a window at most, for sensors that are slow.
         trials: windows of energy, with cooling down in between.
         cool_c: degrees above the start within which the hottest zone has to be before a further window.
         cool_s: longest time to wait for that.
@@ -53,6 +54,7 @@ class Plan(NamedTuple):
     energy: bool = _PLAN["energy"]
     energy_s: float = _PLAN["energy_s"]
     energy_updates: int = _PLAN["energy_updates"]
+    energy_most_s: float = _PLAN["energy_most_s"]
     trials: int = _PLAN["trials"]
     cool_c: float = _PLAN["cool_c"]
     cool_s: float = _PLAN["cool_s"]
@@ -71,6 +73,7 @@ class KernelPlan(NamedTuple):
         flush_bytes: cache to clear before each sample, which is one call then.
         retries: how often a measurement in which the board throttled is made again, after cooling.
         cool_s: longest time to cool for that.
+        energy: whether to measure the energy of a call too, in windows of `KERNEL_ENERGY`.
         seed: of arguments that are made on the device.
     """
 
@@ -81,7 +84,13 @@ class KernelPlan(NamedTuple):
     flush_bytes: int = _KERNEL["flush_bytes"]
     retries: int = _KERNEL["retries"]
     cool_s: float = _KERNEL["cool_s"]
+    energy: bool = _KERNEL["energy"]
     seed: int = _KERNEL["seed"]
+
+
+# The windows of energy of a single kernel, which is called in a loop. They are short, because a search takes
+# them of many programs: two windows of ten readings say as much as one of twenty, and how far they differ.
+KERNEL_ENERGY = Plan(**_DATA["kernel_energy"])
 
 
 class VariantPlan(NamedTuple):
@@ -114,6 +123,7 @@ class Measuring(NamedTuple):
         profile_runs: inferences that a profile averages over.
         random_elements: length of the pattern of random numbers that a tensor is filled with.
         least_s: the least time that a run counts as; a clock does not resolve less.
+        batch_s: calls of a kernel are made together until they take so long, while its energy is measured.
     """
 
     stable_runs: int
@@ -122,6 +132,7 @@ class Measuring(NamedTuple):
     profile_runs: int
     random_elements: int
     least_s: float
+    batch_s: float
 
 
 MEASURING = Measuring(**_DATA["constants"])

@@ -242,14 +242,14 @@ class Executor:
         name, keys = str(specification["engine"]), str(specification["trust_file"])
         self._commands = Commands(name, engine, meter, threads, keys)
         if self._rpc:
-            self._register_rpc(machine, threads)
+            self._register_rpc(machine, threads, meter)
         self._listener = Listener(self._missing, self._admit)
 
-    def _register_rpc(self, machine: Machine, threads: int) -> None:
+    def _register_rpc(self, machine: Machine, threads: int, meter: Meter) -> None:
         # Imported for this engine only, because the others need no TVM on the board.
         from device_agent.execute import kernels, rpc_server, variants
 
-        kernel_meter = kernels.KernelMeter(machine, threads)
+        kernel_meter = kernels.KernelMeter(machine, threads, meter)
         variant_meter = variants.VariantMeter(machine, threads)
 
         def measure_variants(specification: str, *libraries: Any) -> str:

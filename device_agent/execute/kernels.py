@@ -6,15 +6,16 @@ import array
 import functools
 import json
 import random
+import statistics
 import struct
 import time
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from device_agent.board.machine import Machine
-from device_agent.contract.measuring import MEASURING, KernelPlan
+from device_agent.contract.measuring import KERNEL_ENERGY, MEASURING, KernelPlan
 from device_agent.execute import ffi
-from device_agent.measure.measurement import TimeMeter, Window
-from device_agent.measure.repeats import kernel_counts
+from device_agent.measure.measurement import Meter, TimeMeter, Window
+from device_agent.measure.repeats import calls_together, kernel_counts
 from device_agent.wire.frames import tensor_bytes
 
 _KERNEL = "edgetlm.kernel"
@@ -57,10 +58,12 @@ class KernelMeter:
     Args:
         machine: machine whose state is recorded.
         threads: number of threads that the kernels use, for the record.
+        power: measures the energy of a kernel; None where that is not asked for.
     """
 
-    def __init__(self, machine: Machine, threads: int) -> None:
+    def __init__(self, machine: Machine, threads: int, power: Optional[Meter] = None) -> None:
         self._meter = TimeMeter(machine, threads)
+        self._power = power
         self._runtime = ffi.load_runtime()
         self._evaluator = self._runtime.get_global_func("runtime.RPCTimeEvaluator")
 
@@ -76,7 +79,8 @@ class KernelMeter:
 
         Returns:
             JSON with `times_s` (seconds of one call, for each sample), `state_before`, `state_after`,
-            `threads`, `throttled`, `throttle_reasons`, `invalid`, `conditions`.
+            `threads`, `throttled`, `throttle_reasons`, `invalid`, `conditions`; `energy` of one call
+            where the plan asks for it.
         """
         fields: Dict[str, Any] = json.loads(specification)
         plan = kernel_plan_of(fields)
@@ -93,7 +97,45 @@ class KernelMeter:
             return Window(times, start_s, time.monotonic(), len(times))
 
         times, conditions = self._meter.measure(plan, take)
-        return json.dumps(dict(conditions, times_s=times))
+        reply = dict(conditions, times_s=times)
+        if plan.energy and self._power is not None:
+            reply["energy"] = self._energy(module, name, statistics.median(times), tensors, on_gpu)
+        return json.dumps(reply)
+
+    def _energy(
+        self, module: Any, name: str, once_s: float, tensors: List[Any], on_gpu: bool
+    ) -> Dict[str, Any]:
+        """The energy of one call, from windows in which the kernel is called in a loop.
+
+        Its caches stay warm in the loop: to clear them would take energy too.
+        """
+        assert self._power is not None
+        together = calls_together(once_s)
+        call = self._loop(module, name, together, tensors, on_gpu)
+        record = self._power.measure(call, KERNEL_ENERGY, together)["energy"]
+        # Power over time, of thousands of programs, would be most of what their records hold.
+        return dict(record, trace=[])
+
+    def _loop(
+        self, module: Any, name: str, together: int, tensors: List[Any], on_gpu: bool
+    ) -> Callable[[], Any]:
+        """So many calls of a function, without this interpreter between them."""
+        function = module.get_function(name, query_imports=True)
+        kind = _CUDA if on_gpu else _CPU
+        if together == 1:
+            device = ffi.device_of("cuda" if on_gpu else "cpu")
+
+            def once() -> None:
+                function(*tensors)
+                ffi.synchronise(device)
+
+            return once
+
+        def many() -> None:
+            # The evaluator makes one more call than it counts.
+            self._evaluated(function, kind, together - 1, 1, 0, tensors)
+
+        return many
 
     def _times(
         self, module: Any, name: str, plan: KernelPlan, tensors: List[Any], on_gpu: bool
@@ -112,13 +154,17 @@ class KernelMeter:
         function(*tensors)
         ffi.synchronise(device)
         number, repeat = kernel_counts(plan, first, time.perf_counter() - begin)
+        raw = self._evaluated(function, kind, number, repeat, plan.flush_bytes, tensors)
+        return list(struct.unpack("<%dd" % (len(raw) // 8), raw))
+
+    def _evaluated(
+        self, function: Any, kind: int, number: int, repeat: int, flush_bytes: int, tensors: List[Any]
+    ) -> bytes:
+        """What the runtime's evaluator gives: seconds of one call of each sample, as bytes."""
         # The evaluator accepts only global functions or functions that are the module's own.
         self._runtime.register_global_func(_KERNEL, function, override=True)
         try:
-            evaluator = self._evaluator(
-                None, _KERNEL, kind, 0, number, repeat, 0, 100, 0, 1, plan.flush_bytes, ""
-            )
-            raw = bytes(evaluator(*tensors))
+            evaluator = self._evaluator(None, _KERNEL, kind, 0, number, repeat, 0, 100, 0, 1, flush_bytes, "")
+            return bytes(evaluator(*tensors))
         finally:
             self._runtime.remove_global_func(_KERNEL)
-        return list(struct.unpack("<%dd" % (len(raw) // 8), raw))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
@@ -148,26 +149,37 @@ class Meter:
         # For measurements without energy. It reads no sensor, and throttling can be read from here too.
         self._plain = PowerMeter(machine, NoSensor("not asked for"))
         self._threads = threads
+        # The power meter knows one measurement at a time; kernels are measured by another thread than models.
+        self._one = threading.Lock()
         self._unavailable: Optional[str] = None
         self._probed = False
         self._idle_taken = False
 
-    def measure(self, call: Callable[[], Any], plan: Plan) -> Dict[str, Any]:
+    def measure(self, call: Callable[[], Any], plan: Plan, together: int = 1) -> Dict[str, Any]:
         """Runs `call` as planned. `call` must return when its work is done, on a GPU too.
+
+        Args:
+            call: does what is measured.
+            plan: of the measurement.
+            together: how many runs one call makes.
 
         Returns:
             `times_s` (seconds of one run, for each sample), `number` (runs in a sample), `energy` of one run,
             `state_before`, `state_after`, `throttled`, `throttle_reasons`, `invalid`, `conditions`,
             `threads`.
         """
+        with self._one:
+            return self._measured(call, plan, together)
+
+    def _measured(self, call: Callable[[], Any], plan: Plan, together: int) -> Dict[str, Any]:
         reason = self._no_energy(plan) if plan.energy else "not asked for"
         if reason is None:
             try:
-                return self._windows(self._power, call, plan)
+                return self._windows(self._power, call, plan, together)
             except MeterLost as error:
                 reason = self._unavailable = str(error)
                 self._power.close()
-        result = self._windows(self._plain, call, plan._replace(energy=False))
+        result = self._windows(self._plain, call, plan._replace(energy=False), together)
         return dict(result, energy=energy.unavailable(str(reason)))
 
     def of_engine(self, engine: Any, plan: Plan) -> Dict[str, Any]:
@@ -210,7 +222,7 @@ class Meter:
             self._unavailable = str(error)
         return self._unavailable
 
-    def _windows(self, meter: Any, call: Callable[[], Any], plan: Plan) -> Dict[str, Any]:
+    def _windows(self, meter: Any, call: Callable[[], Any], plan: Plan, together: int) -> Dict[str, Any]:
         number = 1
 
         def take(window_s: float) -> Window:
@@ -219,11 +231,11 @@ class Meter:
             number = _warm_up(call, plan)
             start_s = time.monotonic()
             times = _sample(call, plan, number, window_s)
-            return Window(times, start_s, time.monotonic(), len(times) * number)
+            return Window(times, start_s, time.monotonic(), len(times) * number * together)
 
         kept, answer = take_windows(meter, plan, take)
-        times = [seconds for window in kept for seconds in window.found]
-        return dict(answer, times_s=times, number=number, threads=self._threads)
+        times = [seconds / together for window in kept for seconds in window.found]
+        return dict(answer, times_s=times, number=number * together, threads=self._threads)
 
 
 def _warm_up(call: Callable[[], Any], plan: Plan) -> int:

@@ -129,7 +129,8 @@ class PowerMeter:
             series.power_mode = self._machine.power_mode()
             self._sampler = sampling.Sampler(self._sensor, self._poll)
             self._sampler.start()
-            window_s = max(series.plan.energy_s, series.plan.energy_updates * self._sensor.period_s)
+            wanted_s = max(series.plan.energy_s, series.plan.energy_updates * self._sensor.period_s)
+            window_s = min(wanted_s, series.plan.energy_most_s)
         return {"time_s": time.monotonic(), "window_s": window_s}
 
     def _measures(self, series: _Series) -> bool:

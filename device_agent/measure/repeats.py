@@ -87,6 +87,15 @@ def enough_samples(plan: Plan, samples: int, spent_s: float, window_s: float) ->
     return samples >= plan.min_repeats and spent_s >= max(plan.min_time_s, window_s)
 
 
+def calls_together(once_s: float) -> int:
+    """How many calls of a kernel are made together while its energy is measured.
+
+    Args:
+        once_s: seconds of one call.
+    """
+    return max(1, math.ceil(MEASURING.batch_s / max(once_s, MEASURING.least_s)))
+
+
 class KernelCounts(NamedTuple):
     """The number of calls of a kernel: `repeat` samples of `number` calls."""
 

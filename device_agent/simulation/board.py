@@ -6,9 +6,9 @@ import math
 import os
 import random
 import time
-from typing import Callable, List, Tuple
+from typing import Callable, List, Optional, Tuple
 
-from device_agent.simulation.scenario import Scenario
+from device_agent.simulation.scenario import Program, Scenario
 
 POWER_FILE = "sys/class/hwmon/hwmon0/power1_input"
 ZONE_FILE = "sys/class/thermal/thermal_zone0/temp"
@@ -44,6 +44,8 @@ class SimulatedBoard:
         self.temperature_c = self._target_c(scenario.idle_w)
         self._watchers: List[Tuple[float, Callable[[], None]]] = []
         self._working = False
+        # Cores that the present work keeps busy, and its joules beside theirs for a second at full clock.
+        self._program: Optional[Tuple[float, float]] = None
         self.publish()
 
     # -- the clock, with the names of the module `time`
@@ -66,8 +68,14 @@ class SimulatedBoard:
 
     # -- work
 
-    def work(self, seconds: float) -> None:
-        """Simulates work that takes `seconds` at full clock and without throttling."""
+    def work(self, seconds: float, program: Optional[Program] = None) -> None:
+        """Simulates work that takes `seconds` at full clock and without throttling.
+
+        Args:
+            seconds: of the work.
+            program: what it does; None for work of which only the time is known.
+        """
+        self._program = self._dynamic(seconds, program)
         jitter = math.exp(self._random.gauss(0.0, self.scenario.spread)) if self.scenario.spread else 1.0
         left = seconds * jitter
         while left > 0:
@@ -77,6 +85,13 @@ class SimulatedBoard:
             left -= step * speed
             if left < 1e-12:
                 return
+
+    def _dynamic(self, seconds: float, program: Optional[Program]) -> Optional[Tuple[float, float]]:
+        scenario = self.scenario
+        if program is None or not scenario.knows_programs or seconds <= 0.0:
+            return None
+        joules = program.multiply_adds * scenario.multiply_add_j + program.bytes * scenario.byte_j
+        return min(program.cores, float(scenario.cores)), joules / seconds
 
     @property
     def speed(self) -> float:
@@ -88,6 +103,14 @@ class SimulatedBoard:
         scenario = self.scenario
         if not working:
             return scenario.idle_w
+        if self._program is not None:
+            cores, rate_w = self._program
+            # What a call moves and multiplies takes the same energy at any clock.
+            return float(
+                scenario.idle_w
+                + cores * scenario.core_w * self.speed**scenario.exponent
+                + rate_w * self.speed
+            )
         dynamic = (scenario.active_w - scenario.idle_w) * self._share
         return float(scenario.idle_w + dynamic * self.speed**scenario.exponent)
 

@@ -26,7 +26,7 @@ from device_agent.measure import meter as power_meter
 from device_agent.measure.energy import Readings
 from device_agent.measure.measurement import Meter
 from device_agent.simulation.board import SimulatedBoard
-from device_agent.simulation.scenario import load
+from device_agent.simulation.scenario import load, program_of
 from device_agent.wire.frames import Header, TensorData, error_reply
 
 _SAMPLES = 5
@@ -137,6 +137,20 @@ def _meter_of(board: SimulatedBoard) -> Any:
     class SimulatedKernelMeter(kernels.KernelMeter):
         """Times kernels by the simulated clock."""
 
+        def measure(self, module: Any, name: str, specification: str, *arguments: Any) -> str:
+            """See KernelMeter."""
+            self._program = program_of(json.loads(specification).get("program"))
+            return super().measure(module, name, specification, *arguments)
+
+        def _loop(
+            self, module: Any, name: str, together: int, tensors: List[Any], on_gpu: bool
+        ) -> Callable[[], Any]:
+            def many() -> None:
+                for _ in range(together):
+                    board.work(self._seconds, self._program)
+
+            return many
+
         def _times(
             self, module: Any, name: str, plan: KernelPlan, tensors: List[Any], on_gpu: bool
         ) -> List[float]:
@@ -150,10 +164,11 @@ def _meter_of(board: SimulatedBoard) -> Any:
                     function(*tensors)
                     spent.append(time.perf_counter() - begin)
                 seconds = min(spent) * board.scenario.factor
+            self._seconds = seconds
             times = []
             for _ in range(max(1, plan.repeat)):
                 begin = board.monotonic()
-                board.work(seconds)
+                board.work(seconds, self._program)
                 times.append(board.monotonic() - begin)
             return times
 
@@ -258,16 +273,17 @@ class SimulatedExecutor(executor.Executor):
         setattr(sampling, "Sampler", _sampler_of(self._board))  # noqa: B010
         setattr(kernels, "KernelMeter", _meter_of(self._board))  # noqa: B010
         setattr(variants, "VariantMeter", _variant_meter_of(self._board))  # noqa: B010
-        super().__init__(dict(specification, system_root=root, meter=None), status)
         machine = SimulatedMachine(root, self._board)
         sensor = SimulatedSensor(power.choose(root, {"sensors": ["hwmon"], "boundary": "board"}), self._board)
         meter = Meter(machine, power_meter.PowerMeter(machine, sensor, self._board.sleep), threads)
+        self._simulated_meter = meter
+        super().__init__(dict(specification, system_root=root, meter=None), status)
         name = str(specification["engine"])
         engine = SimulatedEngine(engines.create(name), name, self._board)
         self._commands = SimulatedCommands(name, engine, meter, threads, str(specification["trust_file"]))
 
-    def _register_rpc(self, machine: Machine, threads: int) -> None:
-        super()._register_rpc(SimulatedMachine(self._root, self._board), threads)
+    def _register_rpc(self, machine: Machine, threads: int, meter: Meter) -> None:
+        super()._register_rpc(SimulatedMachine(self._root, self._board), threads, self._simulated_meter)
 
 
 def main() -> int:

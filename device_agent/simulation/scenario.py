@@ -6,6 +6,11 @@ import fnmatch
 import json
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from device_agent.contract.fields import is_number
+
+# Of anything that a program does in one call.
+_MOST = 1e15
+
 
 class Latency(NamedTuple):
     """A recorded latency.
@@ -39,6 +44,20 @@ class Thermal(NamedTuple):
     throttled_speed: float
 
 
+class Program(NamedTuple):
+    """What a program does in one call, as the host tells it: nothing counts it here.
+
+    Attributes:
+        cores: that it keeps busy.
+        multiply_adds: of one call.
+        bytes: between memory and the last cache, of one call.
+    """
+
+    cores: float
+    multiply_adds: float
+    bytes: float
+
+
 class Scenario(NamedTuple):
     """A simulated board.
 
@@ -52,6 +71,9 @@ class Scenario(NamedTuple):
         idle_w: power without work.
         active_w: power with all cores at work at full clock.
         exponent: of the clock in the power of work.
+        core_w: power of a core at work at full clock, for kernels whose program is told.
+        multiply_add_j: energy of a multiply-add, for the same.
+        byte_j: energy of a byte to or from memory, for the same.
         noise_w: standard deviation of a reading of the sensor.
         thermal: heating.
     """
@@ -65,8 +87,16 @@ class Scenario(NamedTuple):
     idle_w: float
     active_w: float
     exponent: float
+    core_w: float
+    multiply_add_j: float
+    byte_j: float
     noise_w: float
     thermal: Thermal
+
+    @property
+    def knows_programs(self) -> bool:
+        """Whether the power of a kernel depends on its program."""
+        return bool(self.core_w or self.multiply_add_j or self.byte_j)
 
     def model_s(self, engine: str) -> Optional[float]:
         """Recorded latency of a whole model, None where there is none."""
@@ -75,6 +105,16 @@ class Scenario(NamedTuple):
     def kernel_s(self, name: str) -> Optional[float]:
         """Recorded latency of a kernel, None where there is none."""
         return next((one.seconds for one in self.kernels if fnmatch.fnmatchcase(name, one.name)), None)
+
+
+def program_of(fields: Any) -> Optional[Program]:
+    """The program in the specification of a kernel; None where it tells none, or impossible figures."""
+    if not isinstance(fields, dict):
+        return None
+    values = [float(fields[name]) for name in Program._fields if is_number(fields.get(name))]
+    if len(values) < len(Program._fields) or not all(0.0 <= one <= _MOST for one in values):
+        return None
+    return Program(*values)
 
 
 def load(path: str) -> Scenario:

@@ -84,12 +84,10 @@ def _inline(schedule: s_tir.Schedule, name: str) -> None:
 
 
 def _share(schedule: s_tir.Schedule, name: str) -> None:
-    """Runs the outer loops of a nest over one output in parallel; TVM refuses what is not independent."""
+    """Runs the outer loops of a nest in parallel; TVM refuses what is not independent."""
     block = schedule.get_sblock(name)
     statement = schedule.get(block)
     loops = list(schedule.get_loops(block))
-    if len(statement.writes) != 1:
-        return
     axes = statement.iter_vars
     known = all(
         isinstance(axis.dom.extent, tirx.IntImm) and axis.iter_type in (_SPATIAL, _REDUCE) for axis in axes
@@ -97,7 +95,8 @@ def _share(schedule: s_tir.Schedule, name: str) -> None:
     if known and len(loops) == len(axes):
         outer = [loop for loop, axis in zip(loops, axes, strict=True) if axis.iter_type == _SPATIAL]
         plain = isinstance(statement.body, tirx.BufferStore)
-        _parallel(schedule, outer, len(axes) + (not plain), _points(statement) * _written(statement))
+        work = 1 if plain else _touched(statement)
+        _parallel(schedule, outer, len(axes) + (not plain), _points(statement) * work)
 
 
 def _parallel(schedule: s_tir.Schedule, loops: list[Any], depth: int, iterations: int) -> None:
@@ -110,6 +109,8 @@ def _parallel(schedule: s_tir.Schedule, loops: list[Any], depth: int, iterations
         chunks *= int(schedule.get(loop).extent)
         if chunks >= _PARALLEL_CHUNKS:
             break
+    if chunks == 1:
+        return
     # The innermost loop of a plain nest stays as it is: it is the one that LLVM vectorises.
     if len(taken) == depth and len(taken) > 1:
         taken.pop()
@@ -124,11 +125,11 @@ def _points(statement: tirx.SBlock) -> int:
     return math.prod(int(axis.dom.extent) for axis in statement.iter_vars)
 
 
-def _written(statement: tirx.SBlock) -> int:
-    """Elements that one run of a block writes; 1 where that is not known."""
-    extents = [extent.extent for extent in statement.writes[0].region]
-    known = all(isinstance(extent, tirx.IntImm) for extent in extents)
-    return math.prod(int(extent) for extent in extents) if known else 1
+def _touched(statement: tirx.SBlock) -> int:
+    """Elements that one run of a block of several statements takes: the most that it reads or writes."""
+    regions = [[part.extent for part in one.region] for one in (*statement.reads, *statement.writes)]
+    known = [region for region in regions if all(isinstance(extent, tirx.IntImm) for extent in region)]
+    return max((math.prod(int(extent) for extent in region) for region in known), default=1)
 
 
 def _operations(value: Any) -> int:

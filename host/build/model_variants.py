@@ -63,6 +63,20 @@ class VariantLinker:
         """
         return link_kernels({**self._objects, **others}, output, architecture_of(self.target), [self._packed])
 
+    def link_alone(self, name: str, kernel: KernelObject, output: Path) -> Path:
+        """A library with one kernel, callable by its name.
+
+        Args:
+            name: of the kernel.
+            kernel: its object.
+            output: path of the library.
+
+        Raises:
+            BuildError: linking fails.
+            DeviceFull: no space left.
+        """
+        return link_kernels({name: kernel}, output, architecture_of(self.target))
+
 
 def _called(function: relax.Function) -> frozenset[str]:
     """Names of the functions that a relax function names."""

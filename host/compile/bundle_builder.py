@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
 from host.errors import BuildError, one_line
 from host.manifest import Kernel, LayerPart, memory_part
-from host.model import DeviceProfile, ImportedModel
+from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import Backend
 
 
@@ -50,6 +50,9 @@ class BundleBuilder:
         compiler = self.compiler
         if isinstance(model, RangedModel):
             return self.write(model, self._fitting(compiler.compile(model)))
+        if compiler.only_constructs:
+            lowered = compiler.lower(model)
+            return self._written(model, lowered, lambda: compiler.construct(lowered))
         return self.compile_planned(model, compiler.plan(model))
 
     def compile_planned(self, model: ImportedModel, planned: PlannedModel) -> Compiled:
@@ -58,11 +61,17 @@ class BundleBuilder:
         Raises:
             BuildError: also where it takes more memory than is allowed, or than the device has.
         """
+        return self._written(model, planned.lowered, lambda: self.compiler.build(planned))
+
+    def _written(
+        self, model: ImportedModel, lowered: LoweredModel, build: Callable[[], Compiled]
+    ) -> Compiled:
+        """Build a lowered model and write its bundle; without the plan on record where that fails."""
         compiler = self.compiler
         try:
-            compiled = self._fitting(compiler.build(planned))
+            compiled = self._fitting(build())
         except BuildError as error:
-            if not compiler.recalled(planned.lowered):
+            if not compiler.recalled(lowered):
                 raise
             compiler.clock.progress.note(f"the plan on record is left out: {one_line(error)}")
             return self.by_the_passes().compile(model)

@@ -16,6 +16,7 @@ from host.compile.tuning.kernel_tuning import KernelTuning, recall, records_of
 from host.errors import ImportFailed, UserError
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import CompileOptions
+from host.options.compile import METHODS
 from host.plans.plan import OWN, ModelPlan
 from host.progress import StageClock
 from host.tuning.budget import Deadline
@@ -152,6 +153,22 @@ class ModelCompiler:
         made = static_model.build(planned.lowered, self.profile, planned.plan, self._library, self.clock)
         untuned = planned.constructed if planned.tuning is not None else None
         return replace(made, tuning=planned.tuning, untuned=untuned)
+
+    @property
+    def only_constructs(self) -> bool:
+        """Whether Gensor makes all programs: no kernel was or is measured, and nothing else may propose."""
+        options, records = self.options, records_of(self.options)
+        measured = options.tuned or not isinstance(records, Path) or records.is_file()
+        return not measured and options.proposer == "" and options.method in METHODS
+
+    def construct(self, lowered: LoweredModel) -> Compiled:
+        """Compile a model where Gensor makes all programs, each kernel as soon as it has its program.
+
+        Raises:
+            BuildError: a kernel does not compile or linking fails.
+        """
+        options = self.options
+        return static_model.propose_and_build(lowered, self.profile, options.seed, self._library, self.clock)
 
     @property
     def _library(self) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from device_agent.contract.manifest import tensor_bytes
 from host.compile.task_outcome import TaskOutcome
 from host.errors import BuildError, EdgeError, LoweringError, ScheduleError, one_line
 from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, MemoryUse, Task
-from host.progress import StageClock
+from host.progress import Progress, StageClock
 
 if TYPE_CHECKING:
     import tvm
@@ -119,34 +119,61 @@ def lower_model(
         return lowered
 
 
+class Construction:
+    """Gensor's programs of the tasks of a model, made one after the other without measuring.
+
+    Attributes:
+        plan: the programs that are made so far, or the reason why a task has none.
+
+    Args:
+        lowered: the model.
+        profile: of the device.
+        seed: of Gensor's walks.
+    """
+
+    def __init__(self, lowered: LoweredModel, profile: DeviceProfile, seed: int) -> None:
+        self._tasks, self._profile, self._seed = lowered.tasks, profile, seed
+        self._spaces: dict[str, DesignSpace] = {}
+        self._chosen: dict[str, Candidate] = {}
+        self._reasons: dict[str, str] = {}
+        self.plan = Plan(self._spaces, self._chosen, self._reasons)
+
+    def each(self, progress: Progress) -> Iterator[Task]:
+        """The tasks, each once the plan has its program."""
+        for index, task in enumerate(self._tasks):
+            self._construct(task)
+            progress.advance(index + 1, len(self._tasks))
+            yield task
+
+    def _construct(self, task: Task) -> None:
+        from host.gensor import Gensor
+        from host.schedules import space_for
+        from host.tensor_ir.processor import is_for_cpu
+
+        key, proposer = task.workload_hash, Gensor()
+        if is_for_cpu(task.function):
+            self._reasons[key] = "runs on the CPU beside the GPU"
+            return
+        try:
+            with defects_as(ScheduleError, task.name):
+                space = space_for(task, self._profile.hardware, self._profile.threads)
+                self._spaces[key] = space
+                candidates = proposer.propose(space, self._profile, (), 1, self._seed)
+            if candidates:
+                self._chosen[key] = candidates[0]
+            else:
+                self._reasons[key] = f"{proposer.name} found no program in the design space"
+        except ScheduleError as error:
+            self._reasons[key] = one_line(error)
+
+
 def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:
     """Gensor's program for each task, made without measuring, or the reason why a task has none."""
-    from host.gensor import Gensor
-    from host.schedules import space_for
-    from host.tensor_ir.processor import is_for_cpu
-
-    proposer = Gensor()
-    spaces: dict[str, DesignSpace] = {}
-    chosen: dict[str, Candidate] = {}
-    reasons: dict[str, str] = {}
+    construction = Construction(lowered, profile, seed)
     with clock.stage("propose"):
-        for index, task in enumerate(lowered.tasks):
-            key = task.workload_hash
-            if is_for_cpu(task.function):
-                reasons[key] = "runs on the CPU beside the GPU"
-                continue
-            try:
-                with defects_as(ScheduleError, task.name):
-                    spaces[key] = space_for(task, profile.hardware, profile.threads)
-                    candidates = proposer.propose(spaces[key], profile, (), 1, seed)
-                if candidates:
-                    chosen[key] = candidates[0]
-                else:
-                    reasons[key] = f"{proposer.name} found no program in the design space"
-            except ScheduleError as error:
-                reasons[key] = one_line(error)
-            clock.progress.advance(index + 1, len(lowered.tasks))
-    return Plan(spaces, chosen, reasons)
+        for _ in construction.each(clock.progress):
+            pass
+    return construction.plan
 
 
 def build(
@@ -157,21 +184,70 @@ def build(
     Raises:
         BuildError: a kernel does not compile or linking fails.
     """
+    with clock.stage("build"):
+        return _built(lowered, profile, plan, lowered.tasks, library, clock.progress.advance)
+
+
+def propose_and_build(
+    lowered: LoweredModel, profile: DeviceProfile, seed: int, library: Path, clock: StageClock
+) -> Compiled:
+    """As `propose` and then `build`, but the first kernels are compiled while the next programs are made.
+
+    Raises:
+        BuildError: a kernel does not compile or linking fails.
+    """
+    construction = Construction(lowered, profile, seed)
+    with ExitStack() as stage:
+        stage.enter_context(clock.stage("propose"))
+        proposing = True
+
+        def tasks() -> Iterator[Task]:
+            nonlocal proposing
+            yield from construction.each(clock.progress)
+            proposing = False
+            stage.close()
+            stage.enter_context(clock.stage("build"))
+
+        def advance(done: int, total: int) -> None:
+            if not proposing:
+                clock.progress.advance(done, total)
+
+        return _built(lowered, profile, construction.plan, tasks(), library, advance)
+
+
+def _built(
+    lowered: LoweredModel,
+    profile: DeviceProfile,
+    plan: Plan,
+    tasks: Iterable[Task],
+    library: Path,
+    advance: Callable[[int, int], None],
+) -> Compiled:
+    """As `build`.
+
+    Args:
+        lowered: the model.
+        profile: of the device.
+        plan: has the program of a task once `tasks` gives the task.
+        tasks: of the model.
+        library: where the library goes.
+        advance: receives kernels done and kernels in all.
+    """
     from host.build import KernelCache, build_model, cuda_major
 
-    with clock.stage("build"), defects_as(BuildError, f"building {lowered.name}"):
+    with defects_as(BuildError, f"building {lowered.name}"):
         failed: dict[str, str] = {}
         stats = build_model(
             lowered,
-            each_scheduled(lowered.tasks, plan, failed),
+            each_scheduled(tasks, plan, failed),
             library,
-            lambda done, total, _: clock.progress.advance(done, total),
+            lambda done, total, _: advance(done, total),
             cache=KernelCache(),
             cuda_major=cuda_major(profile.software),
         )
-    tasks = _outcomes(lowered.tasks, plan, failed, stats)
+    outcomes = _outcomes(lowered.tasks, plan, failed, stats)
     memory = memory_use(lowered, stats, profile.threads)
-    return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, memory, plan=plan)
+    return Compiled(replace(lowered, parameters=()), lowered.parameters, library, outcomes, memory, plan=plan)
 
 
 def memory_use(lowered: LoweredModel, stats: BuildStats, threads: int) -> MemoryUse:
@@ -203,13 +279,13 @@ def scheduled_kernels(
 
 
 def each_scheduled(
-    tasks: Sequence[Task], plan: Plan, failed: dict[str, str]
+    tasks: Iterable[Task], plan: Plan, failed: dict[str, str]
 ) -> Iterator[tuple[str, tvm.tirx.PrimFunc]]:
     """Names and scheduled functions, each scheduled when it is asked for.
 
     Args:
         tasks: of the model.
-        plan: their programs.
+        plan: their programs, each when its task is given.
         failed: receives the reason for each candidate that does not apply, by workload hash.
     """
     from host.schedules import scheduled_function

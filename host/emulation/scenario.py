@@ -17,6 +17,7 @@ _Hertz = Annotated[float, Field(ge=1e6, le=1e11)]
 _Seconds = Annotated[float, Field(ge=1e-9, le=3600)]
 _Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
 _Watts = Annotated[float, Field(ge=0, le=1e5)]
+_Picojoules = Annotated[float, Field(ge=0, le=1e6)]
 _Celsius = Annotated[float, Field(ge=-273.15, le=1000)]
 _Share = Annotated[float, Field(ge=1e-3, le=1)]
 _MOST = 1024
@@ -79,6 +80,8 @@ class PowerTable(_Table):
         idle_w: without work.
         active_w: all cores at work at full clock.
         exponent: of the clock in the power of work above idle.
+        core_w: of a core at work at full clock, for kernels that are measured by themselves.
+        multiply_add_pj, byte_pj: picojoules of a multiply-add, and of a byte to or from memory, for the same.
         noise_w: standard deviation of one reading.
         update_ms: how often the sensor has a new value.
     """
@@ -86,6 +89,9 @@ class PowerTable(_Table):
     idle_w: _Watts
     active_w: _Watts
     exponent: Annotated[float, Field(gt=0, le=10)] = 2.5
+    core_w: _Watts = 0.0
+    multiply_add_pj: _Picojoules = 0.0
+    byte_pj: _Picojoules = 0.0
     noise_w: _Watts = 0.0
     update_ms: Annotated[int, Field(ge=1, le=60_000)] = 20
 
@@ -145,6 +151,9 @@ class Scenario(_Table):
             "idle_w": power.idle_w,
             "active_w": power.active_w,
             "exponent": power.exponent,
+            "core_w": power.core_w,
+            "multiply_add_j": power.multiply_add_pj * 1e-12,
+            "byte_j": power.byte_pj * 1e-12,
             "noise_w": power.noise_w,
             "thermal": self.thermal.model_dump(),
         }

@@ -51,12 +51,13 @@ def emit(
     Raises:
         LoweringError: an operator that neither we nor TVM can write as a function.
     """
-    table = FunctionTable(any_length=any_length)
+    on_gpu = target.kind.name == "cuda"
+    table = FunctionTable(any_length=any_length, on_gpu=on_gpu)
     steps = [_step(group, table) for group in groups]
     if half:
         # Which functions there are decides what may be halves.
-        stored = halves(graph, steps, half, target.kind.name == "cuda", values_in_single(groups, types or {}))
-        table = FunctionTable(stored, any_length)
+        stored = halves(graph, steps, half, on_gpu, values_in_single(groups, types or {}))
+        table = FunctionTable(stored, any_length, on_gpu)
         steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)
     writer = _Writer(graph, table, parameters)

@@ -16,6 +16,7 @@ from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
 from host.lowering.passes.halves.half_sums import OF_HALVES
 from host.tensor_ir.extremes import EXTREMES_OF_ALL
+from host.tensor_ir.processor import for_cpu
 
 _NAME_LENGTH = 60
 
@@ -44,11 +45,13 @@ class FunctionTable:
     Attributes:
         halves: values that lie in memory in half precision, with their type there.
         any_length: whether the functions are to serve other lengths too.
+        on_gpu: whether the functions run on a GPU, where their operations do not run on the CPU beside it.
         functions: name to PrimFunc.
     """
 
     halves: Mapping[Value, str] = field(default_factory=dict)
     any_length: bool = False
+    on_gpu: bool = False
     functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
     _by_key: dict[Any, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -62,7 +65,9 @@ class FunctionTable:
         whole = group.nodes[0].spec.function
         if key not in self._by_key and whole is not None:
             name = self._fresh_name(group)
-            self.functions[name] = whole(group.nodes[0]).with_attr("global_symbol", name)
+            function = whole(group.nodes[0]).with_attr("global_symbol", name)
+            beside = self.on_gpu and group.nodes[0].spec.on_cpu
+            self.functions[name] = for_cpu(function) if beside else function
             self._by_key[key] = (name, tuple(values.index(value) for value in group.nodes[0].inputs))
         if key not in self._by_key:
             stage = _written(group, self.halves, self.any_length)

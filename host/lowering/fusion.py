@@ -21,6 +21,8 @@ _MOST_COPIES = 64
 # function computes what the anchor reads. 1: it does; 0: the value is stored between two functions.
 TRANSPOSE, INPUTS = "transpose", "inputs"
 _APART, _TOGETHER = 0, 1
+# Types of what tensor cores read, rounded to halves on the way where it is not of that type.
+_READ_BY_PRODUCTS = ("float16", "float32")
 # Of the names of operations in what sites are alike in.
 _ALIKE_CHARACTERS = 100
 
@@ -125,8 +127,10 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
 
 
 def _feeds_a_product(node: Node, group: Group) -> bool:
-    """Whether `node` computes what the product of a group reads."""
-    if group.anchor is None or not group.anchor.spec.sharing.product or not node.spec.is_elementwise:
+    """Whether `node` computes what the product of matrices of a group reads."""
+    if not node.spec.is_elementwise or _only_moves(node):
+        return False
+    if group.anchor is None or not group.anchor.spec.sharing.matrices(group.anchor):
         return False
     between = {node}
     for member in group.nodes:
@@ -135,6 +139,11 @@ def _feeds_a_product(node: Node, group: Group) -> bool:
                 return True
             between.add(member)
     return False
+
+
+def _only_moves(node: Node) -> bool:
+    """Whether a product can read in its place what `node` reads: it widens, or repeats elements."""
+    return node.op == "broadcast" or (node.op == "cast" and node.inputs[0].dtype in _READ_BY_PRODUCTS)
 
 
 def _kept_apart(node: Node, group: Group, readers: dict[Value, list[Node]], choices: Choices) -> bool:

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import ml_dtypes
-import numpy as np
-
 from host.lowering.functions import FusedCall
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Node, Value
 from host.lowering.passes.halves.half_sums import OF_HALVES
-from host.lowering.types import numeric_type
+from host.lowering.types import numeric_type, within_range
 
 # Smaller constants (biases, scales, epsilons) gain nothing, and may be too small or too large for a half.
 _SMALLEST = 1024
@@ -82,5 +79,4 @@ def _fits(value: Value, half: str, wanted: bool) -> bool:
         return False
     if value.data is None:
         return True
-    largest = float(np.abs(value.data).max(initial=0.0))
-    return (wanted or value.size >= _SMALLEST) and largest <= float(ml_dtypes.finfo(half).max)
+    return (wanted or value.size >= _SMALLEST) and within_range(value.data, half)

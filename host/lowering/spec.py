@@ -72,14 +72,15 @@ class Fusion:
         inlined: whether what reads it can compute it, element by element.
         epilogue: whether it may stand behind an anchor: it takes every element once and makes no others.
         computes: whether it (the first node) computes one that it reads (the second) element by element.
-        product: whether it is a product of matrices, which tensor cores compute out of memory alone.
+        matrices: whether a node of it is a product of matrices that tensor cores compute; they read memory
+            alone.
     """
 
     anchor: bool = False
     inlined: bool = False
     epilogue: bool = False
     computes: Callable[[Node, Node], bool] = lambda reader, node: False
-    product: bool = False
+    matrices: Callable[[Node], bool] = lambda node: False
 
 
 _FUSION = {
@@ -160,6 +161,7 @@ class OpSpec:
         output_type: of the elements, where it is not that of the inputs.
         function: in place of `write`, the whole unscheduled function, for what is no tensor expression; the
             operation shares it with no other. Tensors stay in single precision.
+        on_cpu: whether its function runs on the CPU in a model for a GPU.
         reads_halves: whether its function reads tensors of half precision as they lie in memory; other
             operations are given them in single precision.
     """
@@ -178,6 +180,7 @@ class OpSpec:
     sink_permutation: PermutationRule | None = None
     output_type: str | None = None
     function: FunctionWriter | None = None
+    on_cpu: bool = False
     reads_halves: bool = False
 
     @property

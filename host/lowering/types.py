@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes
+import numpy as np
+
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from host.errors import LoweringError
@@ -131,6 +134,11 @@ def single_products(kind: str) -> str:
         kind: `HardwareModel.dot_product`, "" for a processor without one.
     """
     return dot_product(kind).single if kind else "int16"
+
+
+def within_range(data: np.ndarray, half: str) -> bool:
+    """Whether a type of half precision has numbers as large as all of a tensor."""
+    return float(np.abs(data).max(initial=0.0)) <= float(ml_dtypes.finfo(half).max)
 
 
 def quantised_types() -> tuple[str, ...]:

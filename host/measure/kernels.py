@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from device_agent.contract.limits import LIMITS
 from host.closing import Closing
+from host.errors import MeasureError
 from host.measure.connection import LibraryConnection
 from host.model import Measurement
 from host.transport.replies import measurement_of
@@ -45,6 +47,7 @@ class KernelRunner(Closing):
         flush_bytes: int = 0,
         seed: int = 0,
         device: str = "cpu",
+        work: Mapping[str, float] | None = None,
     ) -> Measurement:
         """Time one kernel with random arguments, made on the device.
 
@@ -60,12 +63,17 @@ class KernelRunner(Closing):
                 caches warm.
             seed: of the arguments.
             device: "cpu", or "cuda" for a kernel of the GPU.
+            work: measure the energy of a call too, in a loop with warm caches; the measurement says why there
+                is none, where that is so. It is what the program does in one call
+                (`host.schedules.work.ProgramWork`; {} for unknown): a simulated board takes its power from
+                this, a real one ignores it. None measures no energy.
 
         Raises:
-            MeasureError: the kernel cannot be loaded or refuses its arguments.
+            MeasureError: the kernel cannot be loaded or refuses its arguments, or the device's time or energy
+                is impossible.
             SessionLost: it crashed, hung or used too much memory.
         """
-        specification = {
+        specification: dict[str, Any] = {
             "repeat": repeat,
             "number": number,
             "min_repeat_ms": min_repeat_ms,
@@ -75,11 +83,13 @@ class KernelRunner(Closing):
             "device": device,
             "arguments": [[list(shape), dtype] for shape, dtype in arguments],
         }
+        if work is not None:
+            specification.update(energy=True, program=dict(work))
         what = f"kernel {function}"
         with self._libraries.measuring(what):
             module = self._libraries.load(library)
             reply = self._libraries.ask(what, "edgetlm.measure", module, function, json.dumps(specification))
-        return measurement_of(reply)
+        return checked_energy(measurement_of(reply))
 
     def run(self, library: Path, function: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Call one kernel once; returns its arguments as they are afterwards, outputs among them.
@@ -105,6 +115,24 @@ class KernelRunner(Closing):
     def close(self) -> None:
         """End the connection."""
         self._libraries.close()
+
+
+def checked_energy(measurement: Measurement) -> Measurement:
+    """A measurement of a kernel whose energy, if it has one, is possible.
+
+    Programs are compared by it, and an energy of nothing would be the least of all.
+
+    Raises:
+        MeasureError: it is not.
+    """
+    energy, most = measurement.energy, LIMITS.records.energy_j
+    if energy.gross_j is None:
+        return measurement
+    watts, spread = energy.mean_w, energy.std_j
+    possible = 0.0 < energy.gross_j <= most and watts is not None and 0.0 < watts <= most
+    if not possible or not (spread is None or 0.0 <= spread <= most):
+        raise MeasureError("the device returned no usable energy of a kernel; measure again")
+    return measurement
 
 
 def measure_kernel(

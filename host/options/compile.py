@@ -303,6 +303,11 @@ class CompileOptions:
         return any(isinstance(size, tuple) for shape in self.shapes.values() for size in shape)
 
     @property
+    def weighs_energy(self) -> bool:
+        """Whether programs of heavy kernels are measured in energy too; for a device alone."""
+        return False
+
+    @property
     def searches_types(self) -> bool:
         """Whether the command can search for the types of layers (`--dtype auto`): it has to run models."""
         return False

@@ -214,6 +214,11 @@ class DeployOptions(CompileOptions):
         return True
 
     @property
+    def weighs_energy(self) -> bool:
+        """See `CompileOptions`."""
+        return self.objective != "latency"
+
+    @property
     def needs_energy(self) -> bool:
         """Whether nothing can be chosen without joules or watts."""
         return self.objective != "latency" or self.power_cap_w is not None

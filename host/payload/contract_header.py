@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from device_agent.contract.limits import LIMITS
-from device_agent.contract.measuring import MEASURING, KernelPlan, Plan, VariantPlan
+from device_agent.contract.measuring import KERNEL_ENERGY, MEASURING, KernelPlan, Plan, VariantPlan
 from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import is_hidden
 
@@ -115,6 +115,13 @@ def _measuring_header() -> str:
         *_structure("Plan", Plan()._asdict()),
         *_structure("KernelPlan", KernelPlan()._asdict()),
         *_structure("VariantPlan", VariantPlan()._asdict()),
+        "// The windows of energy of a single kernel.",
+        "inline Plan kernel_energy() {",
+        "  Plan plan;",
+        *(f"  plan.{name} = {_written(value)};" for name, value in KERNEL_ENERGY._asdict().items()),
+        "  return plan;",
+        "}",
+        "",
         "}  // namespace edgetlm",
         "",
     ]
@@ -146,8 +153,12 @@ def _declared(name: str, value: float | int | bool | str | tuple[str, ...]) -> s
         return f"const char* const {name}[] = {{{', '.join(map(json.dumps, value))}}};"
     if isinstance(value, str):
         return f"char {name}[] = {json.dumps(value)};"
+    kind = "bool" if isinstance(value, bool) else "int64_t" if isinstance(value, int) else "double"
+    return f"{kind} {name} = {_written(value)};"
+
+
+def _written(value: float | int | bool) -> str:
+    """A value as C++ writes it."""
     if isinstance(value, bool):
-        return f"bool {name} = {str(value).lower()};"
-    if isinstance(value, int):
-        return f"int64_t {name} = INT64_C({value});"
-    return f"double {name} = {value!r};"
+        return str(value).lower()
+    return f"INT64_C({value})" if isinstance(value, int) else repr(value)

@@ -69,6 +69,7 @@ def check(record: Record) -> None:
         ("mean_w", energy.mean_w),
         ("peak_w", energy.peak_w),
         ("duration_s", energy.duration_s),
+        ("std_j", energy.std_j),
     ):
         if value is not None and not 0.0 <= value <= limits.energy_j:
             raise Implausible(f"an energy whose {what} is {value:g}")

@@ -39,6 +39,8 @@ _GROWTH_CONCURRENT, _GROWTH_IN_TURN = 1.25, 1.5
 _RESERVED = 1 / 3
 # No training begins with less time: it loads PyTorch and reads the records before its first step.
 _LEAST_TO_TRAIN_S = 20.0
+# A training at the end of a run without a limit takes no longer than the run did, or than this.
+_LEAST_AT_THE_END_S = 120.0
 # Share of the time that is left that a training between two batches may take at most: the batch comes after.
 _BETWEEN_BATCHES = 1 / 2
 _NO_TIME_TO_LEARN = "the time was up before the training ended; the next tuning learns from all of it"
@@ -312,7 +314,7 @@ class _TuningRun:
             return
         limit = TimeLimit(left_s)
         try:
-            training = self._trainer.start(history.records, last, left_s if math.isfinite(left_s) else 0.0)
+            training = self._trainer.start(history.records, last, self._training_s(left_s, last))
             if training is None:
                 return
             with self._lock:
@@ -331,6 +333,12 @@ class _TuningRun:
         self.trainings.append(trained)
         if trained.proposer is not None:
             self._batches.replace_proposer(trained.proposer, trained.digest)
+
+    def _training_s(self, left_s: float, last: bool) -> float:
+        """Seconds for which a training is planned; 0 for no limit."""
+        if math.isfinite(left_s):
+            return left_s
+        return max(self.elapsed_s, _LEAST_AT_THE_END_S) if last else 0.0
 
     def _end_training(self) -> None:
         """End the training under way; the next one is not touched."""

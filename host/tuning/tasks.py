@@ -19,11 +19,13 @@ class TuningTask:
         space: its programs.
         estimate_s: estimated seconds of one call of a good one.
         reference: the program that others have to beat, which is measured before any other; None for none.
+        energy: whether the energy of its programs is measured too.
     """
 
     space: DesignSpace
     estimate_s: float
     reference: Candidate | None = None
+    energy: bool = False
 
     @property
     def key(self) -> str:

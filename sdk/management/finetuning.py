@@ -24,7 +24,7 @@ class Request:
         device: name of it.
         records: store of records; the user's own if "".
         threads: of the programs; 0 takes all cores of the device.
-        steps: batches in all.
+        steps: batches of each training; 0 for as many as its tasks ask for.
         out: folder of the checkpoints; None for the device's own, which deployments use.
         resume: go on with an interrupted training.
         seed: of the batches.
@@ -34,7 +34,7 @@ class Request:
     device: str = "local"
     records: str = ""
     threads: int = 0
-    steps: int = 100
+    steps: int = 0
     out: Path | None = None
     resume: bool = False
     seed: int = 0

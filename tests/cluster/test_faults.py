@@ -94,7 +94,7 @@ def once(some: list[Record]) -> None:
 def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
     tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], server: Server, shared: str
 ) -> None:
-    trials = 40
+    trials = 30
     command = Command(cluster, tmp_path, boards, shared, trials)
     try:
         # In a measurement or between two of them.
@@ -107,20 +107,20 @@ def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
             cluster.kill(1)
             cluster.start(0, 1)
 
-        command.at(12, every_host)
+        command.at(11, every_host)
 
         def restart() -> None:
             server.kill()
             threading.Timer(0.5, server.start).start()
 
-        command.at(18, restart)
+        command.at(15, restart)
         time.sleep(1.5)
 
         def power_cut() -> None:
             cluster.kill(1)
             cluster.start(1)
 
-        command.at(24, power_cut)
+        command.at(19, power_cut)
         assert command.ended() == 0, command.said()
     finally:
         command.end()

@@ -119,7 +119,9 @@ def compiled(text: str, architecture: str | None = None) -> bytes:
         for header in _EMPTY:
             (folder / header).parent.mkdir(parents=True, exist_ok=True)
             (folder / header).write_text("")
-        command = [str(zig_executable()), "cc", "-x", "c++", "-std=c++17", "-shared", "-fPIC", "-O2", "-w"]
+        command = [str(zig_executable()), "cc", "-x", "c++", "-std=c++17", "-shared", "-fPIC", "-w"]
+        # Compiling takes longer than the run: code of unrolled loops is long, and -O0 keeps all of it.
+        command += ["-O1", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize"]
         command += ["-fno-sanitize=all", "-fno-threadsafe-statics", "-nostdinc++", "-nostdlib++"]
         if architecture is not None:
             command += ["-target", f"{architecture}-linux-gnu.2.31"]

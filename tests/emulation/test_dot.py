@@ -38,7 +38,10 @@ def arguments(task: Task) -> list[np.ndarray]:
     return values
 
 
-@pytest.mark.parametrize("name", BOARDS)
+# A core with the instruction and one without; the third by hand.
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.long] * (one == "raspberry_pi_4")) for one in BOARDS]
+)
 def test_products_of_bytes_are_exact(name: str, tmp_path: Path) -> None:
     rule, unfit = BOARDS[name]
     board = board_of(name)

@@ -17,8 +17,8 @@ from tests.emulation.qemu import Call, executable, run
 from tests.unit.lowering.harness import normal, weight
 from tests.unit.schedules.cpu.winograd_cases import convolution
 
-# NEON, RVV of at least 128 bits (run with 128 and with 256), RVV of 256 bits.
-BOARDS = ("raspberry_pi_4", "rv64gcv", "spacemit_k1")
+# NEON, RVV of at least 128 bits (run with 128 and with 256), and by hand RVV of 256 bits.
+BOARDS = ("raspberry_pi_4", "rv64gcv", pytest.param("spacemit_k1", marks=pytest.mark.long))
 # Tiles of both sizes overlap the border; two images, 24 channels from 10: no power of two.
 IMAGE, CHANNELS, PADDING = (2, 7, 9, 10), 24, (1, 1, 1, 1)
 

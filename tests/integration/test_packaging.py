@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -43,15 +44,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def board(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and its base dependency alone; returns its interpreter."""
-    return environment_of(wheel, tmp_path_factory.mktemp("board"))
-
-
-def environment_of(wheel: Path, folder: Path) -> Path:
-    """A new environment with the wheel and its base dependency; returns its interpreter."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the wheel as pip installs them, without any other."""
+    site = tmp_path_factory.mktemp("site") / "packages"
     target = ["--target", str(site), "--no-deps", "--no-index", "--no-compile"]
     subprocess.run(
         [
@@ -66,6 +61,20 @@ def environment_of(wheel: Path, folder: Path) -> Path:
         ],
         check=True,
     )
+    return site
+
+
+@pytest.fixture(scope="module")
+def board(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and its base dependency alone; returns its interpreter."""
+    return environment_of(installed, tmp_path_factory.mktemp("board"))
+
+
+def environment_of(installed: Path, folder: Path) -> Path:
+    """A new environment with the wheel and its base dependency; returns its interpreter."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    shutil.copytree(installed, site, dirs_exist_ok=True)
     # What pip would install for the base: it is the same wheel that this interpreter has.
     for name in ("tvm_ffi", "typing_extensions"):
         spec = importlib.util.find_spec(name)
@@ -176,9 +185,9 @@ def _link_extra(python: Path, extra: str) -> set[str]:
 
 
 def test_a_board_that_has_pip_runs_bundles_by_its_extra(
-    wheel: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    installed: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    python = environment_of(wheel, tmp_path_factory.mktemp("pip"))
+    python = environment_of(installed, tmp_path_factory.mktemp("pip"))
     assert _link_extra(python, "board") == {"apache-tvm", "numpy"}
     model = small_models.convnet(tmp_path / "net.onnx")
     sdk.compile(model, output=tmp_path / "bundle", threads=1, backend="tvm")
@@ -215,9 +224,9 @@ WITHOUT = ("torch", "torchgen", "functorch", "transformers", "safetensors", "tok
 
 
 @pytest.fixture(scope="module")
-def host_without_torch(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def host_without_torch(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and the packages of `edgetlm[cpu]`; returns its interpreter."""
-    python = environment_of(wheel, tmp_path_factory.mktemp("host"))
+    python = environment_of(installed, tmp_path_factory.mktemp("host"))
     [site] = python.parents[1].glob("lib/python*/site-packages")
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         name = entry.name.lower().replace("-", "_")

@@ -19,7 +19,7 @@ _SPECIAL = np.array(
 # Outputs that may differ, by the name of their family and their own, and why.
 _PLACE = "ONNX Runtime's result depends on where NaN is among the elements; here NaN leads, as in NumPy"
 _SUM = "the sum of a row of -3e38 overflows; ONNX Runtime adds up in double precision"
-_ORDER = "neither orders NaN among the numbers"
+_ORDER = "ONNX Runtime does not order NaN; here it is the largest number, as in PyTorch"
 DIFFERENT: Mapping[tuple[str, str], str] = {
     (
         "one number",

@@ -92,8 +92,9 @@ def _session(path: Path, graph: bool, device: str) -> Any:
     provider = _PROVIDERS[device]
     if provider not in ort.get_available_providers():
         raise ProviderError(f"onnxruntime {ort.__version__} has no {provider}; install onnxruntime-gpu")
-    if device == "cuda":
-        # The libraries of CUDA and cuDNN out of NVIDIA's packages, which torch needs too.
+    if device == "cuda" and hasattr(ort, "preload_dlls"):
+        # The libraries of CUDA and cuDNN out of NVIDIA's packages, which torch needs too. Before version 1.21
+        # they have to be on the loader's path.
         ort.preload_dlls()
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 # task of few trials is not worth.
 _CONSTRUCTED, _RANDOM, _RANKED = 12, 24, 8
 _WRITTEN, _WRITTEN_AFTER = 16, 4
+# Share of the time of the model from which on the energy of a task is measured.
+HEAVY = 0.02
 
 
 def records_of(options: CompileOptions) -> str | Path:
@@ -126,6 +128,8 @@ class KernelTuning:
         with RecordStore(records_of(self.options)) as store, ExitStack() as ending:
             in_model = self._in_model(model, lowered, plan, store)
             tasks = tuning_tasks(lowered.tasks, constructed, plan, in_model)
+            if self.options.weighs_energy:
+                tasks = with_energy(tasks)
             ending.enter_context(self.clock.stage("tune"))
             runner = ending.enter_context(self._runner((lead, *self.others), tasks, constructed, in_model))
             proposers, trainer, bases = self._proposers()
@@ -301,6 +305,17 @@ def tuning_tasks(
         and constructed.spaces[key].rule.measurable
         and (in_model is None or in_model.measures(task.name))
     ]
+
+
+def with_energy(tasks: Sequence[TuningTask]) -> list[TuningTask]:
+    """The tasks, the heavy ones to be measured in energy.
+
+    Those are the tasks with at least 2% of the model's estimated time. Programs of one task rarely differ by
+    more than a quarter in power, so that a lighter task moves the energy of the model by half a percent,
+    which no comparison of whole models shows; and there are at most fifty of them.
+    """
+    model_s = math.fsum(task.weight * task.estimate_s for task in tasks)
+    return [replace(one, energy=one.weight * one.estimate_s >= HEAVY * model_s) for one in tasks]
 
 
 def untuned(tasks: tuple[Task, ...], constructed: Plan, in_model: KernelsInModel | None) -> dict[str, str]:

@@ -120,22 +120,23 @@ def finetune(
     vocabulary = Vocabulary()
     folds = gate.folds(examples)
     replay = read_replay(replay_of(options), vocabulary)
-    trainings = len(folds) + 1
-    fitting = Fitting(options, examples, replay, engine or LocalEngine(), trainings)
+    parts = [options.steps_for(len(fold.learned)) for fold in folds]
+    total = sum(parts) + options.steps_for(len(examples))
+    fitting = Fitting(options, examples, replay, engine or LocalEngine(), total)
     done = 0
 
     def told(advance: Advance) -> None:
-        report(Progress(done + advance.step, trainings * options.steps, advance.loss))
+        report(Progress(done + advance.step, total, advance.loss))
 
     present, candidate = options.present or options.start, options.out / CANDIDATE
     shutil.rmtree(candidate, ignore_errors=True)
     repeated = repeated_samples(replay, vocabulary)
     before, after, chance = list[gate.Chosen](), list[gate.Chosen](), list[gate.Chosen]()
     forgotten, steps = list[float](), 0
-    for fold in folds:
+    for fold, part in zip(folds, parts, strict=True):
         name = fold_name(fold.number)
         steps = fitting.trained(name, fold.learned, candidate / name, told)
-        done += options.steps
+        done += part
         old = load_model(_judged_at(present, fold), vocabulary)[0]
         new = load_model(candidate / name, vocabulary)[0]
         before += gate.choices_of(old, vocabulary, fold.withheld)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from host.tlm.training.trainer import Schedule, Trainer, trained_rules
 # In the history of a card: digests of the tasks that the model has learned (`gate.task_of`).
 LEARNED = "learned"
 _WARM_UP = 5
+# Fewer batches are hardly more than those over which the learning rate rises.
+_LEAST_STEPS = 10
 # Sentences of pre-training by which it is seen what is forgotten.
 _LOOKED_AT = 64
 
@@ -40,7 +43,8 @@ class FinetuneOptions:
         out: folder of the device's checkpoints (`checkpoints.tuned_folder`) and of the state.
         present: current checkpoint, with which the new one is compared; None for `start`.
         replay: sentences of pre-training; None for those beside `start`, else the shipped ones.
-        steps: batches of each training: one a fold, and one on everything (`finetune`).
+        steps: batches of each training: one a fold, and one on everything (`finetune`); 0 for as many as its
+            tasks ask for (`steps_for`).
         seconds: stop training after so long, all trainings together; 0 for no limit.
         seed: of the batches.
         resume: continue an interrupted training on the same records.
@@ -51,23 +55,43 @@ class FinetuneOptions:
         save_every: steps between two states on disk.
         threads: of a process of its own; a caller's threads are left as they are.
         always: train on everything even if the gate refuses, to look at what it refused.
+        visits: times that a training without a number of steps shows each task.
+        most_steps: batches of such a training at most.
     """
 
     start: Path
     out: Path
     present: Path | None = None
     replay: Path | None = None
-    steps: int = 100
+    steps: int = 0
     seconds: float = 0.0
     seed: int = 0
     resume: bool = False
     batch: int = 8
-    learning_rate: float = 1e-3
-    replay_share: float = 0.5
+    learning_rate: float = 2e-3
+    replay_share: float = 0.25
     keep: int = 8
     save_every: int = 20
     threads: int = 1
     always: bool = False
+    visits: int = 24
+    most_steps: int = 240
+
+    @property
+    def repeated(self) -> int:
+        """Tasks of a batch that repeat pre-training, where there are sentences of it."""
+        return round(self.batch * self.replay_share)
+
+    def steps_for(self, tasks: int) -> int:
+        """Batches of a training on so many tasks.
+
+        A task has to be seen a number of times before its programs are likely, whatever the number of tasks:
+        a fixed number of batches teaches many tasks less than few.
+        """
+        if self.steps:
+            return self.steps
+        measured = max(1, self.batch - self.repeated)
+        return max(_LEAST_STEPS, min(math.ceil(self.visits * tasks / measured), self.most_steps))
 
 
 class Fitting:
@@ -78,7 +102,7 @@ class Fitting:
         examples: all that was measured; each training learns a part of it.
         replay: sentences of pre-training.
         engine: whose hosts train.
-        trainings: how many there are at most; they share the time.
+        steps: of all trainings together; they share the time by their steps.
     """
 
     def __init__(
@@ -87,12 +111,12 @@ class Fitting:
         examples: Sequence[Example],
         replay: Sequence[Example],
         engine: Engine,
-        trainings: int,
+        steps: int,
     ) -> None:
         self._options = options
         self._replay = replay
         self._engine = engine
-        self._seconds = options.seconds / trainings
+        self._seconds_of_step = options.seconds / steps
         self._vocabulary = Vocabulary()
         text = json.dumps([content_of(example) for example in examples])
         self._records = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -113,9 +137,10 @@ class Fitting:
             TlmError: a checkpoint or the state is damaged or of another version or training; or no host
                 goes on with it.
         """
-        options = self._options
+        options = replace(self._options, steps=self._options.steps_for(len(learned)))
         model, start = load_model(options.start, self._vocabulary)
-        trainer = Trainer(model, self._vocabulary, _schedule_of(options), self._key(name, start, learned))
+        key = self._key(name, start, learned, options.steps)
+        trainer = Trainer(model, self._vocabulary, _schedule_of(options), key)
         state = options.out / state_name(name)
         if options.resume and state.exists():
             trainer.restore(state.read_bytes(), state)
@@ -126,7 +151,8 @@ class Fitting:
             write_whole(state, content)
 
         given = (options, start.size, trainer.key, learned, self._replay)
-        plan = Plan(Finetuning, given, options.steps, keep, trainer.state(), self._seconds)
+        seconds = options.steps * self._seconds_of_step
+        plan = Plan(Finetuning, given, options.steps, keep, trainer.state(), seconds)
         trainer.restore(train_to_the_end(self._engine, plan, report), state)
         self._save(trainer, start, learned, folder)
         return trainer.step
@@ -136,7 +162,7 @@ class Fitting:
         for state in self._states:
             state.unlink(missing_ok=True)
 
-    def _key(self, name: str, start: Card, learned: Sequence[Example]) -> dict[str, Any]:
+    def _key(self, name: str, start: Card, learned: Sequence[Example], steps: int) -> dict[str, Any]:
         options = self._options
         return {
             "part": name,
@@ -147,7 +173,9 @@ class Fitting:
             "seed": options.seed,
             "batch": options.batch,
             "learning_rate": options.learning_rate,
-            "steps": options.steps,
+            "replay_share": options.replay_share,
+            "keep": options.keep,
+            "steps": steps,
         }
 
     def _save(self, trainer: Trainer, start: Card, learned: Sequence[Example], folder: Path) -> None:
@@ -255,7 +283,7 @@ class _Batches:
     def of(self, step: int) -> list[Sample]:
         """The samples of a step."""
         generator = random.Random(f"{self._options.seed}/finetune/{step}")
-        repeated = round(self._options.batch * self._options.replay_share) if self._replay else 0
+        repeated = self._options.repeated if self._replay else 0
         chosen = generator.choices(self._measured, k=self._options.batch - repeated)
         if repeated:
             chosen += generator.choices(self._replay, k=repeated)

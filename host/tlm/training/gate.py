@@ -95,6 +95,7 @@ class Verdict:
         first, best: speed of the new model over that of the one in use: first programs, and best of ten.
         bound: what the geometric mean of both speeds is at least, one-sided 95%; None with too few tasks.
         over_chance: the geometric mean of both speeds over chance; None where two models alone are compared.
+        chance_bound: what that is at least, one-sided 95%; None without chance or with too few tasks.
     """
 
     before: float
@@ -103,6 +104,7 @@ class Verdict:
     best: Estimate
     bound: float | None
     over_chance: float | None = None
+    chance_bound: float | None = None
 
     @property
     def accepted(self) -> bool:
@@ -200,12 +202,20 @@ def _structure(example: Example) -> tuple[int, ...]:
 def choices_of(model: LanguageModel, vocabulary: Vocabulary, withheld: Sequence[Example]) -> list[Chosen]:
     """What a deployment would choose for each task, of at most 64 programs evenly spaced by their time."""
     withheld = [thinned(example) for example in withheld]
+    found = likelihoods(model, vocabulary, withheld)
+    return [chosen_of(example, logs, vocabulary) for example, logs in zip(withheld, found, strict=True)]
+
+
+def likelihoods(
+    model: LanguageModel, vocabulary: Vocabulary, withheld: Sequence[Example]
+) -> list[list[float]]:
+    """The log-probabilities that a model gives to the programs of each task."""
     best = vocabulary.number(quality_token(0))
     samples = [
         Sample((*example.prompt, best), decided) for example in withheld for decided, _ in example.programs
     ]
     found = iter(log_probabilities(model, samples, vocabulary.number(PAD), _BATCH))
-    return [chosen_of(example, [next(found) for _ in example.programs], vocabulary) for example in withheld]
+    return [[next(found) for _ in example.programs] for example in withheld]
 
 
 def mean_loss(model: LanguageModel, vocabulary: Vocabulary, samples: Sequence[Sample]) -> float:
@@ -223,13 +233,15 @@ def by_chance(withheld: Sequence[Example], vocabulary: Vocabulary) -> list[Chose
 
 def compare(before: Sequence[Chosen], after: Sequence[Chosen], chance: Sequence[Chosen] = ()) -> Verdict:
     """The verdict on what two models choose for the same tasks, and on what chance does if it is given."""
+    over = _both(chance, after) if chance else None
     return Verdict(
         statistics.fmean(math.log(one.first) for one in before),
         statistics.fmean(math.log(one.first) for one in after),
         mean_of([old.first / new.first for old, new in zip(before, after, strict=True)]),
         mean_of([old.best / new.best for old, new in zip(before, after, strict=True)]),
         one_sided_bound(_both(before, after)),
-        _both(chance, after).value if chance else None,
+        None if over is None else over.value,
+        None if over is None else one_sided_bound(over),
     )
 
 
@@ -246,6 +258,16 @@ def chosen_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -
     """What a deployment would choose among the programs of a task that have these log-probabilities."""
     slower = [slow for _, slow in example.programs]
     fastest = min(slower)
+    firsts, bests = [], []
+    for order in orders_of(example, logs, vocabulary):
+        times = [slower[place] / fastest for place in order]
+        firsts.append(math.log(times[0]))
+        bests.append(math.log(min(times)))
+    return Chosen(math.exp(statistics.fmean(firsts)), math.exp(statistics.fmean(bests)))
+
+
+def orders_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -> list[list[int]]:
+    """The places of the programs that a deployment would measure, in their order, for each repeated draw."""
     estimates = example.estimates or (math.nan,) * len(logs)
     programs = [
         ScoredProgram(_values(decided, vocabulary), log, seconds)
@@ -256,14 +278,12 @@ def chosen_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -
     generator = random.Random(_number(example.prompt))
     # Programs are in the order of their times: the first of equally likely ones would be the fastest.
     likeliest = [place for place, log in enumerate(logs) if log == max(logs)]
-    firsts, bests = [], []
+    found = []
     for _ in range(_REPEATED):
         drawn = _drawn(generator.choice(likeliest), rounds, generator)
         order = ranked([programs[one] for one in sorted(drawn)], Ranking(), _MEASURED)
-        times = [slower[number[id(one)]] / fastest for one in order]
-        firsts.append(math.log(times[0]))
-        bests.append(math.log(min(times)))
-    return Chosen(math.exp(statistics.fmean(firsts)), math.exp(statistics.fmean(bests)))
+        found.append([number[id(one)] for one in order])
+    return found
 
 
 def _temperatures(turn: int) -> list[float]:

@@ -13,15 +13,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import queue
+import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from host.closing import Closing
 from host.errors import EdgeError, TlmError, one_line
@@ -32,14 +35,27 @@ from host.records import Record
 from host.tuning.background import LOW_PRIORITY
 from host.tuning.learning.trainer import Report, TrainingResult
 
+if TYPE_CHECKING:
+    from host.tlm.training.fitting import FinetuneOptions
+
 # Measured programs below which nothing is learned: some have to be withheld.
 _MIN_PROGRAMS = 24
 # Beside the board's checkpoints: how many records there were when it was last trained.
 _LEARNED = "learned"
-# Programs of a task that are learned, the fastest: a step costs as much as it has programs.
-_KEEP = 4
+# Of a training between two batches of measurements, which wait for it: batches, and programs of a task that
+# are learned, the fastest. A step costs as much as it has programs.
+_STEPS, _KEEP = 24, 4
+# So few steps forget much of pre-training unless they are small and repeat more of it.
+_RATE, _REPEATED = 1e-3, 0.5
 # Of the time of a training; the rest is for starting its process and for comparing the two models.
 _SHARE_OF_STEPS = 0.5
+# Trainings of one fine-tuning: three that are judged, and one on everything.
+_TRAININGS = 4
+
+
+def between_batches(options: FinetuneOptions) -> FinetuneOptions:
+    """The options of a training between two batches of measurements."""
+    return replace(options, steps=_STEPS, keep=_KEEP, learning_rate=_RATE, replay_share=_REPEATED)
 
 
 class FinetuneTrainer(Closing):
@@ -56,7 +72,8 @@ class FinetuneTrainer(Closing):
         low_priority: whether measurements run on the same machine, so that training has a low priority.
         steps: batches of one training between two batches of measurements, for each model that it trains
             (`host.tlm.training.finetune.finetune`).
-        last_steps: the same, of the training at the end of a run.
+        last_steps: the same, of the training at the end of a run; 0 for as many as its tasks ask for, and as
+            fit into its time where it is known what a step takes.
         root: folder of fine-tuned checkpoints; None takes the user's.
         cluster: name of an engine (`host.execution.open_engine`) whose hosts take the steps; "" for the
             training process itself, which compares the two models in any case.
@@ -69,8 +86,8 @@ class FinetuneTrainer(Closing):
         seed: int = 0,
         threads: int = 1,
         low_priority: bool = False,
-        steps: int = 24,
-        last_steps: int = 48,
+        steps: int = _STEPS,
+        last_steps: int = 0,
         root: Path | None = None,
         cluster: str = "",
     ) -> None:
@@ -84,6 +101,9 @@ class FinetuneTrainer(Closing):
         self._root = root
         self._cluster = cluster
         self._process: _TrainingProcess | None = None
+        self._job: FinetuneJob | None = None
+        # Tasks of the last training that was started.
+        self._tasks = 0
 
     def start(self, records: Sequence[Record], last: bool, seconds: float) -> FinetuneJob | None:
         """Begin to train; None while fewer than 24 programs, or those of too few tasks, are measured.
@@ -109,21 +129,36 @@ class FinetuneTrainer(Closing):
             out=prepare(self._profile, read_card(base).weights, self._root),
             present=present,
             replay=base / REPLAY,
-            steps=self._last_steps if last else self._steps,
             seconds=_SHARE_OF_STEPS * seconds,
             seed=self._seed,
-            keep=_KEEP,
             threads=self._threads,
         )
+        options = self._longest(options) if last else replace(between_batches(options), steps=self._steps)
+        self._tasks = len(examples)
         job = self._folder / f"finetune-{len(records)}.json"
         write_job(job, options, examples)
         if self._process is None or not self._process.alive:
             self._process = _TrainingProcess(self._folder / "finetune.log", self._nice, self._cluster)
-        return FinetuneJob(job, self._process, options.out / _LEARNED, len(records))
+        self._job = FinetuneJob(job, self._process, options.out / _LEARNED, len(records))
+        return self._job
+
+    def _longest(self, options: FinetuneOptions) -> FinetuneOptions:
+        """The options of the last training of a run.
+
+        A training that its time ends stops at a high learning rate: steps that will not fit are not planned.
+        """
+        options = replace(options, steps=self._last_steps)
+        if self._last_steps or not options.seconds or self._job is None or not self._job.seconds_of_step:
+            return options
+        fitting = int(options.seconds / (_TRAININGS * self._job.seconds_of_step))
+        return replace(options, most_steps=min(options.most_steps, fitting))
 
     def reserve_s(self, seconds: float) -> float:
         """Estimated seconds of the last training of a run, if one between two batches took `seconds`."""
-        return seconds * self._last_steps / self._steps
+        from host.tlm.training.fitting import FinetuneOptions
+
+        last = FinetuneOptions(Path(), Path(), steps=self._last_steps).steps_for(self._tasks)
+        return seconds * last / self._steps
 
     def learned_from(self) -> int:
         """The number of records of the board at the last completed training of any run."""
@@ -151,6 +186,9 @@ class FinetuneJob:
         worker: the process that trains.
         learned: file for the number of records, written when the training is done.
         records: number of records that the training uses.
+
+    Attributes:
+        seconds_of_step: what a step took, the median; 0 before the end.
     """
 
     def __init__(self, job: Path, worker: _TrainingProcess, learned: Path, records: int) -> None:
@@ -158,6 +196,7 @@ class FinetuneJob:
         self._learned, self._records = learned, records
         self._process = worker
         self._begin = time.monotonic()
+        self.seconds_of_step = 0.0
         worker.ask(job)
 
     def result(self, report: Report) -> TrainingResult:
@@ -175,7 +214,14 @@ class FinetuneJob:
         from host.tlm.proposer import Tlm
         from host.tlm.training.finetune import read_result
 
-        self._process.await_answer(report)
+        clock = _StepClock()
+
+        def told(done: int, total: int) -> None:
+            clock.note(done)
+            report(done, total)
+
+        self._process.await_answer(told)
+        self.seconds_of_step = clock.median_s
         found = read_result(self._job)
         write_whole(self._learned, f"{self._records}\n".encode())
         return TrainingResult(
@@ -190,6 +236,26 @@ class FinetuneJob:
     def cancel(self) -> None:
         """End it with its process; more than once is no error."""
         self._process.end()
+
+
+class _StepClock:
+    """What the steps of a training take, from its reports."""
+
+    def __init__(self) -> None:
+        self._done, self._at = 0, math.nan
+        self._took: list[float] = []
+
+    def note(self, done: int) -> None:
+        """So many steps are done now."""
+        now = time.monotonic()
+        if done > self._done and not math.isnan(self._at):
+            self._took.append((now - self._at) / (done - self._done))
+        self._done, self._at = done, now
+
+    @property
+    def median_s(self) -> float:
+        """Seconds of a step, 0 if unknown; the comparisons between two trainings do not move the median."""
+        return statistics.median(self._took) if self._took else 0.0
 
 
 class _TrainingProcess:

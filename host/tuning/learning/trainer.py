@@ -64,7 +64,7 @@ class Trainer(Protocol):
         Args:
             records: everything measured on the board.
             last: whether this is the training at the end of a run, for which no measurement waits.
-            seconds: after which the training is cancelled if it has not ended; 0 for no limit.
+            seconds: that it may take; what does not fit is not trained. 0 for no limit.
 
         Raises:
             TlmError: it cannot begin.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from host.errors import DeviceError, SessionLost
-from host.model import DeviceProfile, Measurement
+from host.model import Candidate, DeviceProfile, Measurement
 from host.tuning.tasks import TuningTask
 
 if TYPE_CHECKING:
@@ -39,6 +39,14 @@ def arguments_of(task: TuningTask) -> Arguments:
         (tuple(int(size) for size in parameter.shape), str(parameter.dtype))
         for parameter in task.space.task.function.params
     ]
+
+
+def work_in(task: TuningTask, program: Candidate) -> dict[str, float]:
+    """What a program of a task does in one call, as a simulated board is told."""
+    from host.schedules.work import work_of
+
+    values = {name: value for name, value in program.decisions if isinstance(value, int)}
+    return work_of(task.space, values).data()
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +88,9 @@ class BoardConnection(Protocol):
             SessionLost: it crashed, hung or used too much memory.
             DeviceError: the board went away.
         """
+
+    def measure_energy(self, task: TuningTask, library: Path, program: Candidate) -> Measurement:
+        """Time a built program, and measure the energy of a call; see `measure`."""
 
     def measure_variants(self, model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
         """Time the kernels of variants of a model inside of the model.
@@ -205,18 +216,31 @@ class DeviceConnection(ReconnectingDevice):
         """See `BoardConnection.measure`."""
         return self.measure_kernel(task.name, arguments_of(task), library)
 
-    def measure_kernel(self, kernel: str, arguments: Arguments, library: Path) -> Measurement:
-        """The same of a kernel by its name, with shape and type of each argument."""
+    def measure_energy(self, task: TuningTask, library: Path, program: Candidate) -> Measurement:
+        """See `BoardConnection.measure_energy`."""
+        return self.measure_kernel(task.name, arguments_of(task), library, work_in(task, program))
+
+    def measure_kernel(
+        self, kernel: str, arguments: Arguments, library: Path, work: Mapping[str, float] | None = None
+    ) -> Measurement:
+        """The same of a kernel by its name.
+
+        Args:
+            kernel: its name.
+            arguments: shape and type of each.
+            library: of the program.
+            work: see `work_in`; None measures no energy.
+        """
         # In the model a kernel's weights are not in the cache that a loop over it would find them in.
         flush = 2 * self._profile.hardware.level("L2").size_bytes
         runner = self._runner or self._start()
         if self._profile.hardware.gpu is not None:
             # One launch is too short for the GPU's clock; its caches stay as the calls before left them.
             return runner.measure(
-                library, kernel, arguments, repeat=_REPEATS, max_s=_LONGEST_S, device="cuda"
+                library, kernel, arguments, repeat=_REPEATS, max_s=_LONGEST_S, device="cuda", work=work
             )
         return runner.measure(
-            library, kernel, arguments, repeat=_REPEATS, flush_bytes=flush, max_s=_LONGEST_S
+            library, kernel, arguments, repeat=_REPEATS, flush_bytes=flush, max_s=_LONGEST_S, work=work
         )
 
     def _start(self) -> KernelRunner:

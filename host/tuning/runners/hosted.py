@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from host.errors import DeviceError
 from host.execution import Actor, HostLost, Pending
-from host.model import DeviceProfile, Measurement
+from host.model import Candidate, DeviceProfile, Measurement
 from host.transport.hosted import HostedBoard
 from host.transport.wire import DisconnectedError
 from host.tuning.runners.connection import (
@@ -23,6 +23,7 @@ from host.tuning.runners.connection import (
     ReconnectingDevice,
     ReferenceModel,
     arguments_of,
+    work_in,
 )
 from host.tuning.tasks import TuningTask
 
@@ -70,12 +71,19 @@ class MeasuringBoard(HostedBoard):
             (folder / name).write_bytes(content)
         self._models[key] = ReferenceModel(folder, inputs)
 
-    def measure_kernel(self, number: int, kernel: str, arguments: Arguments, library: bytes) -> Measurement:
+    def measure_kernel(
+        self,
+        number: int,
+        kernel: str,
+        arguments: Arguments,
+        library: bytes,
+        work: Mapping[str, float] | None = None,
+    ) -> Measurement:
         """See `BoardConnection.measure`."""
         with self._measuring:
             path = self._folder / "kernel.so"
             path.write_bytes(library)
-            return self._ready(number).measure_kernel(kernel, arguments, path)
+            return self._ready(number).measure_kernel(kernel, arguments, path, work)
 
     def measure_variants(self, number: int, key: str, libraries: Sequence[bytes]) -> VariantMeasurement:
         """See `BoardConnection.measure_variants`."""
@@ -194,6 +202,14 @@ class HostedConnection(ReconnectingDevice):
         except TimeoutError:
             self._sent = self._begun(number, *following)
         return self._answer(sent)
+
+    def measure_energy(self, task: TuningTask, library: Path, program: Candidate) -> Measurement:
+        """See `BoardConnection.measure_energy`; nothing is sent ahead of it."""
+        number = self._number()
+        self.withdraw()
+        work = work_in(task, program)
+        found: Measurement = self._call("measure_kernel", *_call_of(number, task, library), work)
+        return found
 
     def follow(self, task: TuningTask, library: Path) -> None:
         """See `BoardConnection.follow`."""

@@ -13,13 +13,14 @@ import itertools
 import math
 import statistics
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host.errors import EngineError, MeasureError, SessionLost
-from host.model import Candidate
+from host.errors import EngineError, MeasureError, SessionLost, one_line
+from host.model import Candidate, Energy
 from host.tuning.runners.connection import (
     LONGEST_RUNS_S,
     VARIANT_RUNS,
@@ -40,6 +41,9 @@ _MOST_VARIANTS = 6
 # Of the kernels of a variant that is too slow, those that take so many times as long as the reference program
 # are at fault.
 _AT_FAULT = 2.0
+# Seconds of a job in which windows of energy begin: the runs, these and the last window stay within the time
+# that a board may take (`host.tuning.runners.reconnect`).
+_WINDOWS_S = 60.0
 # The share of the runs that counts.
 _COUNTED = 0.2
 
@@ -93,7 +97,9 @@ class KernelsInModel:
         """See `MeasuringMethod.jobs`."""
         unbuilt = [(program,) for program in programs if program.built is None]
         variants = _variants([program for program in programs if program.built is not None])
-        share = min(_MOST_VARIANTS, math.ceil(len(variants) / boards)) or 1
+        # Windows of energy come on top of the runs, and a job has a limit.
+        most = 1 if any(program.task.energy for program in programs) else _MOST_VARIANTS
+        share = min(most, math.ceil(len(variants) / boards)) or 1
         parts = [variants[begin : begin + share] for begin in range(0, len(variants), share)]
         return [*unbuilt, *(tuple(program for variant in part for program in variant) for part in parts)]
 
@@ -133,7 +139,44 @@ class KernelsInModel:
         for variant, times in zip((unchanged, *variants), found.variants, strict=True):
             at_fault = _at_fault(variant, times, now_s) if times.slow else variant
             outcomes += [self._outcome(program, times, found, now_s, connection.name) for program in at_fault]
-        return outcomes
+        return self._with_energy(connection, outcomes)
+
+    def _with_energy(self, connection: BoardConnection, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes with the energy of their kernels, each called in a loop by itself, where it is wanted.
+
+        Those of the longest kernels come first; when the time for windows is over, the rest have none.
+        """
+        begin, found = time.monotonic(), dict(enumerate(outcomes))
+        wanted = [
+            (number, measurement)
+            for number, one in found.items()
+            if (measurement := one.measurement) is not None
+            and measurement.trusted
+            and one.program.task.energy
+        ]
+        for number, measurement in sorted(
+            wanted, key=lambda pair: -pair[1].median_s * found[pair[0]].program.task.weight
+        ):
+            if time.monotonic() - begin > _WINDOWS_S:
+                break
+            energy = self._energy(connection, found[number].program)
+            found[number] = replace(found[number], measurement=replace(measurement, energy=energy))
+        return [found[number] for number in range(len(outcomes))]
+
+    def _energy(self, connection: BoardConnection, program: Program) -> Energy:
+        assert program.built is not None and not isinstance(program.built, Path)
+        path = self._folder / f"alone-{next(self._numbers)}.so"
+        library = self._linker.link_alone(program.task.name, program.built, path)
+        try:
+            alone = connection.measure_energy(program.task, library, program.candidate)
+        except (MeasureError, SessionLost) as error:
+            # It runs in the model: its times count.
+            return Energy("unavailable", None, None, one_line(error), reason=one_line(error))
+        finally:
+            library.unlink(missing_ok=True)
+        if not alone.trusted:
+            return Energy("unavailable", None, None, "the board throttled", reason="the board throttled")
+        return alone.energy
 
     def _require_reference(self, connection: BoardConnection) -> None:
         """Refuse to go on where the model with its reference programs cannot be measured either.

@@ -72,7 +72,7 @@ class KernelsAlone:
     def follow(self, connection: BoardConnection, programs: Sequence[Program]) -> None:
         """See `MeasuringMethod.follow`."""
         [program] = programs
-        if isinstance(program.built, Path):
+        if isinstance(program.built, Path) and not program.task.energy:
             connection.follow(program.task, program.built)
 
     def measure(
@@ -85,7 +85,10 @@ class KernelsAlone:
         """See `MeasuringMethod.measure`."""
         [program] = programs
         assert isinstance(program.built, Path)
-        measurement = connection.measure(program.task, program.built)
+        if program.task.energy:
+            measurement = connection.measure_energy(program.task, program.built, program.candidate)
+        else:
+            measurement = connection.measure(program.task, program.built)
         return [Outcome(program, divided_by(measurement, factor), "", connection.name, factor)]
 
 

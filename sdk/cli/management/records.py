@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 _FORMATS = ("jsonl", "metaschedule")
 _COLUMNS = (
     *("task", "function", "board", "threads", "space", "measured", "failed", "best_s", "proposer", "date"),
-    *("pulled", "pack", "drifted"),
+    *("pulled", "pack", "drifted", "best_j"),
 )
-# Who shares nothing sees nothing of packs in a table: columns that are there if one of them counts anything.
-_OPTIONAL = {"pulled": "pulled", "pack": "pulled", "drifted": "drifted"}
+# Who shares nothing sees nothing of packs in a table, and who measures no energy no joules: columns that are
+# there if one of them counts anything.
+_OPTIONAL = {"pulled": "pulled", "pack": "pulled", "drifted": "drifted", "best_j": "best_j"}
 # Columns are not cut where no terminal sets a width.
 _WIDTH = 160
 
@@ -233,11 +234,14 @@ def _rows(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> li
                 one.pulled,
                 None if best.origin.pack is None else best.origin.pack["signer"],
                 one.drifted,
+                best.measurement.energy.gross_j,
             )
         )
     for other in foreign:
         counts = (other.measured, other.failed, other.best_s)
-        rows.append((other.workload_hash, None, None, None, None, *counts, "metaschedule", None, 0, None, 0))
+        rows.append(
+            (other.workload_hash, None, None, None, None, *counts, "metaschedule", None, 0, None, 0, None)
+        )
     return rows
 
 
@@ -256,15 +260,19 @@ def _print_table(rows: Sequence[Sequence[object]], device: str) -> None:
     counts = {title: any(row[_COLUMNS.index(by)] for row in rows) for title, by in _OPTIONAL.items()}
     places = [place for place, title in enumerate(_COLUMNS) if counts.get(title, True)]
     for title in (_COLUMNS[place] for place in places):
-        numeric = title in ("threads", "space", "measured", "failed", "best_s", "pulled", "drifted")
-        shown = title.removesuffix("_s")
+        numeric = title in ("threads", "space", "measured", "failed", "best_s", "pulled", "drifted", "best_j")
+        shown = title.removesuffix("_s").replace("best_j", "joules")
         table.add_column(shown, justify="right" if numeric else "left", no_wrap=title != "function")
-    best = _COLUMNS.index("best_s")
+    best, joules = _COLUMNS.index("best_s"), _COLUMNS.index("best_j")
     for row in rows:
         texts = ["" if value is None else value for value in row]
-        texts[best] = _time(row[best])
+        texts[best], texts[joules] = _time(row[best]), _energy(row[joules])
         table.add_row(*(cell(texts[place]) for place in places))
     console.print(table)
+
+
+def _energy(joules: object) -> str:
+    return f"{joules * 1e3:.4g} mJ" if isinstance(joules, float) else ""
 
 
 def _time(seconds: object) -> str:

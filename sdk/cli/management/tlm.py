@@ -83,7 +83,10 @@ def pretrain(
 def finetune(
     device: DeviceName = "local",
     records: Records = "",
-    steps: Annotated[int, typer.Option("--steps", min=1, max=_MOST, help="Batches in all.")] = 100,
+    steps: Annotated[
+        int,
+        typer.Option("--steps", min=0, max=_MOST, help="Of each training; 0 follows the number of tasks."),
+    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of the checkpoint; where deployments look if not given."),

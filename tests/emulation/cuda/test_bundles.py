@@ -31,6 +31,7 @@ from targets import board_for, declared
 from targets.nvidia import ORIN_NANO
 from tests.emulation.cuda import emulated
 from tests.integration.small_models import convnet, encoder, floats, save
+from tests.scheduling.repetitions import in_turn
 
 _RUN = """
 import sys
@@ -123,22 +124,22 @@ def run_bundle(bundle: Path, output: Path, environment: dict[str, str]) -> subpr
     )
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
-@pytest.mark.parametrize("name", MODELS)
+@in_turn("name, dtype", MODELS, ["fp32", "fp16"])
 def test_model_computes_on_the_gpu(
     name: str,
     dtype: str,
-    tolerance: float,
     tmp_path: Path,
     machine: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     emulated.take_the_place_of_nvrtc(monkeypatch)
     bundle, _ = gpu_bundle(MODELS[name](tmp_path / "model.onnx"), tmp_path, dtype)
-    check_outputs(bundle, tmp_path, machine, tolerance)
+    check_outputs(bundle, tmp_path, machine, {"fp32": 1e-5, "fp16": 5e-3}[dtype])
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.long] * (one == "encoder")) for one in PRODUCTS]
+)
 def test_products_of_halves_run_on_tensor_cores(
     name: str, tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,8 @@ from host.transport.device import Device
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_bundles import gpu_bundle, masked
 from tests.integration.native.conftest import NativeAgent
-from tests.integration.native.process import Executor, with_free_memory
+from tests.integration.native.process import Executor
+from tests.little_memory import with_free_memory
 from tests.shared_cache import executor_for
 from tests.signing import reseal
 from tests.tiny_bundle import write_tiny

@@ -79,6 +79,28 @@ def test_a_sensor_gives_joules_of_a_run(store_dir, tree, bundle, golden):
             assert silent.kind == "unavailable" and silent.gross_j is None
 
 
+def test_a_kernel_has_joules_of_a_call(store_dir, tree, bundle):
+    """Its calls are made in a loop, in two windows: the power is the board's, whatever a call takes."""
+    with connect_local(store_dir, system_root=tree) as device, device.open_session("tvm") as session:
+        check_a_kernel_in_joules(session, bundle)
+
+
+def check_a_kernel_in_joules(session, bundle):
+    """Of a session on a machine that draws `WATTS` all the time."""
+    library, shapes = bundle / "lib.so", [((4, 32), "float32")] * 2
+    measured = measure_kernel(session, library, "relu", shapes, repeat=3, min_repeat_ms=1.0, work={})
+    energy = measured.energy
+    assert energy.kind == "measured" and (energy.trials, energy.trace) == (2, ())
+    # Each window is short, and a thread turns the counter that may have to wait for a core.
+    assert energy.mean_w == pytest.approx(WATTS, rel=0.15)
+    assert energy.gross_j * energy.n_inferences == pytest.approx(energy.mean_w * energy.duration_s)
+    assert energy.std_j is not None and energy.n_inferences > 1000
+    # A call takes as long as in the samples, so that none of the loop is something else than calls.
+    assert energy.duration_s / energy.n_inferences < 20 * measured.median_s
+    silent = measure_kernel(session, library, "relu", shapes, repeat=3, min_repeat_ms=1.0)
+    assert silent.energy.kind == "unavailable" and silent.energy.gross_j is None
+
+
 def test_energies_are_compared_in_interleaved_windows(store_dir, tree, bundle, golden, monkeypatch):
     with (
         connect_local(store_dir, system_root=tree) as device,

@@ -122,6 +122,11 @@ def test_kernels_are_timed_by_the_host(host: Host, device: Device, library: Path
     with pytest.raises(MeasureError, match="dense cannot be measured"):
         measuring.measure(task, broken)
     assert measuring.measure(task, library).median_s > 0, "the session goes on"
+    # Energy too, where that is asked for.
+    assert measuring.measure(task, library).energy.gross_j is None
+    program = task.space.candidate({one.name: one.choices[0] for one in task.space.decisions}, "random")
+    energy = measuring.measure_energy(task, library, program).energy
+    assert energy.kind == "simulated" and energy.gross_j > 0 and energy.trials == 2
     measuring.close()
     with pytest.raises(DeviceError, match="timed by that host"):
         device.forward(1)

@@ -29,13 +29,13 @@ def _small(folder: Path) -> Path:
     return convnet(folder / "small.onnx")
 
 
-# A larger network takes minutes on an emulated machine. test_user_mode has MobileNetV2 on riscv64, whose
-# whole machine is the slower to emulate.
+# A larger network takes minutes on an emulated machine, and the machine of riscv64 is the slower to emulate:
+# test_user_mode deploys to its processors.
 @pytest.mark.parametrize(
     ("architecture", "options", "board", "model"),
     [
         pytest.param("aarch64", "", "aarch64", _small, id="aarch64"),
-        pytest.param("riscv64", "--vector-bits 128", "rv64gcv", _small, id="riscv64"),
+        pytest.param("riscv64", "--vector-bits 128", "rv64gcv", _small, id="riscv64", marks=pytest.mark.long),
         pytest.param(
             "aarch64", "", "aarch64", _mobilenetv2, id="aarch64-mobilenetv2", marks=pytest.mark.long
         ),

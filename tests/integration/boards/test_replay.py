@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from host.errors import UserError
+from host.measure.kernels import measure_kernel
 from host.measure.variants import VariantRunner
 from host.transport import connect
 from tests.integration.agent.conftest import bundle, faults, golden, variants
@@ -67,6 +68,48 @@ def test_energy_is_the_files(seed: int, tmp_path: Path) -> None:
     assert measured.median_s == pytest.approx(SECONDS, rel=0.01)
     assert energy.gross_j == pytest.approx(watts * SECONDS, rel=0.02)
     assert energy.above_idle_j == pytest.approx((watts - IDLE_W) * SECONDS, rel=0.02)
+
+
+PROGRAMS = """
+schema = "edgetlm-replay/1"
+[machine]
+frequency_hz = 1.5e9
+[latency]
+kernels = [{ name = "matmul", seconds = 0.002 }]
+[power]
+idle_w = 2.0
+active_w = 8.0
+core_w = 1.5
+multiply_add_pj = 100.0
+byte_pj = 1000.0
+[thermal]
+resistance_c_per_w = 0.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "watts"),
+    [
+        # 2 W at rest, 1.5 W a core, 100 pJ for each of 10 million products, 1 nJ for each of 2 million bytes.
+        ({"cores": 1, "multiply_adds": 1e7, "bytes": 0.0}, 2.0 + 1.5 + 0.5),
+        ({"cores": 1, "multiply_adds": 1e7, "bytes": 2e6}, 2.0 + 1.5 + 0.5 + 1.0),
+        ({"cores": 2, "multiply_adds": 0.0, "bytes": 0.0}, 2.0 + 3.0),
+        # Figures that no program has are none: the power is then that of busy cores.
+        ({"cores": 1, "multiply_adds": -1.0, "bytes": 0.0}, None),
+        (None, None),
+    ],
+)
+def test_the_power_of_a_kernel_is_that_of_its_program(tmp_path: Path, bundle, program, watts) -> None:
+    path = tmp_path / "board.toml"
+    path.write_text(PROGRAMS)
+    shapes = [((4, 64), "float32"), ((64, 32), "float32"), ((4, 32), "float32")]
+    with connect(f"replay:{path}") as device, device.open_session("tvm", threads=1) as session:
+        cores = device.describe().cores
+        found = measure_kernel(session, bundle / "lib.so", "matmul", shapes, work=program or {})
+    expected = 2.0 + 6.0 / cores if watts is None else watts
+    assert found.energy.kind == "simulated" and found.energy.trials == 2
+    assert found.energy.mean_w == pytest.approx(expected, rel=0.01)
+    assert found.energy.gross_j == pytest.approx(expected * 0.002, rel=0.01)
 
 
 def test_throttling_is_seen_and_marked(tmp_path: Path) -> None:

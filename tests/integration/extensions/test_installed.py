@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -67,22 +68,24 @@ def test_an_installed_transport_reaches_a_device(site: Path, tmp_path: Path) -> 
     assert "there is no folder" in missing.stderr
 
 
-def test_an_installed_proposer_makes_the_first_programs(site: Path, tmp_path: Path) -> None:
-    model = small_models.encoder(tmp_path / "encoder.onnx", hidden=16)
-    text = f"compile {model} -o {tmp_path / 'bundle'} --shape seq=8 --threads 1 --proposer best_of_random"
-    done = sdk(site, *text.split(), where=tmp_path)
+@pytest.fixture(scope="module")
+def kernels(site: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Of a model that was compiled with the examples installed, with the programs of their proposer."""
+    folder = tmp_path_factory.mktemp("compiled")
+    model = small_models.encoder(folder / "encoder.onnx", hidden=16)
+    text = f"compile {model} -o {folder / 'bundle'} --shape seq=8 --threads 1 --proposer best_of_random"
+    done = sdk(site, *text.split(), where=folder)
     assert done.returncode == 0, done.stderr
-    kernels = json.loads((tmp_path / "bundle" / "manifest.json").read_text())["kernels"]
+    found: list[dict[str, Any]] = json.loads((folder / "bundle" / "manifest.json").read_text())["kernels"]
+    return found
+
+
+def test_an_installed_proposer_makes_the_first_programs(kernels: list[dict[str, Any]]) -> None:
     assert {kernel["source"] for kernel in kernels} <= {"best_of_random", "default"}
     assert any(kernel["source"] == "best_of_random" for kernel in kernels)
 
 
-def test_an_installed_rule_schedules_what_it_matches(site: Path, tmp_path: Path) -> None:
-    model = small_models.encoder(tmp_path / "encoder.onnx", hidden=16)
-    text = f"compile {model} -o {tmp_path / 'bundle'} --shape seq=8 --threads 1"
-    done = sdk(site, *text.split(), where=tmp_path)
-    assert done.returncode == 0, done.stderr
-    kernels = json.loads((tmp_path / "bundle" / "manifest.json").read_text())["kernels"]
+def test_an_installed_rule_schedules_what_it_matches(kernels: list[dict[str, Any]]) -> None:
     rules = {kernel["rule"] for kernel in kernels}
     assert "unrolled" in rules and "injective" not in rules
 

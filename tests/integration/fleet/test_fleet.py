@@ -84,7 +84,7 @@ class Saboteur(Silence):
         self.notes.append(text)
 
 
-@pytest.mark.parametrize("victim", ["left", "right"])
+@pytest.mark.parametrize("victim", [pytest.param("left", marks=pytest.mark.long), "right"])
 def test_a_board_that_loses_its_power_loses_only_its_turn(
     tmp_path: Path, boards: LocalFleet, victim: str
 ) -> None:
@@ -176,7 +176,7 @@ def host_device(boards: LocalFleet, name: str):  # type: ignore[no-untyped-def]
     return connect(name)
 
 
-@pytest.mark.parametrize("victim", ["left", "right"])
+@pytest.mark.parametrize("victim", [pytest.param("left", marks=pytest.mark.long), "right"])
 def test_one_failing_board_does_not_undo_the_others(
     tmp_path: Path, boards: LocalFleet, victim: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,20 +22,26 @@ from research.models.export import export_onnx_model
 from research.models.zoo import make, randomise_batch_norm
 from research.models.zoo_model import ImageModel, TokenModel
 from tests.fuzz.corpus import tflite_models
+from tests.scheduling.repetitions import in_turn
 from tests.shared_cache import zoo_model
 from tests.unit.importers.harness import check
 
 
-@pytest.mark.parametrize(
-    ("name", "format_name"),
-    [
-        *[(name, kind) for name in ("mobilenetv2", "bert-tiny", "mlp", "lstm") for kind in ("onnx", "pt2")],
-        # What converts to TFLite is two gigabytes of packages, which are installed first.
-        *[pytest.param(name, "tflite", marks=pytest.mark.long) for name in ("mobilenetv2", "bert-tiny")],
-    ],
-)
+@in_turn("name, format_name", ("mobilenetv2", "bert-tiny", "mlp", "lstm"), ("onnx", "pt2"))
 @pytest.mark.timeout(1200)
 def test_models_of_the_zoo(name: str, format_name: str) -> None:
+    check_model_of_the_zoo(name, format_name)
+
+
+# What converts to TFLite is two gigabytes of packages, which are installed first.
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mobilenetv2", "bert-tiny"])
+@pytest.mark.timeout(1200)
+def test_models_of_the_zoo_as_tflite(name: str) -> None:
+    check_model_of_the_zoo(name, "tflite")
+
+
+def check_model_of_the_zoo(name: str, format_name: str) -> None:
     model = check(load(zoo_model(name, format_name)), 1e-3)
     assert isinstance(model.module, tvm.IRModule) and len(model.golden) == 3
     assert model.format == format_name and model.name == name

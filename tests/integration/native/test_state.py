@@ -12,7 +12,8 @@ from device_agent.errors import AgentError
 from host import bundle
 from tests import tiny_decoder as tiny
 from tests.integration.functions import check_functions
-from tests.integration.native.process import Executor, with_free_memory
+from tests.integration.native.process import Executor
+from tests.little_memory import with_free_memory
 from tests.shared_cache import executor_for
 from tests.signing import reseal
 from tests.tiny_bundle import write_tiny

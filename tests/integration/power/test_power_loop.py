@@ -11,6 +11,9 @@ import pytest
 
 import sdk
 from host.compare.power_modes import ModeSwitch, current_modes, list_modes, settings_of
+from host.execution.cores import usable_cores
+from host.places import records_file
+from host.records import RecordStore
 from host.transport import connect
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser
@@ -170,3 +173,12 @@ def test_a_tuning_ends_with_before_and_after(tmp_path: Path, capsys: pytest.Capt
     assert drawn(page, "tuned-kernels", "bar") >= 2
     assert drawn(page, "joules", "bar") == len(power["points"])
     assert "Before and after tuning, interleaved in this run" in page
+    # Its heavy kernels have joules on record, from windows of their own, and so has each program of them.
+    with RecordStore(records_file()) as store:
+        energies = [one.measurement.energy for one in store]
+    measured = [one for one in energies if one.kind == "simulated"]
+    assert len(measured) >= 4
+    # Two cores at work take 6 W, and one takes 4 W.
+    truth = IDLE_W + (6.0 - IDLE_W) / usable_cores()
+    assert [one.mean_w for one in measured] == [pytest.approx(truth, rel=0.03)] * len(measured)
+    assert all(one.trials == 2 and one.gross_j > 0 and not one.trace for one in measured)

@@ -30,7 +30,7 @@ def test_a_table_of_constants_is_a_constant(indices: list[list[int]]) -> None:
 @pytest.mark.parametrize(
     ("indices", "reduction"), [([[1, 2]] * 4, "add"), ([[1, 2]] * 2, "update")], ids=["sums", "part"]
 )
-def test_other_scatters_are_left_to_tvm(indices: list[list[int]], reduction: str) -> None:
+def test_other_scatters_stay_scatters(indices: list[list[int]], reduction: str) -> None:
     found = functions(check(_table(np.array(indices, "int64"), reduction), [normal(4, 5)]))
     assert any("scatter" in name for name in found)
 
@@ -65,7 +65,7 @@ def test_a_box_that_is_written_is_a_concatenation(begin: tuple[int, ...], sizes:
     [_box((0, 0, 0), (2, 4, 5))[..., ::2, :], _box((0, 0, 0), (2, 4, 3))[::-1], np.array([[[0], [0]]])],
     ids=["every other", "backwards", "twice the same"],
 )
-def test_other_places_are_left_to_tvm(indices: np.ndarray) -> None:
+def test_other_places_stay_scatters(indices: np.ndarray) -> None:
     shape = (*indices.shape[:-1], *(2, 4, 5)[indices.shape[-1] :])
     model = check(_written(indices, shape), [normal(2, 4, 5), normal(*shape)])
     assert any("scatter" in name for name in functions(model))

@@ -162,7 +162,7 @@ def test_open_dimensions_are_pinned_and_old_operators_brought_up(tmp_path: Path)
 
 
 def test_what_cannot_be_quantised_is_refused(tmp_path: Path) -> None:
-    model, calibration = models.mobile(tmp_path / "net.onnx"), models.samples(tmp_path / "c.npz")
+    model, calibration = models.vision(tmp_path / "net.onnx", blocks=1), models.samples(tmp_path / "c.npz")
     made = quantised(model, calibration)
     with pytest.raises(UserError, match="is quantised already: leave --quantize out"):
         quantised(made.path, calibration)

@@ -19,7 +19,7 @@ from host.progress import Silence
 from host.records import ForeignRecord, Record, RecordOrigin, RecordStore
 from host.records.metaschedule import RECORDS
 from sdk.cli.main import main
-from sdk.management.records import device_data, tasks_of
+from sdk.management.records import device_data, import_lines, tasks_of
 from tests.integration.small_models import convnet
 from tests.unit.records.samples import failure, profile, record
 from tests.unit.records.stock import stock_database
@@ -43,8 +43,8 @@ def test_list_shows_every_task_the_slowest_first(store: Path, capsys: pytest.Cap
     date = record(1.0).made_at[:10]
     space = str(record(1.0).candidate.space_version)
     assert lines[2:] == [
-        ["slow", "fused_dense", "x86_64", "1", space, "1", "0", "40000.0", "us", "gensor", date],
-        ["task", "x86_64", "1", space, "2", "1", "2000.0", "us", "tlm", date],
+        ["slow", "fused_dense", "x86_64", "1", space, "1", "0", "40000.0", "us", "gensor", date, "250", "mJ"],
+        ["task", "x86_64", "1", space, "2", "1", "2000.0", "us", "tlm", date, "250", "mJ"],
         ["hopeless", "x86_64", "1", space, "0", "1", "none", "runs", "gensor", date],
         ["task", "1", "0", "1.0", "us", "metaschedule"],
     ]
@@ -60,6 +60,28 @@ def test_list_is_written_for_programs(store: Path, capsys: pytest.CaptureFixture
     assert main(["records", "list", "--records", str(store), "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["measured"] for row in rows] == [str(one["measured"]) for one in listed]
+
+
+def test_list_has_joules_where_there_are_some(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = record(1.5, task="warm")
+    energy = Energy("measured", 0.0005, None, "rapl", "package", mean_w=3.0, trials=2, std_j=1e-6)
+    with RecordStore(store) as made:
+        made.append([replace(one, measurement=replace(one.measurement, energy=energy))])
+    assert main(["records", "list", "--records", str(store)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0][-1] == "joules"
+    assert [line[-2:] for line in lines if line[0] == "warm"] == [["0.5", "mJ"]]
+    assert main(["records", "list", "--records", str(store), "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {row["task"]: row["best_j"] for row in listed}["warm"] == 0.0005
+    # The joules of a record go with it.
+    lines_file = store.parent / "records.jsonl"
+    with RecordStore(store) as made, RecordStore(store.parent / "other.sqlite") as other:
+        made.export(lines_file)
+        import_lines(other, lines_file)
+        assert [kept.measurement.energy for kept in other if kept.candidate.workload_hash == "warm"] == [
+            energy
+        ]
 
 
 def test_an_empty_list_is_one_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +124,9 @@ def test_lines_go_out_and_come_in(
 
 
 @pytest.mark.usefixtures("own_files")
-@pytest.mark.parametrize(("dtype", "other"), [("fp32", "fp16"), ("fp16", "fp32")])
+@pytest.mark.parametrize(
+    ("dtype", "other"), [pytest.param("fp32", "fp16", marks=pytest.mark.long), ("fp16", "fp32")]
+)
 def test_a_model_goes_to_metaschedule_and_back(
     dtype: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from tvm import tirx
 from host.build.kernel import lower_function
 from host.errors import ScheduleError
 from host.schedules import DesignSpace, scheduled_function, space_for
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda.cuda_cases import grouped, grouped_numpy, kept_numpy
 
@@ -92,8 +93,7 @@ def _loads(scheduled: tvm.tirx.PrimFunc, target: dict[str, object]) -> list[tvm.
     return loads
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("threads", [1, 2])
+@in_turn("name, threads", CASES, [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     _function, arguments, expected, rule = CASES[name]
     space, target = _space(name, "avx2", threads)

@@ -11,6 +11,7 @@ import pytest
 from tvm import tirx
 
 from host.tensor_ir.structural import mapped
+from tests.scheduling.repetitions import seeds
 
 EXTENT = tirx.Var("n", "int32")
 
@@ -61,6 +62,7 @@ def test_an_interruption_is_raised_too() -> None:
 
 REFUSALS = """
 from host.tensor_ir.structural import mapped
+from tests.scheduling.repetitions import seeds
 from tests.unit.tensor_ir.test_structural import longer, nest
 from tvm import tirx
 
@@ -79,11 +81,11 @@ for _ in range(20000):
 """
 
 
-def test_refusals_leave_memory_as_it_was() -> None:
+@seeds(4)
+def test_refusals_leave_memory_as_it_was(seed: int) -> None:
     # With these, glibc ends the process at the first damage that it sees.
-    environment = {**os.environ, "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}
-    for _ in range(4):
-        done = subprocess.run(
-            [sys.executable, "-c", REFUSALS], capture_output=True, text=True, env=environment, check=False
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
+    environment = {**os.environ, "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": str(165 + seed)}
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSALS], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -135,8 +135,16 @@ KernelPlan kernel_plan_of(const JsonObject& fields) {
   for (const auto& field : kKernelPlanFields) {
     const Json value = find(fields, field.name);
     if (value == nullptr) continue;
-    std::visit([&](auto member) { plan.*member = static_cast<std::decay_t<decltype(plan.*member)>>(number_of(value)); },
-               field.member);
+    std::visit(
+        [&](auto member) {
+          using Value = std::decay_t<decltype(plan.*member)>;
+          if constexpr (std::is_same_v<Value, bool>) {
+            plan.*member = truth_of(value);
+          } else {
+            plan.*member = static_cast<Value>(number_of(value));
+          }
+        },
+        field.member);
   }
   return plan;
 }
@@ -212,7 +220,7 @@ JsonObject Meter::unwatched(const std::function<Window(double)>& take) const {
                     {ffi::String("state_after"), time_only()}};
 }
 
-JsonObject Meter::measure(const std::function<void()>& call, const Plan& plan) {
+JsonObject Meter::measure(const std::function<void()>& call, const Plan& plan, int64_t together) {
   const std::string reason = plan.energy ? no_energy(plan) : "not asked for";
   int64_t number = 1;
   const auto take = [&](double window_s) {
@@ -221,14 +229,15 @@ JsonObject Meter::measure(const std::function<void()>& call, const Plan& plan) {
     window.start_s = seconds_now();
     window.times_s = sample(call, plan, number, window_s);
     window.end_s = seconds_now();
-    window.runs = static_cast<int64_t>(window.times_s.size()) * number;
+    window.runs = static_cast<int64_t>(window.times_s.size()) * number * together;
+    for (double& time : window.times_s) time /= static_cast<double>(together);
     return window;
   };
   Plan asked = plan;
   asked.energy = reason.empty();
   JsonObject result = windows(asked, take);
   if (!reason.empty()) result.Set(ffi::String("energy"), no_energy_record(reason));
-  result.Set(ffi::String("number"), number);
+  result.Set(ffi::String("number"), number * together);
   result.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
   return result;
 }

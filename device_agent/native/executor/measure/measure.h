@@ -35,8 +35,8 @@ class Meter {
  public:
   Meter(MeterProcess* process, int threads) : process_(process), threads_(threads) {}
 
-  // Runs `call` as planned; the reply's fields.
-  JsonObject measure(const std::function<void()>& call, const Plan& plan);
+  // Runs `call`, which makes `together` runs, as planned; the reply's fields.
+  JsonObject measure(const std::function<void()>& call, const Plan& plan, int64_t together = 1);
 
   // Takes one window without energy, and another where the board throttled; the reply's fields.
   JsonObject times(int64_t retries, double cool_s, const std::function<Window(double)>& take);

@@ -100,6 +100,11 @@ bool enough_samples(const Plan& plan, int64_t samples, double spent_s, double wi
   return samples >= plan.min_repeats && spent_s >= std::max(plan.min_time_s, window_s);
 }
 
+int64_t calls_together(double once_s) {
+  return std::max<int64_t>(
+      1, static_cast<int64_t>(std::ceil(measuring::batch_s / std::max(once_s, measuring::least_s))));
+}
+
 KernelCounts kernel_counts(const KernelPlan& plan, double first_s, double once_s) {
   const double call_s = std::max(once_s, measuring::least_s);
   const double shortest_s = plan.flush_bytes ? 0.0 : plan.min_repeat_ms * 1e-3;
@@ -116,6 +121,9 @@ std::string measuring_case(const std::string& input) {
   if (decision == "stability") return json_text(stability_case(fields));
   if (decision == "window") return json_text(window_case(fields));
   if (decision == "kernel") return json_text(kernel_case(fields));
+  if (decision == "together") {
+    return json_text(JsonObject{{tvm::ffi::String("together"), calls_together(number_of(at(fields, "once_s")))}});
+  }
   throw std::invalid_argument("there is no decision " + decision);
 }
 

@@ -43,6 +43,9 @@ bool is_falling(const std::deque<double>& recent_s);
 // have, 0 without energy.
 bool enough_samples(const Plan& plan, int64_t samples, double spent_s, double window_s);
 
+// How many calls of a kernel that takes so long are made together while its energy is measured.
+int64_t calls_together(double once_s);
+
 // Calls of a kernel: `repeat` samples of `number` calls.
 struct KernelCounts {
   int64_t number;

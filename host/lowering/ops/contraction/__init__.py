@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from host.lowering.graph import Node
+from host.lowering.ops.contraction.matrices import is_matrix_product
 from host.lowering.spec import Fusion
 
 
@@ -19,4 +20,4 @@ def _computes(reader: Node, node: Node) -> bool:
 
 
 PADDED = Fusion(anchor=True, computes=_computes)
-PADDED_PRODUCT = replace(PADDED, product=True)
+PADDED_PRODUCT = replace(PADDED, matrices=is_matrix_product)

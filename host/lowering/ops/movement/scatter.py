@@ -1,7 +1,7 @@
 """Elements written into a copy of a tensor: constants give a constant, a box of elements a concatenation.
 
 Exporters write `y[..., 0:2] = x` as a scatter whose indices are a constant that names every element. Other
-scatters are left to TVM.
+scatters are a function of their own (`ops.sequential.scattering`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,27 @@ import numpy as np
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Value, constant, normalise_axis
+from host.lowering.ops.sequential.scattering import scatter_along, scatter_tuples
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec
 
 
 def _read(builder: Builder, call: OperatorCall) -> Value | None:
-    """A constant of constants, such as a table that a model makes piece by piece."""
-    data, indices, updates = (call.value(index).data for index in range(3))
-    if data is None or indices is None or updates is None or str(call.attrs.reduction) != "update":
+    data, indices, updates = (call.value(index) for index in range(3))
+    axis, reduction = normalise_axis(int(call.attrs.axis), len(data.shape)), str(call.attrs.reduction)
+    if reduction == "update":
+        known = _of_constants(data.data, indices.data, updates.data, axis)
+        if known is not None:
+            return constant(known)
+    return scatter_along(builder, data, indices, updates, axis, reduction)
+
+
+def _of_constants(
+    data: np.ndarray | None, indices: np.ndarray | None, updates: np.ndarray | None, axis: int
+) -> np.ndarray | None:
+    """A table that a model makes piece by piece; None where something is not known."""
+    if data is None or indices is None or updates is None:
         return None
-    axis = normalise_axis(int(call.attrs.axis), data.ndim)
     others = [size for other, size in enumerate(data.shape) if other != axis]
     if indices.shape != updates.shape or [*indices.shape[:axis], *indices.shape[axis + 1 :]] != others:
         return None
@@ -30,14 +41,21 @@ def _read(builder: Builder, call: OperatorCall) -> Value | None:
         return None
     result = data.copy()
     np.put_along_axis(result, indices, updates, axis)
-    return constant(result)
+    return result
 
 
 def _read_nd(builder: Builder, call: OperatorCall) -> Value | None:
+    data, indices, updates = (call.value(index) for index in range(3))
+    reduction = str(call.attrs.reduction)
+    if reduction == "update" and indices.data is not None and indices.size:
+        made = _of_known_places(builder, data, indices.data, updates)
+        if made is not None:
+            return made
+    return scatter_tuples(builder, data, indices, updates, reduction)
+
+
+def _of_known_places(builder: Builder, data: Value, indices: np.ndarray, updates: Value) -> Value | None:
     """A constant of constants, or a concatenation where constant indices name a box of whole steps."""
-    data, indices, updates = call.value(0), call.value(1).data, call.value(2)
-    if indices is None or not indices.size or str(call.attrs.reduction) != "update":
-        return None
     places = indices.reshape(-1, indices.shape[-1])
     count = places.shape[1]
     shape = (*indices.shape[:-1], *data.shape[count:])
@@ -91,7 +109,7 @@ def _cut(builder: Builder, data: Value, axis: int, first: int, size: int) -> Val
     return builder.slice(data, begin, shape, [1] * len(shape))
 
 
-# Read as a constant or as parts, or left to TVM: no node has these names.
+# Read as a constant, as parts or as "scatter": nodes of these names are those that TVM writes.
 SPECS: tuple[OpSpec, ...] = (
     OpSpec("scatter_elements", read={"scatter_elements": _read}),
     OpSpec("scatter_nd", read={"scatter_nd": _read_nd}),

@@ -99,9 +99,10 @@ class LaneDots(Rule):
         _interleave(schedule, interleaved, at_once, shape.padded)
         if shape.padded:
             schedule.annotate(band, PEEL, 1)
-        _sum(schedule, sums, shape.lanes, hardware.dot_product)
         if parts is not None:
+            # Before the sums become an intrinsic, whose block TVM takes to depend on the order of its loops.
             fuse_parallel(schedule, [batch, parts], [shape.batch, int(schedule.get(parts).extent)], threads)
+        _sum(schedule, sums, shape.lanes, hardware.dot_product)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions

@@ -14,11 +14,9 @@ from typing import Any
 
 from tvm import tirx
 
+from host.lowering.ops.contraction.matrices import groups_side_by_side
 from host.schedules.cuda.sources import Source
 from host.schedules.workload import Access, Move, Stage
-
-# Columns of the narrowest tile: narrower groups lie side by side until they fill it.
-NARROW = 16
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def _joined(stage: Stage, left: Access, groups: Groups) -> Groups:
     Their channels follow each other along the outermost axis of those that go through a group's channels.
     """
     size, pitch = groups.size, left.offset(groups.column, groups.size)
-    joined = max(1, min(NARROW, groups.columns) // size)
+    joined = groups_side_by_side(size, groups.columns)
     if len(_moved(left, groups.column)) != 1:
         return groups
     for axis in stage.reduction:

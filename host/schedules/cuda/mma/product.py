@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from host.lowering.ops.contraction.matrices import LEAST_COLUMNS, LEAST_OF_GROUPS, LEAST_STEPS
 from host.schedules.api import Decisions
 from host.schedules.cuda.mma.groups import Groups, groups_of
 from host.schedules.cuda.mma.window import Window, window_of
@@ -19,12 +20,8 @@ from host.schedules.workload import Access, Stage, Workload
 
 # Fewer bytes are not copied by `cp.async`.
 _LEAST_BYTES = 4
-# Least depth: a shorter one is mostly filled up with zeros.
-_LEAST_STEPS = 16
-# Least columns. Tiles have 16; by the estimate they are faster than programs of CUDA cores also where most of
-# these are zeros. Groups lie side by side until a tile is full, of 8 columns at least; a group that has tiles
-# of its own fills one.
-_LEAST_COLUMNS, _LEAST_OF_GROUPS, _LEAST_OF_A_GROUP = 2, 8, 16
+# Least columns of a group that has tiles of its own: it fills one.
+_LEAST_OF_A_GROUP = 16
 # The decision whether shared memory has all that the taps of a convolution read.
 HALO = "halo"
 # Sums that a thread takes through the stages after the product together.
@@ -200,15 +197,15 @@ def product_of(workload: Workload) -> Product | None:
             return None
         vector, kept = math.gcd(vector, groups.size), groups.size
     found = Product(anchor, batch, depth, operands[1 - right], operands[right], vector, kept, result, groups)
-    enough = found.columns >= _least_columns(groups) and found.steps >= _LEAST_STEPS
+    enough = found.columns >= _least_columns(groups) and found.steps >= LEAST_STEPS
     return _with_window(found) if enough else None
 
 
 def _least_columns(groups: Groups) -> int:
     """Columns of a product for which the rule is the right one."""
     if not groups.size:
-        return _LEAST_COLUMNS
-    return _LEAST_OF_GROUPS if groups.depth > 1 else _LEAST_OF_A_GROUP
+        return LEAST_COLUMNS
+    return LEAST_OF_GROUPS if groups.depth > 1 else _LEAST_OF_A_GROUP
 
 
 def decided(product: Product, values: Decisions) -> Product:

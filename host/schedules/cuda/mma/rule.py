@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from host.lowering.ops.contraction.matrices import NARROW
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cuda.common import sizes_up_to
 from host.schedules.cuda.epilogue import inlined
 from host.schedules.cuda.mma.cost import cuda_mma_seconds
-from host.schedules.cuda.mma.groups import NARROW
 from host.schedules.cuda.mma.product import HALO, STORED, Product, decided, product_of
 from host.schedules.cuda.mma.program import Program
 from host.schedules.cuda.mma.shares import SEGMENTS, Shares, shares_of, tiles_of

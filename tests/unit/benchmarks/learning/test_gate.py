@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks.gate.__main__ import beside, by_chance, figures_of, ranked_by, read_lines, true_of
+from benchmarks.gate.__main__ import beside, by_chance, figures_of, ranked_by, true_of
+from benchmarks.gate.false_acceptance import SHUFFLES, accepted_share, gains_of
 from benchmarks.gate.recorded import RecordedTask, learned_logs, reversed_times, shuffled
+from benchmarks.gate.settings import check_settings
 from benchmarks.gate.simulated import simulated_tasks
 from host.errors import UserError
 from host.learned_estimate.observation import EstimatedProgram
+from host.tlm.model.network import load_model, new_model, save_model
 from host.tlm.training import gate
+from host.tlm.training.fitting import FinetuneOptions
 from host.tlm.training.gate import Chosen
-from tests.unit.tlm.learning import CHOICES, example_of, tokens_of
+from tests.unit.tlm.learning import CHOICES, SIZE, VOCABULARY, example_of, tokens_of
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A network with random weights."""
+    folder = tmp_path / "base"
+    save_model(new_model(VOCABULARY, SIZE, 0), folder, VOCABULARY, SIZE, "", {})
+    return folder
 
 
 def _task(number: int) -> RecordedTask:
@@ -59,21 +71,62 @@ def test_verdicts_are_counted_by_what_is_true() -> None:
     assert found["true"]["right"] == pytest.approx(2 / 3) and found["true"]["right_where_shown"] == 0.5
     assert found["shuffled"]["right"] == 0.0 and found["true"]["arms"]["chance_that"]["best"]["value"] == 1.0
     assert "recovered" not in found and found["all"]["trainings"] == 4
+    assert "false_acceptance" not in found["true"]
+    shares = [{"3": 0.02, "20": 0.01}, {"3": 0.04, "22": 0.03}]
+    wrong = [{**_line("shuffled", 1.0, "worse"), "false_acceptance": one} for one in shares]
+    assert figures_of(wrong)["shuffled"]["false_acceptance"] == pytest.approx({"3": 0.03, "all": 0.02})
     assert 1.06 < found["true"]["first"]["value"] < 1.07
 
 
-def test_lines_of_another_design_of_the_gate_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "trainings.jsonl"
-    assert read_lines(path) == []
-    good = {**_line("true", 1.0, "better"), "design": gate.DESIGN}
-    path.write_text(json.dumps(good) + "\n")
-    assert read_lines(path) == [good]
-    without = {name: one for name, one in good.items() if name != "over_chance"}
-    older = {**good, "design": {**gate.DESIGN, "folds": 5}}
-    for bad in (without, older, {**good, "design": None, "accepted": True}):
-        path.write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
-        with pytest.raises(UserError, match="line 2: of another design of the gate: give another --folder"):
-            read_lines(path)
+def test_a_folder_goes_on_only_with_the_settings_that_it_was_made_with(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "trainings.jsonl"
+    lines.write_text("{}\n")
+    with pytest.raises(UserError, match="made with unknown settings: give another --folder"):
+        check_settings(tmp_path, base)
+    lines.unlink()
+    found = check_settings(tmp_path, base)
+    lines.write_text("{}\n")
+    assert check_settings(tmp_path, base) == found
+    # One of the gate, of the training at the end of a tuning, of one between two batches, of the tasks.
+    for name, place in (
+        ("gate", "host.tlm.training.gate.LEAST_GAIN"),
+        ("between_batches", "host.tuning.learning.finetuning._STEPS"),
+        ("rules", "benchmarks.gate.settings.rule_versions"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, (lambda: {"tiled": 0}) if name == "rules" else 1)
+            with pytest.raises(UserError, match=rf"other settings \({name}\): give another --folder"):
+                check_settings(tmp_path, base)
+    changed = replace(FinetuneOptions(base, base), visits=1)
+    monkeypatch.setattr("benchmarks.gate.settings.FinetuneOptions", lambda *places: changed)
+    with pytest.raises(UserError, match=r"other settings \(between_batches, last\)"):
+        check_settings(tmp_path, base)
+
+
+def test_wrong_acceptance_is_counted_over_shuffles() -> None:
+    generator = np.random.default_rng(0)
+    noise = generator.normal(0.0, 0.1, (40, 2, 4000))
+    # The mean is zero, and the bound has to be above 1.01: less often than one in twenty.
+    assert 0.001 < accepted_share(noise) < 0.03
+    # On the threshold itself, about as often as a bound of 95% is wrong.
+    threshold = noise + np.log([gate.LEAST_GAIN, 2.0])[None, :, None]
+    assert 0.035 < accepted_share(threshold) < 0.065
+    assert accepted_share(noise + 0.1) > 0.99
+    # What is no faster than chance is refused.
+    slow = noise + np.array([0.1, -0.1])[None, :, None]
+    assert accepted_share(slow) < 0.01
+    assert accepted_share(noise[:2]) == 0.0
+
+
+def test_a_model_that_chooses_alike_gains_nothing_from_any_shuffle(base: Path) -> None:
+    withheld = [replace(_task(number).example, index=number) for number in range(4)]
+    old = load_model(base, VOCABULARY)[0]
+    for own, chance in gains_of(old, old, withheld, VOCABULARY):
+        assert own.shape == (SHUFFLES,) and not own.any()
+        # Of times that mean nothing, the most different programs have the fastest: those of chance.
+        assert chance.shape == (SHUFFLES,) and chance.mean() < 0.02
 
 
 def test_a_model_is_better_or_worse_only_where_a_bound_says_so() -> None:

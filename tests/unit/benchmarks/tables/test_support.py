@@ -13,6 +13,7 @@ from benchmarks.result_file import ROOT
 from benchmarks.tables.support import LOCAL, read_support, rows, support
 from host.errors import UserError
 from targets import declared
+from tests.scheduling.collected import COLLECTED
 
 
 def test_every_target_has_a_row_and_every_promise_a_column() -> None:
@@ -31,8 +32,8 @@ def test_a_cell_says_how_it_is_shown_or_that_nothing_shows_it() -> None:
 def test_the_named_tests_exist(request: pytest.FixtureRequest) -> None:
     _, evidence = read_support()
     named = {test for one in evidence for target in one.targets for test in one.tests_of(target)}
-    # The whole suite has collected most of them; a run of chosen tests or markers only some of a file.
-    known = {item.nodeid.partition("@")[0] for item in request.session.items}
+    # The whole suite has found them all, a run of chosen tests only some of a file.
+    known = request.config.stash[COLLECTED]
     files = sorted({test.partition("::")[0] for test in named - known})
     if files:
         command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-o", "addopts=", *files]

@@ -8,7 +8,14 @@ import pytest
 
 from device_agent.execute.kernels import kernel_plan_of
 from device_agent.measure.measurement import plan_of
-from device_agent.measure.repeats import WarmUp, enough_samples, is_falling, kernel_counts, medians
+from device_agent.measure.repeats import (
+    WarmUp,
+    calls_together,
+    enough_samples,
+    is_falling,
+    kernel_counts,
+    medians,
+)
 from tests.vectors import vectors
 
 
@@ -37,7 +44,17 @@ def kernel(case):
     return kernel_counts(kernel_plan_of(case["plan"]), case["first_s"], case["once_s"])._asdict()
 
 
-DECISIONS = {"warm_up": warm_up, "stability": stability, "window": window, "kernel": kernel}
+def together(case):
+    return {"together": calls_together(case["once_s"])}
+
+
+DECISIONS = {
+    "warm_up": warm_up,
+    "stability": stability,
+    "window": window,
+    "kernel": kernel,
+    "together": together,
+}
 
 
 @pytest.mark.parametrize("case", vectors("measuring"), ids=lambda case: f"{case['decision']}: {case['name']}")

@@ -22,6 +22,7 @@ from host.schedules.cached_attention import extents_of
 from host.schedules.cpu.cached_attention.cost import shared_from
 from targets import Board
 from tests.decoders.operations import cached_attention
+from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.harness import board, imported
 
 
@@ -161,8 +162,7 @@ def follow(case: Case, call: Any, empty: float = 1e3, tolerance: float = 0.0) ->
         np.testing.assert_allclose(found.numpy().astype("float32"), one, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@in_turn("case, threads", CASES, [1, 2], ids=str)
 def test_each_row_attends_to_what_stands_before_it(case: Case, threads: int) -> None:
     follow(case, program(lowered(case), threads))
 

@@ -22,6 +22,7 @@ from host.model import DeviceProfile, LoweredModel
 from host.schedules import scheduled_function, space_for
 from targets import Board, board_for, declared
 from tests.decoders.operations import dequantised
+from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.harness import board as plain_board
 from tests.unit.lowering.harness import flat, imported
 from tests.unit.schedules.cpu import dot_cases as cases
@@ -150,23 +151,20 @@ BOARDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("shape", "threads"), [((1, 64, 192), 1), ((8, 40, 64), 2), ((6, 48, 320), 1)], ids=str
-)
-@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-@pytest.mark.parametrize("name", BOARDS)
+@in_turn("name, kind, form", BOARDS, KINDS, [((1, 64, 192), 1), ((8, 40, 64), 2), ((6, 48, 320), 1)])
 def test_random_programs_of_every_instruction_compute_the_product(
-    name: str, kind: Kind, shape: tuple[int, int, int], threads: int
+    name: str, kind: str, form: tuple[tuple[int, int, int], int]
 ) -> None:
+    shape, threads = form
     on = BOARDS[name](threads)
-    model, weight = product(*shape, kind, on)
+    model, weight = product(*shape, KINDS[kind], on)
     data = np.random.default_rng(1).normal(size=(shape[0], shape[2])).astype("float32")
     # Groups of zeros, and of one very large number.
     data[0, :GROUP], data[-1, -1] = 0.0, 1e4
     generator = random.Random(shape[0])
     made = run(model, programs(model, on, threads, lambda space: space.sample(generator)), data, on=on)
     wanted = data.astype("float64") @ weight.T.astype("float64")
-    assert (np.abs(made - wanted) <= bound(data, weight, kind)).all()
+    assert (np.abs(made - wanted) <= bound(data, weight, KINDS[kind])).all()
 
 
 def bound(data: np.ndarray, weight: np.ndarray, kind: Kind, on: Board | None = None) -> np.ndarray:

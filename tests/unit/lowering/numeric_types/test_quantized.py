@@ -21,6 +21,7 @@ from host.schedules.analysis import analyse
 from host.schedules.cpu.dot.intrinsics import PLAIN
 from targets import Board
 from targets.nvidia import ORIN_NANO
+from tests.scheduling.repetitions import seeds
 from tests.unit.lowering.harness import LANES, board, functions, run_lowered
 from tests.unit.lowering.numeric_types import quantized_models as models
 
@@ -149,32 +150,31 @@ def test_groups_that_no_instruction_divides_stay_in_floats(tmp_path: Path) -> No
 
 
 # Depthwise convolutions by dot products are of the rule `lane_dots`, which has tests of its own.
+@seeds(4)
 @pytest.mark.parametrize(
     ("kind", "dot_product"), [("depthwise", ""), ("grouped", "u8s8"), ("grouped", "s8s8")]
 )
 def test_random_programs_of_groups_compute_the_same_bytes(
-    tmp_path: Path, kind: str, dot_product: str
+    tmp_path: Path, kind: str, dot_product: str, seed: int
 ) -> None:
     model = models.depthwise(tmp_path, channels=48) if kind == "depthwise" else models.grouped(tmp_path)
     on = board_with(dot_product, LANES if dot_product == "u8s8" else 4)
     lowered = lower(model, on)
     (task,) = (one for one in lowered.tasks if f"{kind}_conv" in one.name)
     space = space_for(task, on.hardware, 1)
-    generator = random.Random(0)
-    for _ in range(4):
-        values = space.sample(generator)
-        if "intrinsic" in values:
-            # Plain code is for any processor that a test runs on.
-            values["intrinsic"] = PLAIN
-        made = scheduled_function(space.apply(space.candidate(values, "test")))
-        changed = {
-            name: made.with_attr("global_symbol", task.name) if name.name_hint == task.name else function
-            for name, function in lowered.module.functions.items()
-        }
-        program = replace(lowered, module=tvm.IRModule(changed))
-        for case in model.golden:
-            (found,) = run_lowered(program, list(case.inputs))
-            assert (found == case.outputs[0]).all()
+    values = space.sample(random.Random(seed))
+    if "intrinsic" in values:
+        # Plain code is for any processor that a test runs on.
+        values["intrinsic"] = PLAIN
+    made = scheduled_function(space.apply(space.candidate(values, "test")))
+    changed = {
+        name: made.with_attr("global_symbol", task.name) if name.name_hint == task.name else function
+        for name, function in lowered.module.functions.items()
+    }
+    program = replace(lowered, module=tvm.IRModule(changed))
+    for case in model.golden:
+        (found,) = run_lowered(program, list(case.inputs))
+        assert (found == case.outputs[0]).all()
 
 
 @pytest.mark.parametrize(("dtype", "dot_product"), [("uint8", "s8s8"), ("int8", "u8s8")])

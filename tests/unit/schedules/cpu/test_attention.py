@@ -19,6 +19,7 @@ from host.lowering.graph import Value
 from host.lowering.ops import known_operators
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules import functions as fn
 
 # Heads, rows, columns, depth, width, and whose rows the mask has: none, those of all heads, those of each.
@@ -78,8 +79,7 @@ def _space(name: str, threads: int = 1) -> tuple[DesignSpace, dict[str, object]]
     return space_for(fn.task(_function(name), "layer"), board.hardware, threads), board.tvm_target
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@in_turn("name, threads", CASES, [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     space, target = _space(name, threads)
     assert space.rule.name == "attention"

@@ -20,6 +20,7 @@ from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN
 from host.schedules.cpu.dot.rule import Dot
 from host.schedules.cpu.tiled import cost
 from targets import Board
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import dot_cases as cases
 
@@ -74,9 +75,7 @@ def test_programs_share_parts_of_their_estimates(kind: str, monkeypatch: pytest.
     assert len(computed) == 1
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("processor", RUNNABLE)
-@pytest.mark.parametrize("name", TASKS)
+@in_turn("name, processor, threads", TASKS, RUNNABLE, [1, 2])
 def test_random_programs_compute_the_task(name: str, processor: str, threads: int) -> None:
     make, lanes, dtype = RUNNABLE[processor]
     board = make(threads)

@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from host.gensor import Gensor
 from host.model import DeviceProfile, Task
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.analysis import analyse
 from host.schedules.cpu.dot.rule import Dot
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules.cpu import bfloat16_cases as cases
 
 # A task, its columns, and its strides.
@@ -37,8 +37,7 @@ def chosen(space: DesignSpace) -> dict[str, int]:
     return {name: int(value) for name, value in candidate.decisions if isinstance(value, int)}
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", TASKS)
+@in_turn("name, threads", TASKS, [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     make, columns, stride = TASKS[name]
     task: Task = make()

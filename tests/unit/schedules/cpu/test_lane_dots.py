@@ -18,6 +18,7 @@ from host.schedules import scheduled_function, space_for
 from host.schedules.analysis import analyse
 from host.schedules.cpu.lane_dots.cost import lane_dots_seconds
 from host.schedules.cpu.lane_dots.rule import LaneDots
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import dot_cases
 from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
@@ -37,8 +38,7 @@ needs_vnni = pytest.mark.skipif(not dot_cases.runs_here(BOARD), reason="no AVX-5
 
 
 @needs_vnni
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@in_turn("name, threads", CASES, [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     board = dot_cases.vnni_board(threads)
     task = CASES[name].task(board.hardware)
@@ -50,6 +50,21 @@ def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     scheduled = scheduled_function(space.apply(candidate))
     found = fn.run(scheduled, given, wanted.shape, board.tvm_target, "uint8")
     np.testing.assert_array_equal(found, wanted, err_msg=str(candidate.decisions))
+
+
+@needs_vnni
+@pytest.mark.parametrize("bands", ["each", "several"])
+def test_threads_share_the_bands_of_a_tall_image(bands: str) -> None:
+    """Where a thread takes several bands after each other, as in images of ordinary height, and where one."""
+    case = Depthwise({"each": 16, "several": 64}[bands], 6, 16, 3)
+    board = dot_cases.vnni_board(2)
+    space = space_for(case.task(board.hardware), board.hardware, 2)
+    given, wanted = case.expected(board.hardware)
+    candidate = space.candidate({"vectors": 1, "columns": 2, "parallel": 2}, "test")
+    scheduled = scheduled_function(space.apply(candidate))
+    assert "T.parallel" in scheduled.script()
+    found = fn.run(scheduled, given, wanted.shape, board.tvm_target, "uint8")
+    np.testing.assert_array_equal(found, wanted)
 
 
 @needs_vnni

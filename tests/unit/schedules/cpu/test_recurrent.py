@@ -17,6 +17,7 @@ from host.lowering.recurrent.cells import Cell
 from host.lowering.recurrent.loop import LoopShape, last_states, recurrent_function
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.analysis import analyse
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules import functions as fn
 
 SHAPE = LoopShape(steps=3, batch=4, blocks=4, lanes=8)
@@ -71,10 +72,8 @@ def _space(name: str, threads: int = 1, shape: LoopShape = SHAPE) -> tuple[Desig
     return space_for(fn.task(function, "layer"), board.hardware, threads), board.tvm_target
 
 
-@pytest.mark.parametrize("has_lengths", [False, True], ids=["whole", "lengths"])
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CELLS)
-def test_random_programs_compute_the_task(name: str, threads: int, has_lengths: bool) -> None:
+@in_turn("name, has_lengths, threads", CELLS, [False, True], [1, 2])
+def test_random_programs_compute_the_task(name: str, has_lengths: bool, threads: int) -> None:
     shape = replace(SHAPE, has_lengths=has_lengths)
     space, target = _space(name, threads, shape)
     assert space.rule.name == "recurrent"

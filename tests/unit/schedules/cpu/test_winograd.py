@@ -20,6 +20,7 @@ from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.schedules import scheduled_function, space_for
 from targets import board_for, declared
+from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.harness import normal
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu.winograd_cases import Image, convolution, space_of
@@ -34,20 +35,21 @@ def _result(image: Image, channels: int, padding: tuple[int, ...]) -> tuple[int,
     return batch, height + top + bottom - 2, width + left + right - 2, channels
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("outputs", [2, 4])
-@pytest.mark.parametrize(
-    ("image", "channels", "padding"),
+@in_turn(
+    "form, outputs, threads",
     [
         ((1, 2, 2, 64), 16, (1, 1, 1, 1)),
         ((1, 15, 7, 3), 48, (1, 1, 1, 1)),
         ((2, 8, 13, 17), 32, (0, 1, 2, 0)),
         ((1, 12, 9, 32), 64, (0, 0, 0, 0)),
     ],
+    [2, 4],
+    [1, 2],
 )
 def test_random_programs_compute_the_convolution(
-    image: Image, channels: int, padding: tuple[int, ...], outputs: int, threads: int
+    form: tuple[Image, int, tuple[int, ...]], outputs: int, threads: int
 ) -> None:
+    image, channels, padding = form
     data, shape = normal(*image), _result(image, channels, padding)
     direct, weights = convolution(BOARD, image, channels, padding, None)
     wanted = fn.run(direct.function, [data, *weights], shape, BOARD.tvm_target)

@@ -16,6 +16,7 @@ from host.schedules.cuda.tiled.roles import block_of, cuda_roles
 from targets.nvidia import AGX_ORIN, H100, ORIN_NANO, XAVIER_NX
 from tests.cuda_emulator import source
 from tests.cuda_emulator.run import emulate, launch_sizes
+from tests.scheduling.repetitions import seeds
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda.cuda_cases import cases, gpu_board, gpu_target
 
@@ -35,37 +36,38 @@ def _space(name: str) -> DesignSpace:
     return space_for(fn.task(CASES[name].function, name), gpu_board().hardware)
 
 
+@seeds(2)
 @pytest.mark.parametrize("name", CASES)
-def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
+def test_random_programs_compute_the_task(name: str, seed: int, tmp_path: Path) -> None:
     case, space = CASES[name], _space(name)
     assert space.rule.name == RULES.get(name, "cuda_tiled")
     generator = random.Random(3)
-    for _ in range(2):
-        values = space.sample(generator, 50_000)
-        output = np.full(case.output.shape, np.nan, "float32")
-        function = scheduled_function(space.apply(space.candidate(values, "random")))
-        run = emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
-        np.testing.assert_allclose(output, case.output, rtol=1e-4, atol=1e-4, err_msg=str(values))
-        (resources,) = run.kernel.resources
-        assert not resources.spills, values
-        assert run.counters.access_conflicts == run.counters.not_counted == 0, values
-        assert resources.shared_bytes <= ORIN_NANO.shared_per_block
+    values = [space.sample(generator, 50_000) for _ in range(seed + 1)][-1]
+    output = np.full(case.output.shape, np.nan, "float32")
+    function = scheduled_function(space.apply(space.candidate(values, "random")))
+    run = emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
+    np.testing.assert_allclose(output, case.output, rtol=1e-4, atol=1e-4, err_msg=str(values))
+    (resources,) = run.kernel.resources
+    assert not resources.spills, values
+    assert run.counters.access_conflicts == run.counters.not_counted == 0, values
+    assert resources.shared_bytes <= ORIN_NANO.shared_per_block
 
 
+@seeds(3)
 @pytest.mark.parametrize(
     "name",
     ["dense", "convolution", "convolution stride 2, 5 channels", "depthwise", "grouped by 12", "batched"],
 )
-def test_copies_in_shared_memory_do_not_meet_in_banks(name: str, tmp_path: Path) -> None:
+def test_copies_in_shared_memory_do_not_meet_in_banks(name: str, seed: int, tmp_path: Path) -> None:
     """Neither loads of vectors nor stores of copies, also where rows and planes need room."""
     case, space = CASES[name], _space(name)
     generator, output = random.Random(7), np.zeros_like(CASES[name].output)
     staged = (values for _ in itertools.count() if (values := space.sample(generator, 50_000))["stage"])
-    for values in itertools.islice(staged, 3):
-        function = scheduled_function(space.apply(space.candidate(values, "random")))
-        run = emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
-        assert run.counters.accesses and not run.counters.access_conflicts, values
-        np.testing.assert_allclose(output, case.output, rtol=1e-4, atol=1e-4, err_msg=str(values))
+    values = next(itertools.islice(staged, seed, None))
+    function = scheduled_function(space.apply(space.candidate(values, "random")))
+    run = emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
+    assert run.counters.accesses and not run.counters.access_conflicts, values
+    np.testing.assert_allclose(output, case.output, rtol=1e-4, atol=1e-4, err_msg=str(values))
 
 
 @pytest.mark.parametrize("name", ["dense", "convolution", "convolution stride 2, 5 channels", "depthwise"])

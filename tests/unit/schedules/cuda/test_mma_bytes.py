@@ -15,6 +15,7 @@ from host.schedules.cuda.mma.tiles import shared_accesses, tiling_of
 from host.schedules.cuda.tiled.banks import bank_passes
 from targets.nvidia import AGX_THOR, H100, ORIN_NANO, XAVIER_NX
 from tests.cuda_emulator.run import emulate
+from tests.scheduling.repetitions import seeds
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu.dot_cases import arguments, convolution_task, dense_task, expected, groups_task
 from tests.unit.schedules.cuda import mma_cases as mma
@@ -42,8 +43,9 @@ TASKS = {
 }
 
 
+@seeds(2)
 @pytest.mark.parametrize("name", TASKS)
-def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
+def test_random_programs_compute_the_task(name: str, seed: int, tmp_path: Path) -> None:
     """To the last bit: sums are exact, also of the constant around an image, and rounded as everywhere."""
     task = TASKS[name]
     space = space_for(task, gpu_board().hardware)
@@ -51,18 +53,17 @@ def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
     product = product_of(space.workload)
     assert product is not None
     generator = random.Random(name)
-    for _ in range(2):
-        values = space.sample(generator, 50_000)
-        given = arguments(task, seed=generator.randrange(1000))
-        function = scheduled_function(space.apply(space.candidate(values, "random")))
-        done = emulate(function, given, gpu_target(), tmp_path)
-        np.testing.assert_array_equal(given[-1], expected(task, given), err_msg=str(values))
-        assert not any(resources.spills for resources in done.kernel.resources), values
-        shared = max(resources.shared_bytes for resources in done.kernel.resources)
-        wanted = tiling_of(decided(product, values), values).shared_bytes
-        assert shared == (wanted if wanted <= ORIN_NANO.shared_per_block else 0)
-        assert done.counters.products
-        assert done.counters.load_conflicts == done.counters.copy_conflicts == 0, values
+    values = [space.sample(generator, 50_000) for _ in range(seed + 1)][-1]
+    given = arguments(task, seed=seed)
+    function = scheduled_function(space.apply(space.candidate(values, "random")))
+    done = emulate(function, given, gpu_target(), tmp_path)
+    np.testing.assert_array_equal(given[-1], expected(task, given), err_msg=str(values))
+    assert not any(resources.spills for resources in done.kernel.resources), values
+    shared = max(resources.shared_bytes for resources in done.kernel.resources)
+    wanted = tiling_of(decided(product, values), values).shared_bytes
+    assert shared == (wanted if wanted <= ORIN_NANO.shared_per_block else 0)
+    assert done.counters.products
+    assert done.counters.load_conflicts == done.counters.copy_conflicts == 0, values
 
 
 @pytest.mark.parametrize(

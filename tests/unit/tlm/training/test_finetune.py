@@ -35,7 +35,7 @@ from tests.unit.tlm.learning import VOCABULARY, example_of, measured
 
 
 def _options(base: Path, out: Path, **changes: object) -> FinetuneOptions:
-    options = FinetuneOptions(base, out, steps=20, learning_rate=1e-2, save_every=5)
+    options = FinetuneOptions(base, out, steps=20, learning_rate=1e-2, replay_share=0.5, save_every=5)
     return replace(options, **changes)  # type: ignore[arg-type]
 
 
@@ -81,6 +81,21 @@ def test_wrong_times_are_refused_and_the_old_model_stays(base: Path, tmp_path: P
     result, _ = _run(_options(base, tmp_path / "other"), measured(30, right=False))
     assert not result.accepted and result.checkpoint == base
     assert checkpoints.accepted(tmp_path / "other") is None
+
+
+def test_the_steps_follow_the_number_of_tasks(base: Path, tmp_path: Path) -> None:
+    options = FinetuneOptions(base, tmp_path / "tuned", batch=8, replay_share=0.25, visits=24, most_steps=240)
+    # Six measured tasks of each batch, each seen 24 times.
+    assert [options.steps_for(tasks) for tasks in (1, 10, 20, 59, 60, 500)] == [10, 40, 80, 236, 240, 240]
+    assert options.steps_for(40) == replace(options, replay_share=0.625).steps_for(20)
+    assert replace(options, steps=7).steps_for(500) == 7
+    assert replace(options, replay_share=1.0).steps_for(3) == 72
+    result, told = _run(replace(options, visits=4), measured(30))
+    folds = [len(fold.learned) for fold in gate.folds(measured(30))]
+    steps = [math.ceil(4 * tasks / 6) for tasks in (*folds, 30)]
+    assert told[0].total == sum(steps)
+    assert len(told) == sum(steps if result.accepted else steps[:3])
+    assert result.steps == steps[3 if result.accepted else 2]
 
 
 def test_replay_keeps_what_was_known_of_other_boards(base: Path, tmp_path: Path) -> None:
@@ -167,6 +182,9 @@ def test_an_interrupted_training_ends_like_one_that_was_not(base: Path, tmp_path
         finetune(options, measured(30), cut)
     with pytest.raises(TlmError, match="choose another folder"):
         finetune(replace(options, resume=True), measured(29), lambda progress: None)
+    for change in ({"keep": 3}, {"replay_share": 0.25}, {"steps": 21}):
+        with pytest.raises(TlmError, match="choose another folder"):
+            finetune(replace(options, resume=True, **change), measured(30), lambda progress: None)
     (tmp_path / "cut" / "training-fold-1.pt").write_bytes(b"nothing")
     with pytest.raises(TlmError, match="damaged"):
         finetune(replace(options, resume=True), measured(30), lambda progress: None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from host.tlm.model.card import WEIGHTS, Size, read_card
 from host.tlm.model.checkpoints import model_for
 from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
+from host.tlm.training.fitting import FinetuneOptions
 from host.tlm.training.record_examples import examples_of_records
 from host.tlm.training.replay import REPLAY, write_replay
 from host.tuning.learning.finetuning import FinetuneTrainer
@@ -89,6 +92,31 @@ def test_a_training_that_nobody_waits_for_ends(measured: Path, base: Path, tmp_p
         training.result(lambda done, total: None)
     trainer.close()
     assert model_for(profile(), tmp_path / "models") == base
+
+
+def test_the_last_training_plans_the_steps_that_fit_into_its_time(
+    measured: Path, base: Path, tmp_path: Path
+) -> None:
+    known = records(measured)
+
+    def planned() -> dict[str, Any]:
+        return json.loads((tmp_path / f"finetune-{len(known)}.json").read_text())["options"]  # type: ignore[no-any-return]
+
+    with FinetuneTrainer(profile(), tmp_path, steps=4, root=tmp_path / "models") as trainer:
+        first = trainer.start(known, last=False, seconds=0.0)
+        assert first is not None and (planned()["steps"], planned()["keep"]) == (4, 4)
+        first.result(lambda done, total: None)
+        assert first.seconds_of_step > 0.0
+        # As much time as 4 trainings of 12 steps take, twice: half is for the comparison.
+        last = trainer.start(known, last=True, seconds=2 * 4 * 12.5 * first.seconds_of_step)
+        assert last is not None and (planned()["steps"], planned()["most_steps"]) == (0, 12)
+        last.cancel()
+        endless = FinetuneOptions(Path(), Path())
+        last = trainer.start(known, last=True, seconds=0.0)
+        assert last is not None and planned()["most_steps"] == endless.most_steps
+        last.cancel()
+        tasks = len(examples_of_records(known, Vocabulary()))
+        assert trainer.reserve_s(8.0) == 8.0 * endless.steps_for(tasks) / 4
 
 
 def test_a_cluster_that_does_not_answer_fails_the_training_alone(

@@ -251,6 +251,29 @@ def test_trainings_leave_time_for_what_comes_after_them(
     assert given == [], "PyTorch would be loaded for nothing"
 
 
+def test_a_run_without_a_limit_trains_no_longer_than_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[bool, float]] = []
+
+    class Noting(Learning):
+        def start(self, known: Sequence[Record], last: bool, seconds: float) -> Learning.Training:
+            given.append((last, seconds))
+            return super().start(known, last, seconds)
+
+    for seconds, folder in ((50.0, "long"), (0.5, "short")):
+        (tmp_path / folder).mkdir()
+        run(
+            tmp_path / folder,
+            options(trials=8, batch=4, concurrent=False),
+            proposers=(Skilled("random", 1),),
+            runner=Clocked(tmp_path / folder, monkeypatch, seconds),
+            trainer=Noting([]),
+        )
+    # Eight measurements; a short run leaves time for a training of some use.
+    assert given == [(False, 0.0), (True, 400.0), (False, 0.0), (True, 120.0)]
+
+
 def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
     listening = Listening()
     result = run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 
 from host.errors import DeviceError, EngineError, MeasureError, SessionLost
 from host.measure.variants import VariantMeasurement, VariantTimes
-from host.model import Energy, Measurement
+from host.model import Candidate, Energy, Measurement
 from host.tuning.runners.connection import ReferenceModel
 from host.tuning.runners.in_model import KernelsInModel, counted
 from host.tuning.runners.runner import Outcome, Program
@@ -35,6 +35,9 @@ class Linker:
         output.write_text(json.dumps({name: built.number for name, built in others.items()}))
         return output
 
+    def link_alone(self, name: str, kernel: Any, output: Path) -> Path:
+        return self.link({name: kernel}, output)
+
 
 @dataclass
 class Board:
@@ -45,6 +48,17 @@ class Board:
     slowest: float = 3.0
     name: str = "desk"
     asked: list[list[dict[str, int]]] = field(default_factory=list)
+    joules: list[dict[str, int]] = field(default_factory=list)
+    broken: bool = False
+
+    def measure_energy(self, task: TuningTask, library: Path, program: Candidate) -> Measurement:
+        alone = json.loads(library.read_text())
+        assert alone == {task.name: program.value("rows")}
+        self.joules.append(alone)
+        if self.broken:
+            raise SessionLost("desk: the executor crashed")
+        energy = Energy("measured", 2.0 + alone[task.name], None, "test", mean_w=5.0)
+        return replace(STATE, times_s=(9.0,), energy=energy)
 
     def measure_variants(self, model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
         variants = [json.loads(path.read_text()) for path in libraries]
@@ -103,6 +117,36 @@ def test_a_variant_has_one_program_of_each_task_and_there_are_as_few_as_can_be(t
         ("a", 2): 3.0,
     }
     assert not list(tmp_path.glob("variant-*")), "libraries are not kept"
+
+
+def heavy(task: str, number: int) -> Program:
+    """A program of a task whose energy is measured."""
+    one = program(task, number)
+    return replace(one, task=replace(one.task, energy=True))
+
+
+def test_heavy_kernels_have_joules_of_their_own_window_and_times_of_the_model(tmp_path: Path) -> None:
+    board = Board(lambda name, number: 1.0 + number)
+    measuring = method(tmp_path)
+    programs = [heavy("a", 1), program("b", 1), heavy("c", 2)]
+    outcomes = measuring.measure(board, programs, 1.0)  # type: ignore[arg-type]
+    found = {one.program.task.name: one.measurement for one in outcomes}
+    assert {name: one.energy.gross_j for name, one in found.items()} == {"a": 3.0, "b": None, "c": 4.0}
+    assert {name: one.median_s for name, one in found.items()} == {"a": 2.0, "b": 2.0, "c": 3.0}
+    assert board.joules == [{"c": 2}, {"a": 1}], "the longest kernel comes first"
+    assert not list(tmp_path.glob("alone-*")), "libraries are not kept"
+    # A job of one variant: each of its heavy kernels has a window.
+    jobs = measuring.jobs([heavy("a", 1), heavy("a", 2), heavy("a", 3)], 1)
+    assert [len(job) for job in jobs] == [1, 1, 1]
+    assert [len(job) for job in measuring.jobs([program("a", number) for number in (1, 2, 3)], 1)] == [3]
+
+
+def test_a_kernel_that_fails_by_itself_keeps_its_time(tmp_path: Path) -> None:
+    board = Board(lambda name, number: 1.0 + number, broken=True)
+    [outcome] = method(tmp_path).measure(board, [heavy("a", 1)], 1.0)  # type: ignore[arg-type]
+    assert outcome.measurement is not None and outcome.measurement.median_s == 2.0
+    assert outcome.measurement.energy.gross_j is None
+    assert "the executor crashed" in outcome.measurement.energy.reason
 
 
 def test_times_are_those_of_the_first_job_however_fast_the_board_is_later(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 import tvm
 from tvm import relax
 
 from host.lowering import lower
 from host.schedules import DesignSpace, scheduled_function, space_for
+from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.harness import imported, normal, relax_module, weight
 from tests.unit.lowering.numeric_types.test_half_sums import board
 
@@ -56,8 +56,7 @@ def _run(function: tvm.tirx.PrimFunc) -> np.ndarray:
     return made.numpy().astype("float64")
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@in_turn("name, threads", CASES, [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
     space = space_of(name, threads)
     assert space.rule.name == "half_sums"

@@ -14,6 +14,7 @@ from host.schedules.cuda.mma.product import decided, product_of
 from host.schedules.cuda.mma.tiles import tiling_of
 from host.schedules.cuda.mma.window import Window
 from tests.cuda_emulator.run import emulate
+from tests.scheduling.repetitions import in_turn
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu.dot_cases import arguments, expected, groups_task
 from tests.unit.schedules.cuda import mma_cases as mma
@@ -41,8 +42,9 @@ def _program(space: DesignSpace, values: dict[str, int]) -> tirx.PrimFunc:
     return scheduled_function(space.apply(space.candidate(values, "test")))
 
 
-@pytest.mark.parametrize(
-    "changed",
+@in_turn(
+    "name, changed",
+    CASES,
     [
         {},
         {"stages": 3, "depth": 16},
@@ -50,7 +52,6 @@ def _program(space: DesignSpace, values: dict[str, int]) -> tirx.PrimFunc:
         {"rows": 64, "row_warps": 1, "depth": 64},
     ],
 )
-@pytest.mark.parametrize("name", CASES)
 def test_products_of_halves(name: str, changed: dict[str, int], tmp_path: Path) -> None:
     case = CASES[name]
     space = _space(case.function)
@@ -70,15 +71,16 @@ def test_products_of_halves(name: str, changed: dict[str, int], tmp_path: Path) 
     assert resources.shared_bytes == tiling_of(decided(product, values), values).shared_bytes
 
 
-@pytest.mark.parametrize(
-    ("sizes", "dtype", "group"),
+@in_turn(
+    "form, depth",
     [((6, 8, 4, 4), "int8", 4), ((7, 3, 8, 8), "uint8", 8), ((6, 2, 16, 16), "int8", 16)],
+    [32, 64],
 )
-@pytest.mark.parametrize("depth", [32, 64])
 def test_products_of_bytes(
-    sizes: tuple[int, int, int, int], dtype: str, group: int, depth: int, tmp_path: Path
+    form: tuple[tuple[int, int, int, int], str, int], depth: int, tmp_path: Path
 ) -> None:
     """Around the image lies its zero point; the two chunks of an instruction may be of two taps."""
+    sizes, dtype, group = form
     task = groups_task(*sizes, dtype, group)
     space = space_for(task, gpu_board().hardware)
     values = {**VALUES, "depth": depth}
