@@ -18,7 +18,8 @@ from tests.emulation.qemu import Call, executable, run
 from tests.unit.lowering.attention.test_cached_attention import Case, lowered
 from tests.unit.lowering.numeric_types.test_quantised_weights import KINDS, bound, product
 
-# Board, and how its processors add up products: by an instruction, or "plain" vectors.
+# Board, and the instruction by which its processors add up products; "" where they widen bytes, or have no
+# vectors.
 BOARDS = {
     "raspberry_pi_5": "s8s8",
     "raspberry_pi_4": "",

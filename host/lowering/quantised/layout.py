@@ -3,12 +3,13 @@
 The products of a group, mostly 32 elements of a row of a weight (N, K), are summed as integers. Rows are
 outputs, and L of them are one panel: each 32-bit lane of its vectors belongs to an output. The elements of a
 group are taken `width` at a time, as many as the processor's instruction multiplies and adds up for each
-lane.
+lane. Where instructions widen ("widening"), lanes are bytes, whose products are summed in lanes of 16 bits.
 
     8 bits   (panels, groups, group / width, L, width) int8
     4 bits   (panels, groups, group / width / 2, L, width) uint8: the low half of a byte is of an even step,
              the high half of the step behind it, both 8 more than the number where weights are symmetric;
-             with `signed_high`, the high half is the number itself, in two's complement
+             with `signed_high`, the high half is the number itself, in two's complement; where instructions
+             widen, both halves are, of symmetric weights the number and of others 8 less than it
 
 One group or several in a row are a block, which has a scale. A weight has the values
 
@@ -35,6 +36,8 @@ GROUP = 32
 # The largest number that an activation is rounded to, by its bits. Two bytes with sign hold one of 16 bits as
 # high * 256 + low.
 LARGEST = {8: 127, 16: 127 * 256 + 127}
+# With "widening", high * 128 + low: low is from -64 to 63, so that sums of its products fit 16 bits too.
+LARGEST_WIDENED = 127 * 128 + 63
 # With `WeightLayout.joined`: 17 times this number has 16 bits.
 LARGEST_JOINED = LARGEST[16] // 17
 # What a stored half byte is more than its number; also of whole bytes where an instruction takes no sign.
@@ -49,10 +52,12 @@ class WeightLayout:
 
     Attributes:
         bits: of an element, 4 or 8.
-        lanes: outputs of a panel, L: those of one vector, or of four where bytes with signs are multiplied.
+        lanes: outputs of a panel, L: those of one vector, or of four where bytes with signs are multiplied;
+            with "widening", those of one vector of bytes, or of two vectors of half bytes.
         instruction: how products of a group are added up: "u8s8" (four unsigned bytes by signed ones), "s8s8"
             (four signed bytes), "u4s8" (four half bytes by signed bytes, summed in 16 bits), "s16s16" (two
-            numbers of 16 bits), or "plain" (one by one).
+            numbers of 16 bits), "widening" (signed bytes one by one, each with a lane of 16 bits), or "plain"
+            (one by one, in lanes of 32 bits).
         group: elements of a group, 16 or a multiple of it.
         asymmetry: "zero", "minimum", or "" of symmetric weights.
         multiplied: whether groups have multipliers.
@@ -82,15 +87,17 @@ class WeightLayout:
         if kind == "s16s16" and bits == 4:
             # Sums of two products of half bytes fit 16 bits, so that bytes are multiplied as they are.
             kind = "u4s8"
+        # Every processor with vectors has such instructions: SMLAL of Arm, VWMACC of RISC-V.
+        kind = kind or ("widening" if hardware.lanes > 1 else "plain")
         # Four vectors side by side are loaded in pairs, and so are their scales.
-        lanes = 4 * hardware.lanes if kind == "s8s8" else max(4, hardware.lanes)
-        made = cls(bits, lanes, kind or "plain", group, asymmetry, multiplied)
+        vectors = {"s8s8": 4, "widening": 8 if bits == 4 else 4}.get(kind, 1)
+        made = cls(bits, max(4, vectors * hardware.lanes), kind, group, asymmetry, multiplied)
         return replace(made, rounding=rounding) if made.activations == "int8" else made
 
     @property
     def width(self) -> int:
         """Elements that go to one lane in one step."""
-        return {"u8s8": 4, "s8s8": 4, "u4s8": 4, "s16s16": 2, "plain": 1}[self.instruction]
+        return {"u8s8": 4, "s8s8": 4, "u4s8": 4, "s16s16": 2}.get(self.instruction, 1)
 
     @property
     def steps(self) -> int:
@@ -105,6 +112,8 @@ class WeightLayout:
     @property
     def offset(self) -> int:
         """The difference between stored elements and their numbers."""
+        if self.bits == 4 and self.widens:
+            return -HALF_OFFSET if self.asymmetry else 0
         if self.bits == 4:
             return 0 if self.asymmetry else HALF_OFFSET
         return BYTE_OFFSET if self.instruction == "u8s8" else 0
@@ -117,12 +126,22 @@ class WeightLayout:
     @property
     def activations(self) -> str:
         """Type of the numbers that weights are multiplied with."""
-        return "int16" if self.width < 4 else "int8"
+        return "int8" if self.width == 4 or self.widens else "int16"
 
     @property
     def planes(self) -> int:
-        """Numbers that a rounded activation is made of: two bytes, the second one counting 1/256, or one."""
+        """Numbers that a rounded activation is made of: two bytes, the first one counting `base`, or one."""
         return 2 if self.activations == "int8" and self.rounding == 16 else 1
+
+    @property
+    def base(self) -> int:
+        """What the first of two planes counts."""
+        return 128 if self.widens else 256
+
+    @property
+    def widens(self) -> bool:
+        """Whether the products of bytes are summed in lanes of 16 bits."""
+        return self.instruction == "widening"
 
     @property
     def signed_high(self) -> bool:
@@ -141,6 +160,8 @@ class WeightLayout:
     @property
     def largest(self) -> int:
         """The largest number that an activation is rounded to."""
+        if self.widens and self.planes == 2:
+            return LARGEST_WIDENED
         return LARGEST_JOINED if self.joined else LARGEST[self.rounding]
 
     @property
@@ -176,8 +197,9 @@ class WeightLayout:
         ordered = split.transpose(0, 2, 3, 1, 4)
         if self.bits == 8:
             return np.ascontiguousarray(ordered)
-        high = ordered[:, :, 1::2] ^ (HALF_OFFSET if self.signed_high else 0)
-        return np.ascontiguousarray(ordered[:, :, 0::2] | (high << 4))
+        low = ordered[:, :, 0::2] ^ (HALF_OFFSET if self.widens else 0)
+        high = ordered[:, :, 1::2] ^ (HALF_OFFSET if self.signed_high or self.widens else 0)
+        return np.ascontiguousarray(low | (high << 4))
 
     def packed_scales(self, scales: np.ndarray) -> np.ndarray:
         """Scales (N, blocks), or other numbers of blocks or groups, as they lie in memory."""

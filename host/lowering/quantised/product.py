@@ -1,7 +1,8 @@
 """The function of a product with a quantised weight: (T, K) by (N, K) to (T, N).
 
-Each group of a row of activations is rounded to 16 bits, by its largest absolute value, or to 12 where whole
-bytes are multiplied (`WeightLayout.joined`). Processors that multiply bytes take them as two bytes. Most
+Each group of a row of activations is rounded to 16 bits, by its largest absolute value, to 15 where products
+have lanes of 16 bits, or to 12 where whole bytes are multiplied (`WeightLayout.joined`). Processors that
+multiply bytes take them as two bytes. Most
 products of a prefill are rounded to 8 bits on these, which are half as many multiplications; in all products,
 logits of language models would move by 2% of the largest. A group of a product is summed in integers,
 exactly, and multiplied by both scales. The numbers of a group of activations are summed once for all outputs:
@@ -60,8 +61,8 @@ def product_function(node: Node) -> tirx.PrimFunc:
         return tirx.reinterpret("int32", value * inverse + tirx.const(_ROUNDING, "float32")) - _ROUNDING_BITS
 
     def high(number: Any) -> Any:
-        # Of the two bytes: the low one is from -128 to 127.
-        return (number + 128) >> 8
+        # Of the two bytes: the low one is from -128 to 127, or half as large.
+        return (number + texts.layout.base // 2) >> (texts.layout.base.bit_length() - 1)
 
     return function_of_script(text, magnitude=magnitude, as_float=as_float, whole=whole, high=high)
 
@@ -75,6 +76,9 @@ def element_text(layout: WeightLayout, step: str, index: str, *, joined: bool = 
     if layout.bits == 8:
         return f"weight[{first}, {step}, {last}]"
     byte = f"weight[{first}, {step} // 2, {last}]"
+    if layout.widens:
+        left = f"T.Select({step} % 2 == 0, T.shift_left({byte}, T.uint8(4)), {byte})"
+        return f"T.shift_right(T.cast({left}, 'int8'), T.int8(4))"
     if not layout.signed_high:
         return f"((T.shift_right({byte}, T.cast({step} % 2 * 4, 'uint8'))) & T.uint8(15))"
     low, high = f"T.cast({byte} & T.uint8(15), 'int8')", f"T.cast({byte}, 'int8')"
@@ -87,7 +91,7 @@ def _total(texts: GroupTexts) -> str:
     layout = texts.layout
     total = f"{DOTS}[vt, vp, vg, 0, vl]"
     if layout.planes == 2:
-        total = f"{total} * 256 + {DOTS}[vt, vp, vg, 1, vl]"
+        total = f"{total} * {layout.base} + {DOTS}[vt, vp, vg, 1, vl]"
     if layout.sums_start:
         return total
     # What the offset of stored elements adds to the products of a group is taken off again.
@@ -112,9 +116,11 @@ def _text(texts: GroupTexts, rows: int) -> str:
         high = f"whole(data[vt, (vg * {steps} + vq // 2 * 2 + 1) * {width} + vj], {SCALES}[vt, vg])"
         # A product by 16 would be taken apart, and leave 32 bits.
         whole = f"T.Select(vq % 2 == 0, T.shift_left({whole}, 4) - {high}, {high})"
-    plane = f"T.Select(ve == 0, high({whole}), {whole} - high({whole}) * 256)" if planes == 2 else whole
+    plane = (
+        f"T.Select(ve == 0, high({whole}), {whole} - high({whole}) * {layout.base})" if planes == 2 else whole
+    )
     weighed = f"T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
-    weighed = f"T.Select(ve == 0, {256 if planes == 2 else 1}, 1) * {weighed}"
+    weighed = f"T.Select(ve == 0, {layout.base if planes == 2 else 1}, 1) * {weighed}"
     # Of symmetric weights, the offset is the same for all groups; of others, sums are plain.
     offset = -layout.offset if layout.sums_start else layout.offset
     weighed = weighed if layout.asymmetry else f"{offset} * {weighed}"

@@ -62,6 +62,9 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     group_bytes = math.prod(weight.shape[2:]) * weight.element_bytes
     # Vectors of a panel.
     each = max(1, lanes // max(4, hardware.lanes))
+    if width == 1 and each > 1:
+        # Of 16 bits, which is what products of bytes one by one are summed in.
+        each //= 2
     operations = each * steps * wide * (tall * planes + _STEP_OPERATIONS.on(hardware))
     operations += each * _SCALE_OPERATIONS.on(hardware) * tall * wide
     if values["ahead"]:

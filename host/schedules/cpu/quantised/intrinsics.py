@@ -7,6 +7,7 @@ Half bytes are taken apart in registers. How sums are formed depends on the proc
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import tvm
 from tvm.s_tir import TensorIntrin
@@ -31,11 +32,14 @@ _INSTRUCTIONS = {
 
 # SDOT's lanes: panels have several of its vectors.
 _SDOT_LANES = 4
+# Products that 16 bits hold the sum of, by the bits of a weight: of numbers from -8 to 7, or -128 to 127, by
+# numbers from -127 to 127 (see `WeightLayout.base`).
+_IN_16_BITS = {4: 32, 8: 2}
 
 
 def has_intrinsic(layout: WeightLayout) -> bool:
     """Whether there are instructions for a layout; others are left to LLVM's vectors."""
-    return (layout.instruction, layout.lanes) in _INSTRUCTIONS
+    return layout.widens or (layout.instruction, layout.lanes) in _INSTRUCTIONS
 
 
 def takes_rows(layout: WeightLayout, rows: int) -> bool:
@@ -44,7 +48,10 @@ def takes_rows(layout: WeightLayout, rows: int) -> bool:
     Each VPDPBUSD adds to what the one before has made, and takes five cycles: those of several rows side by
     side keep a core busy, which does not look ahead over enough rows one after the other. Planes side by side
     need each vector of weights once, where registers would not hold those of a panel for the second plane.
+    Widening instructions find half bytes taken apart for all of them.
     """
+    if layout.widens:
+        return rows * layout.planes > 1
     return layout.joined or (layout.instruction == "u8s8" and rows > 1)
 
 
@@ -107,7 +114,7 @@ def function(a_data: T.handle, weight_data: T.handle, c_data: T.handle) -> None:
 
 
 def _rows_description(layout: WeightLayout, rows: int) -> str:
-    element = element_text(layout, "vq", "|vl, vj", joined=layout.joined).replace("[, ", "[")
+    element, place, loop = _described(layout)
     # An axis of one row or plane is none to `tensorize`.
     outer = {"r": rows, "e": layout.planes}
     outer = {name: extent for name, extent in outer.items() if extent > 1}
@@ -116,17 +123,21 @@ def _rows_description(layout: WeightLayout, rows: int) -> str:
     row, plane = ("v" + name if name in outer else "0" for name in ("r", "e"))
     kinds, total = "S" * len(outer), f"c[{row}, 0, 0, {plane}, vl]"
     return f"""
-        for {loops}q, l, j in T.grid({extents}{layout.steps}, {layout.lanes}, {layout.width}):
+        for {loops}q, l{loop[0]} in T.grid({extents}{layout.steps}, {layout.lanes}{loop[1]}):
             with T.sblock("update"):
-                {axes}vq, vl, vj = T.axis.remap("{kinds}RSR", [{loops}q, l, j])
+                {axes}vq, vl{loop[2]} = T.axis.remap("{kinds}RS{loop[3]}", [{loops}q, l{loop[0]}])
                 {total} = {total} + T.cast({element}, "int32") * T.cast(
-                    a[{row}, 0, {plane}, vq, vj], "int32"
+                    a[{row}, 0, {plane}, vq, {place}], "int32"
                 )
 """
 
 
 def _rows_implementation(layout: WeightLayout, rows: int) -> str:
     """Text of the products step by step: those of all rows and planes do not wait for one another."""
+    if layout.widens:
+        every = itertools.product(range(rows), range(layout.planes))
+        places = {f"{row}, 0, {plane}": f"{row}, 0, 0, {plane}, " for row, plane in every}
+        return _widened(layout, places)
     lanes, width, instruction = _lanes(layout), layout.width, _INSTRUCTIONS[layout.instruction, layout.lanes]
     lines = []
     for first, step in itertools.product(range(0, layout.lanes, lanes), range(layout.steps)):
@@ -158,18 +169,57 @@ def function(
 
 
 def _description(layout: WeightLayout) -> str:
-    element = element_text(layout, "vq", "|vl, vj", joined=layout.joined).replace("[, ", "[")
+    element, place, loop = _described(layout)
     return f"""
-        for q, l, j in T.grid({layout.steps}, {layout.lanes}, {layout.width}):
+        for q, l{loop[0]} in T.grid({layout.steps}, {layout.lanes}{loop[1]}):
             with T.sblock("update"):
-                vq, vl, vj = T.axis.remap("RSR", [q, l, j])
-                c[vl] = c[vl] + T.cast({element}, "int32") * T.cast(a[vq, vj], "int32")
+                vq, vl{loop[2]} = T.axis.remap("RS{loop[3]}", [q, l{loop[0]}])
+                c[vl] = c[vl] + T.cast({element}, "int32") * T.cast(a[vq, {place}], "int32")
 """
 
 
+def _described(layout: WeightLayout) -> tuple[str, str, tuple[str, str, str, str]]:
+    """Of a description: the stored element, its place in a lane, and the loop over places.
+
+    A loop is its variable, extent, axis and kind; elements one by one have none, as an axis of one place is
+    none to `tensorize`.
+    """
+    several = layout.width > 1
+    place = "vj" if several else "0"
+    element = element_text(layout, "vq", f"|vl, {place}", joined=layout.joined).replace("[, ", "[")
+    return element, place, (", j", f", {layout.width}", ", vj", "R") if several else ("", "", "", "")
+
+
 def _implementation(layout: WeightLayout) -> str:
+    if layout.widens:
+        return _widened(layout, {"": ""})
     vectors = range(0, layout.lanes, _lanes(layout))
     return "".join(f"        {line}\n" for first in vectors for line in _sums(layout, first))
+
+
+def _widened(layout: WeightLayout, places: Mapping[str, str]) -> str:
+    """Text of the products of bytes, each of which LLVM makes one multiplication that widens and adds.
+
+    RISC-V's VWMACC takes the activation from a general register, Arm's SMLAL from all lanes of a vector.
+
+    Args:
+        layout: of the weight.
+        places: of activations, without step, and of the sums that get their products, without lane.
+    """
+    lanes, most, lines = layout.lanes, _IN_16_BITS[layout.bits], []
+    for step in range(layout.steps):
+        if layout.bits == 4 and step % 2 == 0:
+            lines.append(f'w{step // 2} = weight.vload([{step // 2}, 0, 0], "uint8x{lanes}")')
+        lines.append(f'e{step} = T.cast({_element(layout, step)}, "int16x{lanes}")')
+        for number, (given, total) in enumerate(places.items()):
+            place = f"{given}, {step}, 0".removeprefix(", ")
+            product = f'e{step} * T.broadcast(T.cast(a[{place}], "int16"), {lanes})'
+            before = f"s{number}_{step - 1} + " if step % most else ""
+            lines.append(f"s{number}_{step} = {before}{product}")
+            if (step + 1) % most == 0 or step + 1 == layout.steps:
+                sums = f'c.vload([{total}0], "int32x{lanes}") + T.cast(s{number}_{step}, "int32x{lanes}")'
+                lines.append(f"c[{total}T.ramp(T.int32(0), 1, {lanes})] = {sums}")
+    return "".join(f"        {line}\n" for line in lines)
 
 
 def _lanes(layout: WeightLayout) -> int:
@@ -233,6 +283,9 @@ def _element(layout: WeightLayout, step: int, first: int = 0) -> str:
     both = _lanes(layout) * layout.width
     if layout.bits == 8:
         return f'weight.vload([{step}, {first}, 0], "{layout.stored}x{both}")'
+    if layout.widens:
+        half = f"w{step // 2}" if step % 2 else f"T.shift_left(w{step // 2}, T.broadcast(T.uint8(4), {both}))"
+        return f'T.shift_right(T.reinterpret({half}, dtype="int8x{both}"), T.broadcast(T.int8(4), {both}))'
     half = f"w{step // 2} & T.broadcast(T.uint8(15), {both})"
     if step % 2 and layout.signed_high:
         whole = f'T.reinterpret(w{step // 2}, dtype="int8x{both}")'

@@ -27,6 +27,8 @@ LINE_BYTES = 64
 _AHEAD = (0, 8, 16, 32, 64)
 # Registers that a tile needs beside its totals where sums of groups are scaled one after the other.
 _BESIDE_TOTALS = 4
+# Registers of two vectors of weights, and of the half bytes of both.
+_BESIDE_WIDENED = 6
 _MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED = 16, 8, 4
 
 
@@ -52,7 +54,8 @@ class Quantised(Rule):
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Divisors: of the rows, of the panels, and of the groups."""
         rows, panels, groups = (axis.extent for axis in workload.stage(parts.DOTS).axes[:3])
-        at_once = layout_of(workload, hardware).rounding == 8 and rows > 1
+        layout = layout_of(workload, hardware)
+        at_once = layout.widens or (layout.rounding == 8 and rows > 1)
         return {
             "vectors": divisors(panels, _MOST_VECTORS),
             "rows": divisors(rows, _MOST_ROWS),
@@ -66,6 +69,10 @@ class Quantised(Rule):
         tile = values["rows"] * values["vectors"]
         layout = layout_of(workload, hardware)
         totals = tile * max(1, layout.lanes // hardware.lanes)
+        if layout.widens:
+            # Half bytes are summed in 16 bits, bytes in 32.
+            totals += totals * layout.planes // (2 if layout.bits == 4 else 1)
+            return tile == 1 or totals + _BESIDE_WIDENED <= hardware.vector_registers
         if layout.rounding == 8:
             return tile == 1 or totals + _BESIDE_TOTALS <= hardware.vector_registers
         return tile == 1 or (1 + layout.planes) * totals + 3 <= hardware.vector_registers
@@ -155,7 +162,7 @@ def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int) -> 
     row, panel, group, plane, step, lane, place = schedule.get_loops(dots)[-7:]
     extents = ((row, rows), (plane, layout.planes))
     inner, outer = ([one for one, extent in extents if (extent > 1) == several] for several in (True, False))
-    schedule.reorder(panel, group, *outer, *inner, step, lane, place)
+    schedule.reorder(panel, group, *outer, *inner, *_group_loops(schedule, layout, step, lane, place))
     first = schedule.decompose_reduction(dots, inner[0])
     *starts, last = schedule.get_loops(first)[-1 - len(inner) :]
     for one in (panel, group, *outer, *starts):
@@ -163,6 +170,14 @@ def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int) -> 
     schedule.vectorize(last)
     _hide_sums(schedule, dots)
     schedule.tensorize(inner[0], intrinsic(layout, rows))
+
+
+def _group_loops(schedule: Any, layout: WeightLayout, step: Any, lane: Any, place: Any) -> tuple[Any, ...]:
+    """The loops over the elements of a group, as an intrinsic describes them: without one of one place."""
+    if layout.width > 1:
+        return step, lane, place
+    schedule.reorder(step, place, lane)
+    return schedule.fuse(step, place), lane
 
 
 def _hide_sums(schedule: Any, dots: Any) -> None:
@@ -188,6 +203,7 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
         schedule.vectorize(lane)
         schedule.decompose_reduction(dots, step)
         return
+    step, *_ = _group_loops(schedule, layout, step, lane, place)
     first = schedule.decompose_reduction(dots, step)
     schedule.vectorize(schedule.get_loops(first)[-1])
     _hide_sums(schedule, dots)

@@ -170,23 +170,53 @@ def test_random_programs_of_every_instruction_compute_the_product(
 def bound(data: np.ndarray, weight: np.ndarray, kind: Kind, on: Board | None = None) -> np.ndarray:
     """How far a product may be off: rows are rounded, each group by its largest element.
 
-    With 12 bits where `on`, the processor, multiplies whole bytes of half bytes.
+    With as many bits as `on`, the processor, multiplies; on x86 without it.
     """
-    joined = on is not None and WeightLayout.of(hardware=on.hardware, **kind.options).joined
-    steps = 127 if kind.rounding == 8 else 1919 if joined else 32639
+    steps = 127 if kind.rounding == 8 else 32639
+    if on is not None:
+        steps = WeightLayout.of(hardware=on.hardware, **kind.options).largest
     largest = np.abs(data).reshape(len(data), -1, kind.group).max(axis=-1).repeat(kind.group, axis=-1)
     return (largest / steps) @ np.abs(weight).T * 0.6 + 1e-5 * np.abs(data @ weight.T).max()
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-def test_a_processor_without_products_of_bytes_has_vectors(kind: Kind) -> None:
+def without_products_of_bytes(lanes: int) -> Board:
+    """A processor with vectors of so many lanes of 32 bits, and no instruction that adds up products."""
     on = plain_board(4)
-    on = dataclasses.replace(on, hardware=dataclasses.replace(on.hardware, dot_product=""))
-    model, weight = product(3, 24, 64, kind, on)
-    data = np.random.default_rng(2).normal(size=(3, 64)).astype("float32")
+    changed = dataclasses.replace(on.hardware, dot_product="", vector_bits=32 * lanes)
+    return dataclasses.replace(on, hardware=changed)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_a_processor_without_products_of_bytes_has_vectors(kind: Kind, lanes: int, rows: int) -> None:
+    on = without_products_of_bytes(lanes)
+    wanted = "widening" if lanes > 1 else "plain"
+    assert WeightLayout.of(hardware=on.hardware, **kind.options).instruction == wanted
+    model, weight = product(rows, 24, 64, kind, on)
+    data = np.random.default_rng(2).normal(size=(rows, 64)).astype("float32")
     made = run(model, programs(model, on, 1, lambda space: space.sample(random.Random(3))), data)
-    wanted = data.astype("float64") @ weight.T.astype("float64")
-    assert (np.abs(made - wanted) <= bound(data, weight, kind)).all()
+    exact = data.astype("float64") @ weight.T.astype("float64")
+    assert (np.abs(made - exact) <= bound(data, weight, kind, on)).all()
+
+
+@pytest.mark.parametrize("rounding", [8, 16])
+@pytest.mark.parametrize(("bits", "asymmetry"), [(4, ""), (4, "zero"), (8, "")])
+def test_the_largest_products_fit_lanes_of_16_bits(bits: int, asymmetry: str, rounding: int) -> None:
+    on, kind = without_products_of_bytes(4), Kind(bits, asymmetry=asymmetry, rounding=rounding)
+    numbers, scales, *others = weight_of(24, 64, kind)
+    numbers[:12] = 0 if bits == 4 else -128
+    numbers[12:] = 255 if bits == 4 else 127
+    weights = [numbers, np.full_like(scales, 0.01), *(np.zeros_like(one) for one in others)]
+    module = module_of("quantised_dense", ((4, 64), "float32"), (4, 24), weights, kind)
+    model = lower(imported(module), on)
+    # The first plane and the second one at the ends of what they hold.
+    data = np.ones((4, 64), "float32")
+    data[1] *= -1
+    data[2:, 1:] = np.float32([[-64.5 / 128 / 127], [63.4 / 128 / 127]])
+    made = run(model, programs(model, on, 1, lambda space: space.sample(random.Random(1))), data)
+    weight = dequantised(weights, kind.options)
+    assert (np.abs(made - data @ weight.T) <= bound(data, weight, kind, on)).all()
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -286,7 +316,7 @@ def test_a_weight_that_is_read_twice_is_packed_once() -> None:
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(list(KINDS.values())),
-    st.sampled_from(["u8s8", "s8s8", "u4s8", "s16s16", "plain"]),
+    st.sampled_from(["u8s8", "s8s8", "u4s8", "s16s16", "widening", "plain"]),
     st.sampled_from([4, 8, 16]),
     st.integers(1, 40),
     st.integers(1, 3),
@@ -316,6 +346,8 @@ def test_packing_moves_every_element_to_its_place(
         stored = (int(byte) >> (step % 2 * 4)) & 15 if bits == 4 else int(byte)
         if layout.signed_high and step % 2:
             stored = (stored ^ 8) - 8 + layout.offset
+        if layout.widens and bits == 4:
+            stored = (stored ^ 8) - 8
         assert stored - layout.offset == whole[row, column] + less
         for made, given_ones in zip(factors, others, strict=True):
             one = column * given_ones.shape[1] // depth
@@ -323,17 +355,22 @@ def test_packing_moves_every_element_to_its_place(
             assert made[row // lanes, one, row % lanes] == given_ones[row, one]
 
 
+@pytest.mark.parametrize(
+    ("name", "instruction"), [("raspberry_pi_5", "s8s8"), ("raspberry_pi_4", "widening"), ("rv64gc", "plain")]
+)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-def test_weights_for_dot_products_of_signed_bytes(kind: Kind) -> None:
-    """Rows of a weight that is packed for SDOT, and its product, as any processor computes them."""
-    on = board_for(declared()["raspberry_pi_5"])
-    assert on is not None and on.hardware.dot_product == "s8s8"
+def test_weights_for_signed_bytes(kind: Kind, name: str, instruction: str) -> None:
+    """Rows of a weight that is packed for a board, and its product, as any processor computes them."""
+    on = board_for(declared()[name])
+    assert on is not None
+    assert WeightLayout.of(hardware=on.hardware, **kind.options).instruction == instruction
     tokens = np.array([0, 36, 5, -3, 99], np.int32)
     weight, data = weight_of(37, 128, kind), np.random.default_rng(5).normal(size=(2, 128)).astype("float32")
     data[0, :GROUP], data[-1, -1] = 0.0, 1e4
     values = dequantised(weight, kind.options)
-    for name, given_one, shape in (("quantised_rows", tokens, (5, 128)), ("quantised_dense", data, (2, 37))):
-        module = module_of(name, (given_one.shape, str(given_one.dtype)), shape, weight, kind)
+    operations = ("quantised_rows", tokens, (5, 128)), ("quantised_dense", data, (2, 37))
+    for operation, given_one, shape in operations:
+        module = module_of(operation, (given_one.shape, str(given_one.dtype)), shape, weight, kind)
         model = lower(imported(module), on)
         [task] = [one for one in model.tasks if "packed" in one.name]
         call = tvm.compile(task.function.with_attr("global_symbol", "main"), target="llvm")
@@ -341,7 +378,7 @@ def test_weights_for_dot_products_of_signed_bytes(kind: Kind) -> None:
         result = tvm.runtime.tensor(made)
         call["main"](*(tvm.runtime.tensor(one) for one in (given_one, *model.parameters)), result)
         made = result.numpy()[:, : shape[1]]
-        if name == "quantised_rows":
+        if operation == "quantised_rows":
             np.testing.assert_allclose(made, values[np.clip(tokens, 0, 36)], rtol=0, atol=1e-6)
         else:
             exact = data.astype("float64") @ values.T.astype("float64")
