@@ -94,4 +94,4 @@ def accepted_share(gains: NDArray[np.float64]) -> float:
     for mean, low in zip(means.T.tolist(), lows.T.tolist(), strict=True):
         bound = one_sided_bound(Estimate(mean[0], low[0]))
         accepted += gate.accepts(bound, mean[1])
-    return accepted / gains.shape[2]
+    return float(accepted / gains.shape[2])

@@ -38,7 +38,7 @@ from host.errors import MeasureError
 from host.execution import Actor, Engine, LocalEngine, open_engine
 from host.gensor import Gensor
 from host.leases import Heartbeats, LeaseTable, Request, leased
-from host.model import Measurement
+from host.model import Candidate, Measurement
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.tuning.runners.building import ProgramBuilder
 from host.tuning.runners.pool import WorkerPool
@@ -73,6 +73,14 @@ class RackBoard:
         """See `BoardConnection.measure`."""
         found: Measurement = self._rack.call("measure", task.name, library.read_bytes())
         return found
+
+    def measure_energy(self, task: TuningTask, library: Path, program: Candidate) -> Measurement:
+        """Refused: the boards of a rack have no sensor of power.
+
+        Raises:
+            MeasureError: always.
+        """
+        raise MeasureError(f"{self.name} has no power sensor; take a board that has one for its energy")
 
     def measure_variants(self, model: Any, libraries: Sequence[Path]) -> Any:
         """Refused: the boards of a rack measure kernels alone.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import host.build.model as building
+from host.build.kernel import compile_kernel
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.model_compiler import ModelCompiler
 from host.deploy import DeployOptions
@@ -30,7 +31,7 @@ def test_kernels_are_compiled_while_the_next_programs_are_made(
 ) -> None:
     begun = threading.Event()
     waited: list[bool] = []
-    compile_kernel, propose = building.compile_kernel, Gensor.propose
+    propose = Gensor.propose
 
     def compiled(*given: Any) -> Any:
         begun.set()
