@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from device_agent.board.machine import Machine
 from device_agent.contract.measuring import KERNEL_ENERGY, MEASURING, KernelPlan
 from device_agent.execute import ffi
+from device_agent.measure.energy import unavailable
 from device_agent.measure.measurement import Meter, TimeMeter, Window
 from device_agent.measure.repeats import calls_together, kernel_counts
 from device_agent.wire.frames import tensor_bytes
@@ -112,7 +113,11 @@ class KernelMeter:
         assert self._power is not None
         together = calls_together(once_s)
         call = self._loop(module, name, together, tensors, on_gpu)
-        record = self._power.measure(call, KERNEL_ENERGY, together)["energy"]
+        found = self._power.measure(call, KERNEL_ENERGY, together)
+        # The reply's own state is that of the samples, which came before.
+        if found["throttled"] or found["invalid"]:
+            return unavailable("the board throttled")
+        record = found["energy"]
         # Power over time, of thousands of programs, would be most of what their records hold.
         return dict(record, trace=[])
 

@@ -28,28 +28,41 @@ for line in sys.stdin:
         plan = fields["plan"]
     if fields["do"] == "end":
         record = {"gross_j": 2.0, "runs": fields["runs"], "plan": plan, "trace": [[0.0, 1.0, None]]}
-        answer = {"energy": record, "keep": True, "again": False, "throttled": False, "state_before": {}}
+        answer = {"energy": record, "keep": True, "again": False, "state_before": {}}
+        answer["throttled"] = plan["energy"] and "throttled" in sys.argv
         answer["state_after"] = {}
     print(json.dumps(answer), flush=True)
 """
 
 
-def test_a_kernels_energy_is_of_a_loop_of_calls(executable, tmp_path, bundle):
+def _replies(executable, folder, bundle, *states):
+    """What the executor says of a kernel without energy and with it, and its meter in these states."""
     from tvm import rpc
 
-    (tmp_path / "meter.py").write_text(KERNEL_METER)
-    meter = [sys.executable, str(tmp_path / "meter.py")]
-    with Executor([str(executable)], tmp_path / "session", meter=meter) as running:
+    (folder / "meter.py").write_text(KERNEL_METER)
+    meter = [sys.executable, str(folder / "meter.py"), *states]
+    with Executor([str(executable)], folder / "session", meter=meter) as running:
         remote = rpc.connect("127.0.0.1", running.port, key=KEY)
         remote.upload(bytearray((bundle / "lib.so").read_bytes()), "lib.so")
         module = remote.load_module("lib.so")
         specification = {"repeat": 2, "arguments": [[[4, 32], "float32"]] * 2}
         measure = remote.get_function("edgetlm.measure")
         silent = json.loads(measure(module, "relu", json.dumps(specification)))
-        reply = json.loads(measure(module, "relu", json.dumps({**specification, "energy": True})))
+        return silent, json.loads(measure(module, "relu", json.dumps({**specification, "energy": True})))
+
+
+def test_a_kernels_energy_is_of_a_loop_of_calls(executable, tmp_path, bundle):
+    silent, reply = _replies(executable, tmp_path, bundle)
     assert "energy" not in silent
     energy, once_s = reply["energy"], sorted(reply["times_s"])[1]
     assert energy["gross_j"] == 2.0 and energy["trace"] == [] and len(reply["times_s"]) == 2
     # Whole batches of calls, in the plan that the Python executor has too.
     assert energy["runs"] % calls_together(once_s) == 0 and energy["runs"] >= calls_together(once_s)
     assert energy["plan"] == KERNEL_ENERGY._asdict()
+
+
+def test_joules_of_a_throttled_board_are_none(executable, tmp_path, bundle):
+    _, reply = _replies(executable, tmp_path, bundle, "throttled")
+    assert not reply["throttled"] and len(reply["times_s"]) == 2
+    assert reply["energy"]["kind"] == "unavailable" and reply["energy"]["gross_j"] is None
+    assert reply["energy"]["source"] == "the board throttled"

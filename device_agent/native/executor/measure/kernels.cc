@@ -103,7 +103,13 @@ JsonObject energy_of(Meter* meter, const ffi::Function& function, const std::vec
     }
     synchronise(device);
   };
-  JsonObject record = object_of(at(meter->measure(call, kernel_energy(), together), "energy"));
+  const JsonObject found = meter->measure(call, kernel_energy(), together);
+  // The reply's own state is that of the samples, which came before. A meter that was lost says nothing.
+  for (const char* name : {"throttled", "invalid"}) {
+    const Json flag = find(found, name);
+    if (flag != nullptr && truth_of(flag)) return no_energy_record("the board throttled");
+  }
+  JsonObject record = object_of(at(found, "energy"));
   // Power over time, of thousands of programs, would be most of what their records hold.
   record.Set(ffi::String("trace"), JsonArray());
   return record;

@@ -44,14 +44,6 @@ std::vector<double> sample(const std::function<void()>& call, const Plan& plan, 
 
 JsonObject request(const char* name) { return JsonObject{{ffi::String("do"), ffi::String(name)}}; }
 
-JsonObject no_energy_record(const std::string& reason) {
-  return JsonObject{{ffi::String("kind"), ffi::String("unavailable")},
-                    {ffi::String("gross_j"), nullptr},
-                    {ffi::String("above_idle_j"), nullptr},
-                    {ffi::String("source"), ffi::String(reason)},
-                    {ffi::String("boundary"), ffi::String("")}};
-}
-
 JsonObject fields_of(const Plan& plan) {
   JsonObject fields;
   for (const auto& field : kPlanFields) {
@@ -104,6 +96,14 @@ JsonArray json_of_times(const std::vector<double>& times) {
 }
 
 }  // namespace
+
+JsonObject no_energy_record(const std::string& reason) {
+  return JsonObject{{ffi::String("kind"), ffi::String("unavailable")},
+                    {ffi::String("gross_j"), nullptr},
+                    {ffi::String("above_idle_j"), nullptr},
+                    {ffi::String("source"), ffi::String(reason)},
+                    {ffi::String("boundary"), ffi::String("")}};
+}
 
 Plan plan_of(const JsonObject& fields) {
   const Plan plan = filled(kPlanFields, fields);

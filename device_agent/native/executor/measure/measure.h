@@ -22,6 +22,9 @@ KernelPlan kernel_plan_of(const JsonObject& fields);
 // The fields of the specification of variants; AgentError where a field is unknown, no number, or out of range.
 VariantPlan variant_plan_of(const JsonObject& fields);
 
+// The record of energy that could not be measured, with the reason.
+JsonObject no_energy_record(const std::string& reason);
+
 // Samples between two moments of the monotonic clock.
 struct Window {
   std::vector<double> times_s;
