@@ -76,10 +76,10 @@ def test_a_sort_runs_on_the_cpu_between_two_graphs(
     emulated.take_the_place_of_nvrtc(monkeypatch)
     model = detector(tmp_path / "model.onnx")
     bundle, tasks = mixed_bundle(model, tmp_path)
-    assert [name for name, task in tasks.items() if task.processor == "cpu"] == ["topk"]
+    assert [name for name, task in tasks.items() if task.processor == "cpu"] == ["fused_first_in_order"]
     # The scores to the CPU, the best of them back; the places are an output that stays there.
     assert {name: task.copied_bytes for name, task in tasks.items() if task.copied_bytes} == {
-        "topk": 4 * 64 * 4,
+        "fused_first_in_order": 4 * 64 * 4,
         "fused_packed_dense_tanh": 4 * 5 * 4,
     }
     # Both of these on both processors, the features, and what enters and leaves the model.
@@ -105,7 +105,7 @@ def test_the_native_executor_runs_both_processors(
         check(model, given, [running.ask("run", one)[1] for one in given])
         assert emulated.native_launch(running) == _GRAPHS
         kernels = {entry["name"] for entry in running.ask("profile", runs=2)[0]["kernels"]}
-        assert {"topk", "edgetlm.cross"} <= kernels
+        assert {"fused_first_in_order", "edgetlm.cross"} <= kernels
         check(model, given[:2], [running.ask("run", one)[1] for one in given[:2]])
 
 

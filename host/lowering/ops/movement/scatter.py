@@ -1,7 +1,8 @@
 """Elements written into a copy of a tensor: constants give a constant, a box of elements a concatenation.
 
 Exporters write `y[..., 0:2] = x` as a scatter whose indices are a constant that names every element. Other
-scatters are a function of their own (`ops.sequential.scattering`).
+scatters are a function of their own (`ops.sequential.scattering`). Without updates, a scatter is its tensor:
+TVM refuses it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from host.lowering.spec import OpSpec
 
 def _read(builder: Builder, call: OperatorCall) -> Value | None:
     data, indices, updates = (call.value(index) for index in range(3))
+    if not updates.size:
+        return data
     axis, reduction = normalise_axis(int(call.attrs.axis), len(data.shape)), str(call.attrs.reduction)
     if reduction == "update":
         known = _of_constants(data.data, indices.data, updates.data, axis)
@@ -46,6 +49,8 @@ def _of_constants(
 
 def _read_nd(builder: Builder, call: OperatorCall) -> Value | None:
     data, indices, updates = (call.value(index) for index in range(3))
+    if not updates.size:
+        return data
     reduction = str(call.attrs.reduction)
     if reduction == "update" and indices.data is not None and indices.size:
         made = _of_known_places(builder, data, indices.data, updates)

@@ -86,6 +86,17 @@ def test_an_index_that_is_repeated_along_a_row_is_read_once(kind: str) -> None:
     np.testing.assert_allclose(found, _scattered(data, rows, updates, 0, kind), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["update", "add"])
+def test_no_updates_leave_the_tensor_as_it_is(kind: str) -> None:
+    data = normal(3, 8)
+    none = np.empty((3, 0), np.int64), np.empty((3, 0), np.float32)
+    model = lowered(lambda bb, x, i, u: op.scatter_elements(x, i, u, 1, kind), [data, *none])
+    np.testing.assert_array_equal(run_lowered(model, [data, *none])[0], data)
+    none = np.empty((0, 1), np.int64), np.empty((0, 8), np.float32)
+    model = lowered(lambda bb, x, i, u: op.scatter_nd(x, i, u, kind), [data, *none])
+    np.testing.assert_array_equal(run_lowered(model, [data, *none])[0], data)
+
+
 def test_columns_are_shared_among_threads() -> None:
     assert "T.parallel" in default_schedule(_function(_by_row("add", 500, 4000, 128))).script()
     assert "T.parallel" not in default_schedule(_function(_by_row("add", 500, 4000, 64))).script()
