@@ -310,9 +310,10 @@ def tuning_tasks(
 def with_energy(tasks: Sequence[TuningTask]) -> list[TuningTask]:
     """The tasks, the heavy ones to be measured in energy.
 
-    Those are the tasks with at least 2% of the model's estimated time. Programs of one task rarely differ by
-    more than a quarter in power, so that a lighter task moves the energy of the model by half a percent,
-    which no comparison of whole models shows; and there are at most fifty of them.
+    Those are the tasks with at least 2% of the model's estimated time, at most fifty of them. The share
+    assumes, without a measurement, that the powers of two programs of one task differ by a quarter at most:
+    a lighter task then moves the energy of the model by half a percent at most, which no comparison of whole
+    models shows.
     """
     model_s = math.fsum(task.weight * task.estimate_s for task in tasks)
     return [replace(one, energy=one.weight * one.estimate_s >= HEAVY * model_s) for one in tasks]
