@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import tvm
@@ -22,7 +23,9 @@ from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
+from host.tensor_ir.joined_loops import with_joined_loops
 from host.tensor_ir.saturation import saturation_for
+from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
@@ -123,14 +126,9 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     narrowed = saturation_for(target) or (lambda body: body)
     tabulated = byte_tables_for(target) or (lambda body: body)
     named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
-    lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)
     bound = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
-    module = transform.SkipAssert()(lower(bound))
-    if any(map(has_periodic_loads, module.functions.values())):
-        with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
-            module = transform.SkipAssert()(lower(bound))
-        module = transform.CommonSubexprElim()(split_at_periods(module))
+    module = _lowered(bound)
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
         variable: body.with_body(
@@ -155,7 +153,82 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         .with_attr("target", target.with_host(target))
         for variable, body in module.functions.items()
     }
-    return finalize()(tvm.IRModule(lowered, attrs=module.attrs))
+    finalize = tvm.transform.Sequential([transform.LowerTVMBuiltin(), transform.LowerIntrin()])
+    return finalize(tvm.IRModule(lowered, attrs=module.attrs))
+
+
+def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
+    """The passes of TVM's default pipeline on a module whose target is known.
+
+    Those for GPUs and DSPs are left out. Choices that unrolling settles are gone before the simplifier comes.
+    Common subexpressions get their names in the end where loops are split: a split loop's have none.
+    """
+    transform, steps = tvm.tirx.transform, tvm.s_tir.transform
+    partitioned = tvm.transform.Sequential(
+        [
+            steps.CanonicalizeLoop(),
+            steps.LowerInitBlock(),
+            steps.PlanAndUpdateBufferAllocationLocation(),
+            steps.ConvertBlocksToOpaque(),
+            steps.CompactBufferAllocation(),
+            steps.LowerAutoCopy(),
+            steps.LowerMatchBuffer(),
+            steps.StmtSimplify(),
+            steps.AnnotateIrregularLoop(),
+            steps.InjectSoftwarePipeline(),
+            steps.LowerOpaqueBlock(),
+            transform.FlattenBuffer(),
+            transform.BF16ComputeLegalize(),
+            transform.NarrowDataType(32),
+            steps.LoopPartition(),
+        ]
+    )
+    unrolled = tvm.transform.Sequential(
+        [
+            transform.VectorizeLoop(True),
+            steps.InjectVirtualThread(),
+            steps.InjectDoubleBuffer(),
+            transform.StorageRewrite(),
+            steps.HoistIfThenElse(),
+            transform.UnrollLoop(),
+        ]
+    )
+    simplified = tvm.transform.Sequential(
+        [
+            steps.RenormalizeSplitPattern(),
+            transform.StmtSimplify(),
+            transform.RemoveNoOp(),
+            steps.RewriteUnsafeSelect(),
+        ]
+    )
+    called = tvm.transform.Sequential(
+        [
+            transform.FP8ComputeLegalize(),
+            transform.VerifyMemory(),
+            transform.AnnotateEntryFunc(),
+            transform.SplitHostDevice(),
+            transform.MakePackedAPI(),
+            transform.FP8StorageLegalize(),
+            transform.BF16StorageLegalize(),
+            transform.SkipAssert(),
+        ]
+    )
+    named = transform.CommonSubexprElim()
+    module = unrolled(_mapped_bodies(partitioned(bound), with_joined_loops))
+    module = simplified(_mapped_bodies(module, without_settled_choices))
+    if any(map(has_periodic_loads, module.functions.values())):
+        return named(split_at_periods(called(module)))
+    return called(named(module))
+
+
+def _mapped_bodies(
+    module: tvm.IRModule, rewrite: Callable[[tvm.tirx.Stmt], tvm.tirx.Stmt]
+) -> tvm.IRModule:
+    functions = {
+        variable: function.with_body(rewrite(function.body))
+        for variable, function in module.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def _halves(body: tvm.tirx.Stmt, own: bool, bfloat16: bool) -> tvm.tirx.Stmt:
