@@ -37,7 +37,6 @@ from itertools import accumulate
 from host.errors import TlmError
 from host.statistics import MIN_TRIALS, Estimate, mean_of, one_sided_bound
 from host.tlm.language.vocabulary import PAD, TASK, Vocabulary, quality_token
-from host.tlm.model.decoding import BOLDEST
 from host.tlm.model.gpt2 import LanguageModel
 from host.tlm.proposer import BATCH, ROUNDS, boldness
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
@@ -53,6 +52,8 @@ _TASK = Vocabulary().number(TASK)
 LEAST_GAIN = 1.01
 _BATCH = 32
 _MAX_PROGRAMS = 64
+# Temperature of the last draw of a round over that of the first.
+_BOLDEST = 2.0
 # Programs that a deployment measures, and how often its draws are repeated.
 _MEASURED, _REPEATED = 10, 16
 
@@ -288,7 +289,7 @@ def orders_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -
 
 def _temperatures(turn: int) -> list[float]:
     """Of the draws of a round; the first program of a round is the likeliest, and is not drawn."""
-    steps = ((BOLDEST - 1.0) * place / (BATCH - 1) for place in range(1, BATCH))
+    steps = ((_BOLDEST - 1.0) * place / (BATCH - 1) for place in range(1, BATCH))
     return [boldness(turn) * (1.0 + step) for step in steps]
 
 
