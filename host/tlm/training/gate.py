@@ -6,10 +6,11 @@ The programs that a model draws are the recorded ones of a withheld task, each w
 model gives it among them; the likeliest is always drawn. The recorded time of what is then chosen says how
 good the model is. Both models draw with the same random numbers.
 
-As in a deployment (`host.tlm.proposer`), the draws of a round become bolder from the first to the last, and
-further, bolder rounds follow until ten different programs are drawn. A deployment has a temperature for
-each token. Here the probability of a program at the temperature t is that of the whole program to the power
-of 1 / t, made to add up to one over the recorded programs.
+A deployment (`host.tlm.proposer`) draws different programs from the whole space. As many different ones of the
+recorded programs would often be all of them, whatever the model. So these draws are with replacement: they
+become bolder from the first to the last of a round, and further, bolder rounds follow until ten different
+programs are drawn. The probability of a program at the temperature t is that of the whole program to the
+power of 1 / t, made to add up to one over the recorded programs.
 
 The new model has to be faster than the one in use, which a bound has to show, and faster than chance on
 average: draws by which every recorded program is equally likely, ranked in the same way. What chance reaches
