@@ -32,6 +32,7 @@ import torch
 
 from benchmarks.gate.network import small_network
 from benchmarks.gate.recorded import RecordedTask, observations
+from benchmarks.gate.settings import check_settings
 from benchmarks.gate.simulated import TASKS, simulated_tasks
 from benchmarks.learning.__main__ import BUDGETS, figures_of
 from benchmarks.modelled_boards.choices import DRAWN, Program, programs_in, random_programs
@@ -175,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
     base = options.start or small_network(options.folder / "network")
+    settings = check_settings(options.folder, base)
     judged: dict[int, list[Judged]] = {budget: [] for budget in BUDGETS}
     sizes: dict[str, float] = {}
     for seed in options.seeds:
@@ -182,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for budget, many in found.items():
             judged[budget] += many
         sizes |= own
-        figures = {"seeds": options.seeds, **figures_of(judged, sizes, PAIRS)}
+        figures = {"seeds": options.seeds, "settings": settings, **figures_of(judged, sizes, PAIRS)}
         write_result(options.json, about | figures)
     for budget, by_pair in figures["ratios"].items():
         for pair, by_board in by_pair.items():

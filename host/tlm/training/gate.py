@@ -6,9 +6,9 @@ The programs that a model draws are the recorded ones of a withheld task, each w
 model gives it among them; the likeliest is always drawn. The recorded time of what is then chosen says how
 good the model is. Both models draw with the same random numbers.
 
-A deployment (`host.tlm.proposer`) draws different programs from the whole space. As many different ones of the
-recorded programs would often be all of them, whatever the model. So these draws are with replacement: they
-become bolder from the first to the last of a round, and further, bolder rounds follow until ten different
+A deployment (`host.tlm.proposer`) draws different programs from the whole space. As many different ones of
+the recorded programs would often be all of them, whatever the model. So these draws are with replacement;
+they become bolder from the first to the last of a round, and bolder rounds follow until ten different
 programs are drawn. The probability of a program at the temperature t is that of the whole program to the
 power of 1 / t, made to add up to one over the recorded programs.
 
