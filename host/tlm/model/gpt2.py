@@ -38,10 +38,16 @@ class Cache:
         self.layers[layer] = keys, values
         return keys, values
 
-    def repeat(self, count: int) -> None:
-        """Have each row so many times."""
+    def copy(self) -> Cache:
+        """Another one of the same tokens, to go on in another way."""
+        found = Cache()
+        found.layers = dict(self.layers)
+        return found
+
+    def select(self, rows: torch.Tensor) -> None:
+        """Keep the rows of these numbers, in their order; a row may be kept several times."""
         for layer, (keys, values) in self.layers.items():
-            self.layers[layer] = keys.repeat_interleave(count, 0), values.repeat_interleave(count, 0)
+            self.layers[layer] = keys.index_select(0, rows), values.index_select(0, rows)
 
 
 class _Projection(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
