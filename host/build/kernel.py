@@ -221,9 +221,7 @@ def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
     return called(named(module))
 
 
-def _mapped_bodies(
-    module: tvm.IRModule, rewrite: Callable[[tvm.tirx.Stmt], tvm.tirx.Stmt]
-) -> tvm.IRModule:
+def _mapped_bodies(module: tvm.IRModule, rewrite: Callable[[tvm.tirx.Stmt], tvm.tirx.Stmt]) -> tvm.IRModule:
     functions = {
         variable: function.with_body(rewrite(function.body))
         for variable, function in module.functions.items()

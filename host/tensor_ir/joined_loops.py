@@ -88,7 +88,8 @@ def _shifted(parts: Sequence[tirx.For], variable: Any) -> list[Any]:
     for part in parts:
         place = variable if part is parts[0] else variable - begin
         body = mapped(
-            part.body, (tvm.ir.Var, lambda found, at=place, of=part.loop_var: at if found.same_as(of) else found)
+            part.body,
+            (tvm.ir.Var, lambda found, at=place, of=part.loop_var: at if found.same_as(of) else found),
         )
         begin = begin + part.extent
         made.append(body if part is parts[-1] else (begin, body))
