@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
@@ -12,10 +11,12 @@ import torch
 from torch import fx
 from tvm import relax
 
-from host.importers.torch import resizing
+from host.importers.torch import bags, pooling, resizing
 from host.importers.torch.indexing import indexed
 from host.importers.torch.placed import sizes_of
+from host.importers.torch.pooling import of_each
 
+_MOST_COMPARISONS = 1 << 26
 # The value of a node, from its arguments by name; None leaves it to TVM.
 Converter = Callable[[relax.BlockBuilder, fx.Node, Mapping[str, Any]], Any]
 
@@ -148,8 +149,48 @@ def _sampled(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
 
 
 def _scatter_add(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Values that are added at their places, or multiplied where the operator says so."""
     data, axis, index, source = (given[name] for name in ("self", "dim", "index", "src"))
-    return builder.emit(relax.op.scatter_elements(data, index, source, axis, "add"))
+    kind = {"add": "add", "multiply": "mul"}[given.get("reduce", "add")]
+    return builder.emit(relax.op.scatter_elements(data, index, source, axis, kind))
+
+
+def _divided(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Quotients that are rounded down or towards zero, in the type of the result."""
+    emit, dtype, mode = builder.emit, _made_in(node), given["rounding_mode"]
+    left, right = given["self"], given["other"]
+    if isinstance(right, int | float):
+        right = relax.const(right, dtype)
+    if mode is None:
+        return emit(relax.op.divide(left, right))
+    if mode == "floor":
+        return emit(relax.op.floor_divide(left, right))
+    if "int" not in dtype:
+        return emit(relax.op.trunc(emit(relax.op.divide(left, right))))
+    sizes = [emit(relax.op.abs(one)) for one in (left, right)]
+    sign = emit(relax.op.multiply(emit(relax.op.sign(left)), emit(relax.op.sign(right))))
+    return emit(relax.op.multiply(emit(relax.op.floor_divide(*sizes)), sign))
+
+
+def _searched(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Where values belong among sorted numbers along the last axis: how many of these are before each.
+
+    Every value is compared with every number, so there is a bound on the comparisons.
+    """
+    numbers, values, emit = given["sorted_sequence"], given["self"], builder.emit
+    sizes, shape = sizes_of(numbers), sizes_of(values)
+    if (
+        sizes is None
+        or not shape
+        or prod(shape) * sizes[-1] > _MOST_COMPARISONS
+        or given["sorter"] is not None
+    ):
+        return None
+    right = given["right"] or given["side"] == "right"
+    compare = relax.op.less_equal if right else relax.op.less
+    one, other = emit(relax.op.expand_dims(numbers, -2)), emit(relax.op.expand_dims(values, -1))
+    before = emit(relax.op.astype(emit(compare(one, other)), _made_in(node)))
+    return emit(relax.op.sum(before, -1))
 
 
 def _windows(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -165,26 +206,29 @@ def _windows(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     return builder.emit(relax.op.permute_dims(taken, order))
 
 
-def _max_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Maximum pooling, with steps as long as the window where none are given.
-
-    Where the maxima are is not computed.
-    """
-    data, images = given["self"], str(node.target).startswith("aten.max_pool2d")
-    spatial, pool = (2, relax.op.nn.max_pool2d) if images else (3, relax.op.nn.max_pool3d)
-    # Without an axis of the batch, TVM converts it, or the import says that nothing does.
-    if data.ty.ndim != spatial + 2 or _takes_places(node):
-        return None
-    names = ("kernel_size", "stride", "padding", "dilation")
-    kernel, steps, padding, dilation = (_of_each(given[name], spatial) for name in names)
-    made = pool(data, kernel, steps or kernel, padding * 2, dilation, given["ceil_mode"])
-    return builder.emit(made), None
-
-
 def _largest_few(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """The largest or smallest elements along an axis and their places, in order where any order will do."""
-    sides = {"axis": given["dim"], "largest": given["largest"]}
-    found = builder.emit(relax.op.topk(given["self"], given["k"], ret_type="both", dtype="int64", **sides))
+    return _in_order(builder, given, given["k"], given["largest"])
+
+
+def _sorted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """All elements along an axis in order and their places; equal ones keep their order in any case."""
+    sizes = sizes_of(given["self"])
+    return _in_order(builder, given, sizes[given["dim"]], given["descending"]) if sizes else None
+
+
+def _places_of_sorted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The places of the elements along an axis in order."""
+    found = _sorted(builder, node, given)
+    return None if found is None else found[1]
+
+
+def _in_order(builder: relax.BlockBuilder, given: Mapping[str, Any], count: int, descending: bool) -> Any:
+    data, axis = given["self"], given["dim"]
+    if not count:  # which relax takes for all
+        none = builder.emit(relax.op.strided_slice(data, [axis], [0], [0]))
+        return none, builder.emit(relax.op.astype(none, "int64"))
+    found = builder.emit(relax.op.topk(data, count, axis, "both", descending, "int64"))
     return tuple(builder.emit(relax.TupleGetItem(found, number)) for number in range(2))
 
 
@@ -194,7 +238,7 @@ def _convolution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str,
     if not given["transposed"] or data.ty.ndim != 5:
         return None
     names = ("stride", "padding", "output_padding", "dilation")
-    steps, padding, extra, dilation = (_of_each(given[name], 3) for name in names)
+    steps, padding, extra, dilation = (of_each(given[name], 3) for name in names)
     groups, layouts = given["groups"], ("NCDHW", "IODHW")
     made = relax.op.nn.conv3d_transpose(data, weight, steps, padding, extra, dilation, groups, *layouts)
     return emit(made) if bias is None else emit(relax.op.add(emit(made), _by_channel(builder, bias)))
@@ -202,33 +246,6 @@ def _convolution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str,
 
 def _by_channel(builder: relax.BlockBuilder, numbers: Any) -> Any:
     return builder.emit(relax.op.reshape(numbers, (1, -1, 1, 1, 1)))
-
-
-def _of_each(numbers: Any, count: int) -> list[int]:
-    """A number for each axis, of which one may stand for all."""
-    given = [numbers] if isinstance(numbers, int) else list(numbers)
-    return given * count if len(given) == 1 else given
-
-
-def _takes_places(node: fx.Node) -> bool:
-    """Whether anything reads the places of the maxima, beside the maxima."""
-    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
-
-
-def _adaptive_max(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """The largest elements of windows, as many along each of the last axes as are asked for.
-
-    Where they are is not computed.
-    """
-    data, emit, sizes = given["self"], builder.emit, sizes_of(given["self"])
-    if sizes is None or _takes_places(node):
-        return None
-    for axis, made in zip(range(-len(given["output_size"]), 0), given["output_size"], strict=True):
-        bounds = [(at * sizes[axis] // made, -(-(at + 1) * sizes[axis] // made)) for at in range(made)]
-        windows = [emit(relax.op.strided_slice(data, [axis], [low], [high])) for low, high in bounds]
-        largest = [emit(relax.op.max(window, axis, keepdims=True)) for window in windows]
-        data = emit(relax.op.concat(largest, axis))
-    return data, None
 
 
 _REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -271,26 +288,28 @@ def _neutral(kind: str, dtype: str) -> float:
 
 CONVERTERS: Mapping[str, Converter] = {
     "_cdist_forward.default": _distances,
-    "adaptive_max_pool2d.default": _adaptive_max,
-    "adaptive_max_pool3d.default": _adaptive_max,
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
     "max.dim": _extreme_and_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_and_place(relax.op.min, relax.op.argmin),
     "any.default": _any,
+    **dict.fromkeys(("argsort.default", "argsort.stable"), _places_of_sorted),
     "convolution.default": _convolution,
+    **dict.fromkeys(("div.Scalar_mode", "div.Tensor_mode"), _divided),
     "elu.default": _elu,
     "grid_sampler_2d.default": _sampled,
     "grid_sampler_3d.default": _sampled,
     "index.Tensor": indexed,
-    "max_pool2d_with_indices.default": _max_pool,
-    "max_pool3d_with_indices.default": _max_pool,
     "native_group_norm.default": _group_norm,
     "prod.dim_int": _product,
+    "searchsorted.Tensor": _searched,
+    **dict.fromkeys(("sort.default", "sort.stable"), _sorted),
     "topk.default": _largest_few,
     "unfold.default": _windows,
     "var_mean.correction": _variance_and_mean,
-    "scatter_add.default": _scatter_add,
+    **dict.fromkeys(("scatter_add.default", "scatter.reduce"), _scatter_add),
     "scatter_reduce.two": _scatter_reduce,
+    **dict.fromkeys(bags.OPERATORS, bags.bagged),
+    **pooling.CONVERTERS,
     **dict.fromkeys(resizing.OPERATORS, resizing.convert),
 }
