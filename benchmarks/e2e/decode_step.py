@@ -87,7 +87,9 @@ class DecodeStep(nn.Module):
 def write_step(model: PreTrainedModel, path: Path) -> None:
     """Write the decode step of a language model as one ONNX file."""
     step = DecodeStep(model).eval().requires_grad_(False)
-    names = [f"{kind}_{layer}" for layer in range(model.config.num_hidden_layers) for kind in ("keys", "values")]
+    names = [
+        f"{kind}_{layer}" for layer in range(model.config.num_hidden_layers) for kind in ("keys", "values")
+    ]
     inputs = ["token", "position", *(f"{name}_before" for name in names)]
     export_onnx_model(step, step.inputs(), inputs, ["logits", *names], path)
 
