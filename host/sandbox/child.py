@@ -52,7 +52,7 @@ def answer(function: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wrong_version(error: Exception) -> dict[str, Any] | None:
-    """The answer where a library is of another version than the required one, which no file is to blame for."""
+    """The answer where a library has another version than the required one: no file is to blame for it."""
     from host.versions import of_a_package, wrong_version
 
     message = wrong_version(error) if of_a_package(error) else None

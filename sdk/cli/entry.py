@@ -12,7 +12,7 @@ from sdk.cli import INTERRUPTED
 
 
 def main() -> int:
-    """Run the command line; exit code 1 with one line where the host's packages are missing or do not load."""
+    """Run the command line; exit code 1 with one line where the host's packages are missing or wrong."""
     before = {number: signal.signal(number, _leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         # A command that needs PyTorch imports it; TVM alone would do so for every command.
