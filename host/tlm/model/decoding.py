@@ -70,7 +70,9 @@ class _Writer:
 
     def wanted(self) -> tuple[str, ...]:
         """Those of them that may be drawn."""
-        return self._continuing([one for one in self._open if self._kept in (None, one[0])])
+        if self._kept is None:
+            return self.allowed()
+        return self._continuing([one for one in self._open if one[0] == self._kept])
 
     def _continuing(self, values: Sequence[tuple[int, tuple[str, ...]]]) -> tuple[str, ...]:
         """The tokens that continue the current value to one of these."""
@@ -216,7 +218,7 @@ class Decoder:
                 ]
                 rows = [beam for _, beam in going]
                 if rows:
-                    cache.select(torch.tensor([step.row for step, _ in going]))
+                    cache.select([step.row for step, _ in going])
                     logits = self._model(torch.tensor([[step.token] for step, _ in going]), cache)[:, -1]
         return [GeneratedProgram(beam.writer.values, beam.log_probability) for beam in beams]
 

@@ -8,6 +8,7 @@ import takes no second beside PyTorch's, and a machine that trains needs PyTorch
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -44,10 +45,13 @@ class Cache:
         found.layers = dict(self.layers)
         return found
 
-    def select(self, rows: torch.Tensor) -> None:
+    def select(self, rows: Sequence[int]) -> None:
         """Keep the rows of these numbers, in their order; a row may be kept several times."""
+        if list(rows) == list(range(len(self.layers[0][0]))):
+            return
+        places = torch.tensor(rows)
         for layer, (keys, values) in self.layers.items():
-            self.layers[layer] = keys.index_select(0, rows), values.index_select(0, rows)
+            self.layers[layer] = keys.index_select(0, places), values.index_select(0, places)
 
 
 class _Projection(nn.Module):  # type: ignore[misc]  # PyTorch is not typed
