@@ -25,7 +25,7 @@ import argparse
 import math
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -117,12 +117,13 @@ def programs_of_arms(
         seed: of the draws.
     """
 
-    def learned_s(space: DesignSpace, values: Program) -> float:
-        return math.exp(float(learned.means(space, [values])[0]))
+    def learned_s(space: DesignSpace, values: Mapping[str, int]) -> float:
+        return math.exp(float(learned.means(space, [dict(values)])[0]))
 
     profile = DeviceProfile("simulated", board_of(BOARD), space.hardware, space.threads)
     found = {}
-    for rank, estimate in (("t", DesignSpace.estimate_s), ("that", learned_s)):
+    estimates: dict[str, Estimate] = {"t": DesignSpace.estimate_s, "that": learned_s}
+    for rank, estimate in estimates.items():
         found[f"random32_{rank}"] = in_order(space, random_programs(space, seed), estimate)
         found[f"infilled_random32_{rank}"] = in_order(
             space, infilled_by_chance(space, estimate, seed), estimate

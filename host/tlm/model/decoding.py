@@ -209,7 +209,8 @@ class Decoder:
             while rows:
                 steps = _steps(rows, logits, self._vocabulary, generator, temperature)
                 whole = [beam for beam in beams if beam.writer.finished]
-                kept = heapq.nlargest(count, [*whole, *steps], key=lambda one: one.key)
+                choices: list[_Beam | _Step] = [*whole, *steps]
+                kept = heapq.nlargest(count, choices, key=lambda one: one.key)
                 beams = [self._followed(rows, one) if isinstance(one, _Step) else one for one in kept]
                 going = [
                     (step, beam)
