@@ -1,8 +1,8 @@
 """The program of a reduction along columns.
 
 Lanes of a warp have neighbouring columns, or where there are few of them, several positions of these. Warps
-of a block, and `splits` blocks, take positions in turn. What the threads of a block have is combined in shared
-memory, what blocks have by a second kernel; both in a fixed order.
+of a block, and `splits` blocks, take positions in turn. What the threads of a block have is combined in
+shared memory, what blocks have by a second kernel; both in a fixed order.
 """
 
 from __future__ import annotations
