@@ -55,7 +55,8 @@ def columns_of(workload: Workload) -> Columns | None:
     """The reduction that a workload is; None if it is none, or one that reads an element several times.
 
     All that is reduced has neighbours along the columns, and each of its elements belongs to one result: no
-    windows that overlap, and no products of matrices.
+    windows that overlap, and no products of matrices. What does not change along the reduction may be read
+    too, such as a mean that is subtracted.
     """
     anchor = workload.anchor_stage
     if anchor.kind not in ("reduction", "contraction") or workload.steps or workload.parts:
@@ -64,12 +65,14 @@ def columns_of(workload: Workload) -> Columns | None:
     if any(stage.kind not in ("injective", "padding") for stage in others):
         return None
     long = [axis for axis in anchor.spatial if anchor.axes[axis].extent > 1]
-    if not long or not anchor.reads:
+    if not long:
         return None
     *outer, column = long
-    for access in anchor.reads:
-        if access.data_dependent or access.elements < anchor.points or access.offset(column, 1) != 1:
-            return None
+    if any(access.data_dependent for access in anchor.reads):
+        return None
+    reduced = [access for access in anchor.reads if any(map(access.uses, anchor.reduction))]
+    if not reduced or any(one.elements < anchor.points or one.offset(column, 1) != 1 for one in reduced):
+        return None
     found = Columns(anchor, column, tuple(outer), anchor.reduction)
     results = results_of(workload, (column,), 1)
     if results is None or results[1] != found.count or found.steps < _LEAST_STEPS:

@@ -58,7 +58,27 @@ def _over_positions(
     )
 
 
+def _variance(shape: tuple[int, ...]) -> Case:
+    """The mean square of what is left of each channel without its mean."""
+    images, height, width, channels = shape
+    a, mean = te.placeholder(shape, "float16", "A"), te.placeholder((images, 1, 1, channels), "float32", "M")
+    h, w = te.reduce_axis((0, height), "h"), te.reduce_axis((0, width), "w")
+
+    def element(n: tirx.Var, y: tirx.Var, x: tirx.Var, c: tirx.Var) -> tirx.PrimExpr:
+        left = a[n, h, w, c].astype("float32") - mean[n, 0, 0, c]
+        return te.sum(left * left, axis=[h, w])
+
+    total = te.compute((images, 1, 1, channels), element, name="total")
+    share = tirx.const(1.0 / (height * width), "float32")
+    made = te.compute(total.shape, lambda *i: total(*i) * share, name="mean")
+    given = _GENERATOR.normal(size=shape).astype("float16")
+    means = given.astype("float32").mean((1, 2), keepdims=True)
+    wanted = ((given.astype("float64") - means) ** 2).mean((1, 2), keepdims=True).astype("float32")
+    return Case(te.create_prim_func([a, mean, made]), (given, means), wanted)
+
+
 CASES = {
+    "variances of 24 channels": lambda: _variance((2, 9, 8, 24)),
     "40 channels": lambda: _over_positions((1, 9, 7, 40)),
     "two images of 5 channels": lambda: _over_positions((2, 8, 8, 5)),
     "greatest of 32 channels": lambda: _over_positions((1, 6, 11, 32), "greatest"),
