@@ -3,7 +3,8 @@
 Where threads share bands of rows, only the first and the last band have a border, so that TVM's LoopPartition
 makes loops of max(1 - p, 0), min(13 - 7 p, 7) - max(1 - p, 0) and 7 p - 6 iterations for a band p of 7 rows.
 LLVM then expresses the address of each element by these minima and maxima: half of the time in which it
-compiles a depthwise convolution goes there. A loop of 7 iterations that tests where it stands runs the same statements.
+compiles a depthwise convolution goes there. A loop of 7 iterations that tests where it
+stands runs the same statements.
 """
 
 from __future__ import annotations
