@@ -15,7 +15,7 @@ from host.schedules import DesignSpace
 from host.tlm.model.card import read_card
 from host.tlm.model.network import new_model, save_model
 from host.tlm.training.fitting import LEARNED
-from tests.unit.benchmarks.learning.test_gate import _task
+from tests.unit.benchmarks.gate.test_gate import _task
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.tlm.learning import SIZE, VOCABULARY
 from tests.unit.tuning.simulated import dense_space
