@@ -29,7 +29,7 @@ from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 11
+BUILD_VERSION = 12
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -101,7 +101,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with eleven changes.
+    """What TVM's own build does before code generation, with thirteen changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -111,6 +111,10 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
     - Register tiles are not taken from the heap: see `_allocate_on_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
+    - Parts of a loop with borders that depend on a loop around it are one loop: see
+      `host.tensor_ir.joined_loops`.
+    - Choices that unrolling settles are gone before expressions are simplified: see
+      `host.tensor_ir.settled_choices`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
     - Maxima and minima with a number keep NaN: see `host.build.maxima`; those of many numbers keep infinities
       too: see `host.tensor_ir.extremes`.
@@ -160,8 +164,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
 def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
     """The passes of TVM's default pipeline on a module whose target is known.
 
-    Those for GPUs and DSPs are left out. Choices that unrolling settles are gone before the simplifier comes.
-    Common subexpressions get their names in the end where loops are split: a split loop's have none.
+    Those for GPUs and DSPs are left out. Where loops are split, common subexpressions get names after that.
     """
     transform, steps = tvm.tirx.transform, tvm.s_tir.transform
     partitioned = tvm.transform.Sequential(

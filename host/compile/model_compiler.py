@@ -133,12 +133,12 @@ class ModelCompiler:
         lowered = self.lower(model)
         constructed = static_model.propose(lowered, self.profile, seed, self.clock)
         records = records_of(options)
-        plan = recall(constructed, self.profile, records)
+        plan = recall(constructed, self.profile, records, options.goal)
         if proposer is not None and not options.tuned:
             new = plan.chosen.keys() - plan.from_database
             plan = take_first_programs(proposer, plan, new, self.profile, seed, self.clock)
         else:
-            plan = learn_from_others(plan, self.profile, records, seed, self.clock)
+            plan = learn_from_others(plan, self.profile, records, seed, self.clock, options.goal)
         tuning = None
         if options.tuned:
             plan, tuning = self._tuning(model, proposer, alone).improve(model, lowered, constructed, plan)

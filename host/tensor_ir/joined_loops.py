@@ -3,8 +3,8 @@
 Where threads share bands of rows, only the first and the last band have a border, so that TVM's LoopPartition
 makes loops of max(1 - p, 0), min(13 - 7 p, 7) - max(1 - p, 0) and 7 p - 6 iterations for a band p of 7 rows.
 LLVM then expresses the address of each element by these minima and maxima: half of the time in which it
-compiles a depthwise convolution goes there. A loop of 7 iterations that tests where it
-stands runs the same statements.
+compiles a depthwise convolution goes there. A loop of 7 iterations that tests which part it is in runs the
+same statements.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def _parts(statements: Sequence[tirx.Stmt]) -> list[tirx.For]:
     for statement in statements:
         if not isinstance(statement, tirx.For) or statement.kind != tirx.ForKind.SERIAL:
             break
-        if statement.annotations or isinstance(statement.extent, tirx.IntImm) or not _is(statement.min, 0):
+        if statement.annotations or statement.step is not None:
+            break
+        if isinstance(statement.extent, tirx.IntImm) or not _is(statement.min, 0):
             break
         found.append(statement)
     return found
@@ -88,15 +90,14 @@ def _shifted(parts: Sequence[tirx.For], variable: Any) -> list[Any]:
     begin = parts[0].min
     for part in parts:
         place = variable if part is parts[0] else variable - begin
-        body = mapped(part.body, _replacement(part.loop_var, place))
+        body = _substituted(part.body, part.loop_var, place)
         begin = begin + part.extent
         made.append(body if part is parts[-1] else (begin, body))
     return made
 
 
-def _replacement(variable: Any, by: Any) -> tuple[type, Callable[[Any], Any]]:
-    """The rule that puts an expression in place of a variable."""
-    return tvm.ir.Var, lambda found: by if found.same_as(variable) else found
+def _substituted(body: tirx.Stmt, variable: Any, value: Any) -> tirx.Stmt:
+    return mapped(body, (tvm.ir.Var, lambda found: value if found.same_as(variable) else found))
 
 
 def _value(expression: Any, value: int) -> int | None:

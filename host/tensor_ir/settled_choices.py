@@ -1,8 +1,8 @@
 """Choices whose condition compares two numbers: one side is left.
 
 A transform that is written as one choice among its results (Winograd's) has all of them in each copy of its
-unrolled loops. TVM's passes would walk through them all: its simplifier drops those of scalars late, and
-those of vectors, whose condition is spread to all lanes, never.
+unrolled loops. TVM's passes would walk through them all: its simplifier drops choices among scalars late, and
+choices among vectors, whose condition is spread to all lanes, never.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         return convert
 
     def _constant(self, node: fx.Node) -> relax.Expr:
-        return relax.const(self.constants[node.args[0]].numpy())
+        array = self.constants[node.args[0]].numpy()
+        # With its type: of a single number, relax would make 32 bits.
+        return relax.const(array, str(array.dtype))
 
     def _recurrent(self, node: fx.Node) -> tuple[relax.Expr, ...]:
         return recurrent.convert(self.block_builder, node, self.retrieve_args(node))

@@ -102,6 +102,29 @@ def _distances(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, A
     return emit(relax.op.sqrt(emit(relax.op.sum(emit(relax.op.multiply(apart, apart)), -1))))
 
 
+def _shifted(shift: Callable[..., Any]) -> Converter:
+    """Whole numbers whose bits are moved."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        data, count, dtype = given["self"], given["other"], _made_in(node)
+        if isinstance(count, int | float):
+            count = relax.const(int(count), dtype)
+        return builder.emit(shift(*(builder.emit(relax.op.astype(one, dtype)) for one in (data, count))))
+
+    return convert
+
+
+def _complement_of_erf(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    made = builder.emit(relax.op.erf(given["self"]))
+    return builder.emit(relax.op.subtract(relax.const(1.0, _made_in(node)), made))
+
+
+def _power_of_two(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    data = given["self"]
+    scaled = builder.emit(relax.op.multiply(data, relax.const(np.log(2.0), str(data.ty.dtype))))
+    return builder.emit(relax.op.exp(scaled))
+
+
 def _product(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """The product along an axis, in the type of the result: of whole numbers that is int64."""
     data = builder.emit(relax.op.astype(given["self"], _made_in(node)))
@@ -301,8 +324,16 @@ CONVERTERS: Mapping[str, Converter] = {
     "grid_sampler_3d.default": _sampled,
     "index.Tensor": indexed,
     "native_group_norm.default": _group_norm,
+    "erfc.default": _complement_of_erf,
+    "exp2.default": _power_of_two,
     "prod.dim_int": _product,
     "searchsorted.Tensor": _searched,
+    **{
+        f"{name}.{form}": _shifted(shift)
+        for side, shift in (("left", relax.op.left_shift), ("right", relax.op.right_shift))
+        for name in (f"bitwise_{side}_shift", f"__{side[0]}shift__")
+        for form in ("Scalar", "Tensor", "Tensor_Scalar")
+    },
     **dict.fromkeys(("sort.default", "sort.stable"), _sorted),
     "topk.default": _largest_few,
     "unfold.default": _windows,

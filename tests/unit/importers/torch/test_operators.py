@@ -70,6 +70,24 @@ def test_quotients_that_are_rounded() -> None:
     compare(divided, whole(19, 6, 5), whole(8, 6, 5))
 
 
+def test_whole_numbers_where_a_condition_holds() -> None:
+    def chosen(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.where(x > 3, x, 0), torch.where(x > 3, -100, x), torch.where(x > 3, x, torch.tensor(1))
+
+    compare(chosen, whole(9, 4, 5))
+
+
+def test_whole_numbers_whose_bits_are_moved() -> None:
+    def shifted(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return a << 2, a >> 1, a << b, (a.to(torch.int32) - 20) >> b.to(torch.int32)
+
+    compare(shifted, whole(50, 4, 5), whole(5, 4, 5))
+
+
+def test_powers_of_two_and_complements_of_error_functions() -> None:
+    compare(lambda x: (x.exp2(), x.erfc()), drawn(4, 5))
+
+
 def test_the_largest_over_several_axes() -> None:
     compare(lambda x: (x.amax((0, 2)), x.amin(1, keepdim=True), x.amax()), drawn(3, 4, 5))
 

@@ -15,7 +15,8 @@ from host.schedules import DesignSpace
 from host.tlm.model.card import read_card
 from host.tlm.model.network import new_model, save_model
 from host.tlm.training.fitting import LEARNED
-from tests.unit.benchmarks.learning.test_gate import _task
+from host.tlm.training.replay import REPLAY, write_replay
+from tests.unit.benchmarks.gate.test_gate import _task
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.tlm.learning import SIZE, VOCABULARY
 from tests.unit.tuning.simulated import dense_space
@@ -34,7 +35,7 @@ def base(tmp_path: Path) -> Path:
 def test_chance_infills_near_the_best_of_its_draws() -> None:
     drawn = random_programs(SPACE, 3)[:24]
     found = infilled_by_chance(SPACE, DesignSpace.estimate_s, 3)
-    assert found[:24] == drawn and len(found) == 32
+    assert found[:24] == drawn and 24 < len(found) <= 32
     best = min(drawn, key=SPACE.estimate_s)
     for one in found[24:]:
         assert sum(one[name] != best[name] for name in best) == 1
@@ -61,6 +62,7 @@ def test_every_arm_orders_as_many_programs_by_its_estimate(base: Path) -> None:
 
 def test_a_network_learns_all_tasks_that_teach(base: Path, tmp_path: Path) -> None:
     tasks = [_task(number) for number in range(3)]
+    write_replay(base / REPLAY, [one.example for one in tasks], 3, 0, VOCABULARY)
     card = read_card(fine_tuned(base, tasks, 0, tmp_path / "tuned"))
     assert card.weights != read_card(base).weights
     assert len(card.training[LEARNED]) == 3 and card.training["steps"] == 12
