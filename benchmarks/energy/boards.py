@@ -1,8 +1,8 @@
 """Simulated boards whose true seconds and joules of every program are known, and tasks for them.
 
 Power is that of a simulated board (`replay:`, docs/replay.md): idling, cores at work by the clock,
-multiply-adds, and bytes of each level of memory. Time is the estimate for another processor. What the host does not know, how
-values of decisions change time and the energy of multiply-adds, is drawn with a seed.
+multiply-adds, and bytes of each level of memory. Time is the estimate for another processor. What the host
+does not know, how values of decisions change time and the energy of multiply-adds, is drawn with a seed.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class TrueBoard:
     def cost(self, space: DesignSpace, values: Mapping[str, int], exponent: float) -> float:
         """The true cost of a program: seconds at 1 W."""
         seconds, watts = self.seconds_and_watts(space, values)
-        return seconds * watts**exponent
+        return seconds * math.pow(watts, exponent)
 
     def _program(self, space: DesignSpace, values: Mapping[str, int]) -> Program:
         """What a program does: multiply-adds of its own energy, and the traffic of all levels of memory."""
