@@ -66,10 +66,10 @@ def _joined(parts: Sequence[tirx.For], around: Sequence[tirx.For]) -> tirx.For |
         return None
     totals = set()
     for value in range(int(loop.extent.value)):
-        *first, last = (_value(part.extent, value) for part in parts)
-        if None in (*first, last) or min(first) < 0:
+        counts = [count for part in parts if (count := _value(part.extent, value)) is not None]
+        if len(counts) < len(parts) or min(counts[:-1]) < 0:
             return None
-        totals.add(sum(first) + max(last, 0))
+        totals.add(sum(counts[:-1]) + max(counts[-1], 0))
     if len(totals) != 1:
         return None
     variable = parts[0].loop_var

@@ -27,6 +27,7 @@ from typer.exceptions import TyperException
 
 from host.devices import notes
 from host.errors import EdgeError
+from host.versions import of_a_package, wrong_version
 from sdk.cli import INTERRUPTED, completion
 from sdk.cli.commands import bundles, chat, compile_model, deploy, explain, profile, run, tune
 from sdk.cli.console import (
@@ -151,12 +152,8 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         return _fail(_os_reason(error), 1, state)
     except MemoryError:
         return _fail("not enough memory: close other programs or use a smaller model", 1, state)
-    except ImportError as error:
-        extra = "torch" if error.name in _OF_TORCH else "host"
-        return _fail(f"{error}: install the host's packages with pip install 'edgetlm[{extra}]'", 1, state)
     except Exception as error:  # noqa: BLE001 - the last line of defence of a command line
-        text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
-        return _fail(text, 1, state)
+        return _fail(_unforeseen(error), 1, state)
     return code if isinstance(code, int) else 0
 
 
@@ -189,6 +186,15 @@ def _while_interrupted(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _unforeseen(error: Exception) -> str:
+    """The line for an error that is none of ours: a package that is missing or wrong, or a fault of ours."""
+    wrong = wrong_version(error) if of_a_package(error) else None
+    if wrong is None and isinstance(error, ImportError):
+        extra = "torch" if error.name in _OF_TORCH else "host"
+        return f"{error}: install the host's packages with pip install 'edgetlm[{extra}]'"
+    return wrong or f"internal error, {type(error).__name__}: {error}; --verbose shows where"
 
 
 def _os_reason(error: OSError) -> str:
