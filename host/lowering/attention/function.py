@@ -159,7 +159,8 @@ def attention_function(node: Node) -> tirx.PrimFunc:
     """The function of an "attention" node: queries, keys, values, perhaps a mask, the result."""
     text = _Text(node.attrs["extents"], node.attrs)
     written = text.function(node.attrs["scale"])
-    return function_of_script(written, power=exp_below, **text.names)
+    names: dict[str, Any] = text.names
+    return function_of_script(written, power=exp_below, **names)
 
 
 class _Text:
