@@ -25,13 +25,16 @@ def bagged(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any])
     differ, where rows are left out as padding, and where the results for training are used.
     """
     numbers, emit = given["indices"], builder.emit
-    shape = _bags(given["offsets"], sizes_of(numbers), given["include_last_offset"])
-    if shape is None or given["padding_idx"] >= 0 or _is_training(node):
+    shape, sizes = (
+        _bags(given["offsets"], sizes_of(numbers), given["include_last_offset"]),
+        sizes_of(given["weight"]),
+    )
+    if shape is None or sizes is None or given["padding_idx"] >= 0 or _is_training(node):
         return None
     rows = emit(relax.op.take(given["weight"], numbers, 0, mode="clip"))
     if given["per_sample_weights"] is not None:
         rows = emit(relax.op.multiply(rows, emit(relax.op.expand_dims(given["per_sample_weights"], 1))))
-    bags = emit(relax.op.reshape(rows, (*shape, sizes_of(given["weight"])[-1])))
+    bags = emit(relax.op.reshape(rows, (*shape, sizes[-1])))
     return emit(_REDUCTIONS[given["mode"]](bags, 1)), None, None, None
 
 

@@ -104,8 +104,8 @@ def _direction(node: Node, axis: int, pixels: int, bins: int, part: str) -> str:
         f"start[{axis}] = T.cast(corner[0], 'int32')",
         f"size[{axis}] = T.cast({extent}, 'float32') / T.float32({bins})",
     ]
-    for target, rounded, number in (("first", "floor", part), ("pixels", "ceil", f"{part} + 1")):
-        end = f"T.cast(T.{rounded}(T.cast({number}, 'float32') * size[{axis}]), 'int32') + start[{axis}]"
+    for target, rounded, edge in (("first", "floor", part), ("pixels", "ceil", f"{part} + 1")):
+        end = f"T.cast(T.{rounded}(T.cast({edge}, 'float32') * size[{axis}]), 'int32') + start[{axis}]"
         lines.append(f"{target}[{axis}] = T.min(T.max({end}, 0), {pixels})")
     lines.append(f"pixels[{axis}] = T.max(pixels[{axis}] - first[{axis}], 0)")
     return "\n".join(" " * 12 + line for line in lines)
