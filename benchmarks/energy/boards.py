@@ -1,8 +1,8 @@
 """Simulated boards whose true seconds and joules of every program are known, and tasks for them.
 
 Power is that of a simulated board (`replay:`, docs/replay.md): idling, cores at work by the clock,
-multiply-adds, and bytes of each level of memory. Time is the estimate for another processor. What the host does not know, how
-values of decisions change time and the energy of multiply-adds, is drawn with a seed.
+multiply-adds, and bytes of each level of memory. Time is the estimate for another processor. What the host
+does not know, how values of decisions change time and the energy of multiply-adds, is drawn with a seed.
 """
 
 from __future__ import annotations

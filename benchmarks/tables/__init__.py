@@ -62,6 +62,7 @@ TABLES: dict[str, Table] = {
     "gate_arms": Table(("gate",), modelled.gate_arms),
     "gate_simulated_arms": Table(("gate_simulated",), modelled.gate_arms),
     "headroom": Table(("headroom",), modelled.headroom),
+    "energy": Table(("energy",), modelled.energy),
     "learning": Table(("learning",), modelled.by_measurements),
     "written_programs": Table(("written_programs",), modelled.first_programs),
     "written_programs_modelled": Table(("written_programs_modelled",), modelled.first_programs),
