@@ -113,7 +113,7 @@ class TrueBoard:
     def cost(self, space: DesignSpace, values: Mapping[str, int], exponent: float) -> float:
         """The true cost of a program: seconds at 1 W."""
         seconds, watts = self.seconds_and_watts(space, values)
-        return seconds * watts**exponent
+        return seconds * math.pow(watts, exponent)
 
     def _program(self, space: DesignSpace, values: Mapping[str, int]) -> Program:
         """What a program does: multiply-adds of its own energy, and the traffic of all levels of memory."""

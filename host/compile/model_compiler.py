@@ -139,10 +139,10 @@ class ModelCompiler:
             plan = take_first_programs(proposer, plan, new, self.profile, seed, self.clock)
         else:
             plan = learn_from_others(plan, self.profile, records, seed, self.clock, options.goal)
-        if not options.tuned:
-            return PlannedModel(lowered, plan, constructed)
-        plan, tuning = self._tuning(model, proposer, alone).improve(model, lowered, constructed, plan)
-        return PlannedModel(lowered, plan, constructed, tuning)
+        tuning = None
+        if options.tuned:
+            plan, tuning = self._tuning(model, proposer, alone).improve(model, lowered, constructed, plan)
+        return PlannedModel(lowered, static_model.with_sums_of_step(lowered, plan), constructed, tuning)
 
     def build(self, planned: PlannedModel) -> Compiled:
         """Compile every kernel of a plan and link the model.

@@ -198,7 +198,8 @@ class RulePower:
         """The means of `predict`, shape (programs,)."""
         constant = self._constant(programs)
         if constant is None:
-            return self._expected(programs) + self.process.mean(self.process.points(programs))
+            found: np.ndarray = self._expected(programs) + self.process.mean(self.process.points(programs))
+            return found
         return np.full(len(programs), constant)
 
     def _constant(self, programs: Sequence[EstimatedProgram]) -> float | None:

@@ -16,8 +16,9 @@ from sdk.cli.main import main
 from tests.integration.boards.cli import sdk
 from tests.integration.test_tuning import perceptron
 
+# Slow, so that a window of measuring holds few runs of a small model: each is simulated.
 BOARD = (
-    'schema = "edgetlm-replay/1"\nseed = {seed}\n[latency]\nfactor = 3.0\n[power]\nidle_w = 2\nactive_w = 6\n'
+    'schema = "edgetlm-replay/1"\nseed = {seed}\n[latency]\nfactor = 100\n[power]\nidle_w = 2\nactive_w = 6\n'
 )
 
 
