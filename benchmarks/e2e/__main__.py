@@ -3,8 +3,9 @@
 Each model is deployed by a process of its own with an empty kernel cache, so that seconds count everything
 from cold. A model is a name of the zoo, a name with a format (`bert-tiny:pt2`), a name whose ONNX file is
 quantised first (`resnet50:int8`), a name that is deployed in bfloat16 with our own fp32 as a peer
-(`resnet50:bf16`), a path, or `all`: every model of the zoo. With `--resume`, models that FILE
-has already from the same command and commit are not run again.
+(`resnet50:bf16`), a decoder whose step with its caches is deployed (`gpt2:step`), a path, or `all`: every
+model of the zoo. With `--resume`, models that FILE has already from the same command and commit are not run
+again.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ def find_subject(text: str, peers: Sequence[str], models: Path) -> Subject:
     if wanted == "int8":
         path = quantised_file(export_model(name, "onnx", models), models / f"{name}.int8.onnx")
         return Subject(text, path, {})
+    if wanted == "step":
+        from benchmarks.e2e.decode_step import decode_step_file
+
+        return Subject(text, decode_step_file(name, models / f"{name}.step.onnx"), {})
     if wanted == "bf16":
         return Subject(text, export_model(name, "onnx", models), {}, dtype="bf16")
     wanted = wanted or "onnx"
@@ -258,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--models",
         nargs="+",
         default=["mobilenetv2"],
-        help="names, name:format, name:int8, name:bf16, paths, or all",
+        help="names, name:format, name:int8, name:bf16, name:step, paths, or all",
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0)

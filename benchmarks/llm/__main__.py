@@ -37,7 +37,7 @@ import numpy as np
 
 from benchmarks.llm.figures import agrees, bandwidth_share
 from benchmarks.llm.files import Files
-from benchmarks.llm.models import SHAPES, folder_of
+from benchmarks.llm.models import FLOAT_BITS, SHAPES, folder_of
 from benchmarks.llm.peers import Installed, install
 from benchmarks.llm.several import several
 from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
@@ -55,6 +55,8 @@ _TEXT_TOKENS = 64
 _CHECKED_PROMPT, _CHECKED_TOKENS = 8, 16
 _SEED = 7
 _READ_S = 0.5
+# "none": weights, keys and values in single precision.
+_BITS = {"none": FLOAT_BITS} | {name: bits for name, bits in BITS.items() if name}
 _SEQUENCES = {"2": 2, "3": 3, "4": 4}
 
 
@@ -75,7 +77,7 @@ class ModelBenchmark:
         self._folder = folder
         self._files = Files(options.files_dir or folder, name, options.quantize)
         self._model = folder_of(name, options.models_dir)
-        self._bits = BITS[options.quantize]
+        self._bits = _BITS[options.quantize]
         self._notes = dict(installed.missing)
 
     def run(self) -> dict[str, Any]:
@@ -115,7 +117,7 @@ class ModelBenchmark:
             entry |= speeds(measured.seconds, plan.tokens)
             entry["bandwidth_share"] = bandwidth_share(measured, plan.decoded, step_bytes, read_bytes_s)
             # Of the middle of a round.
-            kept = step_bytes + self._shape.kept_bytes(rounds.SHORT + plan.decoded // 2)
+            kept = step_bytes + self._shape.kept_bytes(rounds.SHORT + plan.decoded // 2, self._bits)
             shared = bandwidth_share(measured, plan.decoded, kept, read_bytes_s)
             entry["bandwidth_share_with_cache"] = shared
             entry["step_bytes"], entry["read_bytes_s"] = step_bytes, read_bytes_s
@@ -159,7 +161,9 @@ class ModelBenchmark:
         return self._files.of_peer(f"{peer.environment}{peer.suffix}", write)
 
     def _original(self, peer: TextPeer) -> Path:
-        """A transformers folder with the weights of a peer's file, read back."""
+        """A transformers folder with the weights of a peer's file; in single precision, the model's own."""
+        if self._bits == FLOAT_BITS:
+            return self._model
         folder = self._folder / peer.environment
         if not folder.is_dir():
             read_file(peer, self._installed.pythons[peer.name], self._file(peer), self._model, folder)
@@ -249,7 +253,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--configs", type=_listed(SHAPES), default=",".join(SHAPES), help="comma-separated")
-    parser.add_argument("--quantize", choices=[name for name in BITS if name], default="int4")
+    parser.add_argument("--quantize", choices=list(_BITS), default="int4")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--context", type=int, default=2048, help="tokens that the models keep")
     parser.add_argument("--peers", type=_listed(PEERS), default=",".join(PEERS), help="comma-separated")

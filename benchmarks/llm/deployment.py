@@ -21,7 +21,7 @@ def deployed(
     Args:
         model: its folder.
         bundle: directory to write.
-        quantize: "int8" or "int4".
+        quantize: "int8", "int4", or "none" for single precision.
         threads: to compute with.
         context: tokens that it keeps.
         sequences: texts that it keeps.
@@ -54,7 +54,7 @@ def _deploy(request: dict[str, Any]) -> dict[str, Any]:
 
     options = DeployOptions(
         model=Path(request["model"]),
-        quantize=request["quantize"],
+        quantize="" if request["quantize"] == "none" else request["quantize"],
         context_tokens=request["context"],
         sequences=request["sequences"],
         backend="tvm",

@@ -13,14 +13,14 @@ from benchmarks.result_file import commit
 
 
 class Files:
-    """The files of one model with weights of so many bits.
+    """The files of one model with weights of one type.
 
     Each is written under another name first, so that an interrupted run leaves none that looks whole.
 
     Args:
         folder: below which they lie.
         model: name of the model.
-        quantize: "int8" or "int4".
+        quantize: "int8", "int4" or "none".
     """
 
     def __init__(self, folder: Path, model: str, quantize: str) -> None:

@@ -17,6 +17,9 @@ from benchmarks.result_file import ROOT
 GROUP = 32
 """Weights that share a scale of two bytes, in our bundles as in Q4_0 and Q8_0."""
 
+FLOAT_BITS = 32
+"""Bits of a weight that is not quantised."""
+
 _SEED = 0
 _POSITIONS = 4096
 
@@ -53,16 +56,27 @@ class Shape:
         return self.layers * layer + self.vocabulary * self.hidden
 
     def step_bytes(self, bits: int) -> int:
-        """Bytes of weights that computing one token reads: matrices with scales, norms, a row embedded."""
+        """Bytes of weights that computing one token reads: matrices, norms, a row embedded.
+
+        Args:
+            bits: of an element of a matrix; with 4 and 8, each group has a scale beside them.
+        """
         norms = (2 * self.layers + 1) * self.hidden
         if self.kind == "qwen3":
             norms += 2 * self.layers * self.head_size
         elements = self.step_elements() + self.hidden
-        return elements * bits // 8 + 2 * elements // GROUP + 4 * norms
+        scales = 0 if bits == FLOAT_BITS else 2 * elements // GROUP
+        return elements * bits // 8 + scales + 4 * norms
 
-    def kept_bytes(self, tokens: int) -> int:
-        """Bytes of keys and values in half precision that a step behind so many tokens reads."""
-        return 2 * 2 * self.layers * self.key_heads * self.head_size * tokens
+    def kept_bytes(self, tokens: int, bits: int) -> int:
+        """Bytes of keys and values that a step behind so many tokens reads.
+
+        Args:
+            tokens: that precede.
+            bits: of a weight; beside 4 and 8, keys and values are in half precision, else in single.
+        """
+        element_bytes = 4 if bits == FLOAT_BITS else 2
+        return 2 * element_bytes * self.layers * self.key_heads * self.head_size * tokens
 
 
 SHAPES = {

@@ -19,9 +19,11 @@ TABLES: dict[str, Table] = {
     "quantised_models_2_threads": Table(("e2e_int8_2_threads",), models.zoo),
     "loops_and_regions": Table(("e2e_loops_and_regions",), models.end_to_end),
     "loops_and_regions_2_threads": Table(("e2e_loops_and_regions_2_threads",), models.end_to_end),
+    "decode_steps": Table(("e2e_decode_step",), models.end_to_end),
     "language_models_int4": Table(("llm_int4_1_thread",), language_models),
     "language_models_int4_2_threads": Table(("llm_int4_2_threads",), language_models),
     "language_models_int8": Table(("llm_int8_1_thread",), language_models),
+    "language_models_fp32": Table(("llm_fp32_1_thread",), language_models),
     "gpu_kernels": Table(
         (
             "gpu_kernels_mobilenetv2",
@@ -61,6 +63,7 @@ TABLES: dict[str, Table] = {
     "gate_simulated_errors": Table(("gate_simulated",), modelled.gate_errors),
     "gate_arms": Table(("gate",), modelled.gate_arms),
     "gate_simulated_arms": Table(("gate_simulated",), modelled.gate_arms),
+    "proposals": Table(("proposals",), modelled.by_measurements),
     "headroom": Table(("headroom",), modelled.headroom),
     "learning": Table(("learning",), modelled.by_measurements),
     "written_programs": Table(("written_programs",), modelled.first_programs),

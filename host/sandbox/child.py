@@ -43,10 +43,20 @@ def answer(function: str, request: dict[str, Any]) -> dict[str, Any]:
         kind = "DeviceFull" if full else type(error).__name__
         return {"error": kind, "message": message if full else printable(error), "operator": None}
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise on a malformed file is an answer
+        if (wrong := _wrong_version(error)) is not None:
+            return wrong
         kind = type(error).__name__
         if "bad_alloc" in str(error) or "bad allocation" in str(error):
             kind = "MemoryError"
         return {"error": kind, "message": printable(error), "operator": getattr(error, "operator", None)}
+
+
+def _wrong_version(error: Exception) -> dict[str, Any] | None:
+    """The answer where a library has another version than the required one: no file is to blame for it."""
+    from host.versions import of_a_package, wrong_version
+
+    message = wrong_version(error) if of_a_package(error) else None
+    return None if message is None else {"error": "EngineError", "message": message, "operator": None}
 
 
 def main(arguments: list[str]) -> int:
@@ -57,9 +67,16 @@ def main(arguments: list[str]) -> int:
     missing = apply(settings)
     answers.write(json.dumps({"missing": list(missing)}) + "\n")
     answers.flush()
-    for module in settings["prepare"]:
-        importlib.import_module(module)
-    answers.write(json.dumps({"ready": True}) + "\n")
+    ready: dict[str, Any] = {"ready": True}
+    try:
+        for module in settings["prepare"]:
+            importlib.import_module(module)
+    except Exception as error:
+        wrong = _wrong_version(error)
+        if wrong is None:
+            raise
+        ready = wrong
+    answers.write(json.dumps(ready) + "\n")
     answers.flush()
     for line in sys.stdin:
         asked = json.loads(line)

@@ -170,7 +170,9 @@ class Worker(Closing):
             # Libraries are no part of an answer: without compiled modules, as some installers leave a
             # package, PyTorch takes longer than a model may.
             preparing = replace(self._limits, cpu_s=_PREPARING_S, time_s=4 * _PREPARING_S)
-            self._line(preparing)
+            ready = self._line(preparing)
+            if "error" in ready:
+                return ready
             self._started = True
         return self._line(self._limits)
 

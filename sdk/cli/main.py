@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from typer.exceptions import TyperException
 
 from host.devices import notes
 from host.errors import EdgeError
+from host.versions import of_a_package, wrong_version
 from sdk.cli import INTERRUPTED, completion
 from sdk.cli.commands import bundles, chat, compile_model, deploy, explain, profile, run, tune
 from sdk.cli.console import (
@@ -45,6 +47,10 @@ from targets import BoardFileError
 _NAME = "sdk"
 # What click ends with where a write finds no reader; the last flush is after it.
 _NO_READER = 1
+# When the collector looks for cycles: after so many new objects, and through the older ones after as many as
+# with the interpreter's own thresholds (700, 10, 10), so that graphs of a model with its weights are freed as
+# early. With those, a tenth of the time of lowering and construction goes into looking.
+_COLLECTED_AFTER = (10_000, 3, 1)
 # Packages of an extra of their own.
 _OF_TORCH = ("torch", "transformers", "safetensors")
 
@@ -107,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     escape_unencodable_text()
     notes.show(_Notes(state))
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_COLLECTED_AFTER)
     try:
         with completion.whole_words():
             code = _run(arguments, state)
@@ -116,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return _NO_READER
     finally:
+        gc.set_threshold(*thresholds)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -143,12 +152,8 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         return _fail(_os_reason(error), 1, state)
     except MemoryError:
         return _fail("not enough memory: close other programs or use a smaller model", 1, state)
-    except ImportError as error:
-        extra = "torch" if error.name in _OF_TORCH else "host"
-        return _fail(f"{error}: install the host's packages with pip install 'edgetlm[{extra}]'", 1, state)
     except Exception as error:  # noqa: BLE001 - the last line of defence of a command line
-        text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
-        return _fail(text, 1, state)
+        return _fail(_unforeseen(error), 1, state)
     return code if isinstance(code, int) else 0
 
 
@@ -181,6 +186,15 @@ def _while_interrupted(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _unforeseen(error: Exception) -> str:
+    """The line for an error that is none of ours: a package that is missing or wrong, or a fault of ours."""
+    wrong = wrong_version(error) if of_a_package(error) else None
+    if wrong is None and isinstance(error, ImportError):
+        extra = "torch" if error.name in _OF_TORCH else "host"
+        return f"{error}: install the host's packages with pip install 'edgetlm[{extra}]'"
+    return wrong or f"internal error, {type(error).__name__}: {error}; --verbose shows where"
 
 
 def _os_reason(error: OSError) -> str:

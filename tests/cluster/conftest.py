@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.integration.fleet.simulated_boards import slow_board
 from tests.ray_cluster import RayCluster
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "replay" / "small_board.toml"
 
 
 @pytest.fixture(scope="module")
 def boards(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Two boards of one kind, each out of a file of its own."""
     folder = tmp_path_factory.mktemp("boards")
-    names = []
-    for name in ("left", "right"):
-        path = folder / f"{name}.toml"
-        path.write_text(EXAMPLE.read_text())
-        names.append(f"replay:{path}")
-    return names[0], names[1]
+    return slow_board(folder / "left.toml"), slow_board(folder / "right.toml")
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,8 @@ def test_the_command_adds_both_scenarios_to_the_figures(
     assert single["valid"] is True
     latencies = single["latency_ms"]
     assert 0 < latencies["50"] <= latencies["90"] <= latencies["99"] <= latencies["99.9"]
-    # What is answered in half a second, one after the other.
-    assert single["samples_per_s"] == pytest.approx(1e3 / latencies["mean"], rel=0.5)
+    # One after the other: no more than fit into a second. A busy machine makes pauses between them.
+    assert 0 < single["samples_per_s"] <= 1.05e3 / latencies["mean"]
     assert single["seed"] == 3 and "transport" in single["boundary"]
     printed = capsys.readouterr().out
     assert "SingleStream 90% " in printed and "queries from this host, valid" in printed

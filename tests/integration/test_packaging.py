@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import distribution, distributions
 from pathlib import Path
 
@@ -269,6 +270,65 @@ def test_a_host_without_torch_deploys_and_tunes_and_says_what_needs_it(
     said = sdk_says("deploy", "net.pt2", code=1)
     [error] = [line for line in said.splitlines() if line.startswith("error: ")]
     assert error == "error: net.pt2: PyTorch is not installed (no module torch): pip install 'edgetlm[torch]'"
+
+
+@contextlib.contextmanager
+def of_another_version(python: Path, package: str, module: str, version: str) -> Iterator[None]:
+    """A release of a package without the names that are needed, in place of the installed one."""
+    [site] = python.parents[1].glob("lib/python*/site-packages")
+    [facts] = site.glob(f"{package.replace('-', '_')}-*.dist-info")
+    links = {path: path.readlink() for path in (site / module, facts)}
+    old = site / f"{package.replace('-', '_')}-{version}.dist-info"
+    for path in links:
+        path.unlink()
+    try:
+        for folder, name, text in (
+            (site / module, "__init__.py", f"__version__ = {version!r}\n"),
+            (old, "METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"),
+            (old, "top_level.txt", f"{module}\n"),
+        ):
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
+        yield
+    finally:
+        shutil.rmtree(site / module)
+        shutil.rmtree(old)
+        for path, target in links.items():
+            path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "version"),
+    [
+        # The command itself, what it computes with, the compiler, and what only the worker of files imports.
+        ("typer", "typer", "0.4.0"),
+        ("numpy", "numpy", "1.21.0"),
+        ("apache-tvm", "tvm", "0.14.0"),
+        ("onnx", "onnx", "1.12.0"),
+    ],
+)
+def test_a_package_of_another_version_is_one_line(
+    host_without_torch: Path, tmp_path: Path, package: str, module: str, version: str
+) -> None:
+    small_models.convnet(tmp_path / "net.onnx")
+    packages = sysconfig.get_path("purelib")
+    with of_another_version(host_without_torch, package, module, version):
+        done = subprocess.run(
+            [str(host_without_torch), "-I", "-m", "sdk.cli", "compile", "net.onnx", "-o", "net"],
+            capture_output=True,
+            text=True,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LD_LIBRARY_PATH": packages},
+            cwd=tmp_path,
+            check=False,
+        )
+    assert done.returncode == 1, done.stdout + done.stderr
+    [error] = done.stderr.splitlines()
+    wanted = distribution(package).version
+    assert error.startswith(
+        f"error: {package} {version} is installed and does not fit, edgetlm needs {package} {wanted}: "
+        f"pip install '{package}=={wanted}' ("
+    )
+    assert module in error.rpartition("(")[2]
 
 
 def test_the_agents_command_is_there(board: Path, tmp_path: Path) -> None:

@@ -16,10 +16,9 @@ from host.records import RecordStore
 from host.transport import connect
 from sdk.cli.main import main
 from tests.integration.fleet.conftest import LocalFleet
+from tests.integration.fleet.simulated_boards import slow_board
 from tests.integration.test_tuning import perceptron, references, trials_of
 from tests.servers.postgres import Server
-
-EXAMPLE = f"replay:{Path(__file__).parents[3] / 'examples' / 'replay' / 'small_board.toml'}"
 
 
 class Watcher(Silence):
@@ -56,15 +55,20 @@ class Watcher(Silence):
             self._act.set()
 
 
-def options_of(model: Path, shared: str, trials: int, device: str = EXAMPLE, **more: object) -> DeployOptions:
+@pytest.fixture
+def board(tmp_path: Path) -> str:
+    return slow_board(tmp_path / "board.toml")
+
+
+def options_of(model: Path, shared: str, trials: int, device: str, **more: object) -> DeployOptions:
     return DeployOptions(model, threads=1, trials=trials, train=False, device=device, records=shared, **more)
 
 
-def test_a_board_is_leased_as_long_as_it_is_tuned(tmp_path: Path, shared: str) -> None:
+def test_a_board_is_leased_as_long_as_it_is_tuned(tmp_path: Path, shared: str, board: str) -> None:
     watcher = Watcher(shared, 2)
-    result = tune_model(options_of(perceptron(tmp_path / "net.onnx"), shared, 4), watcher)
+    result = tune_model(options_of(perceptron(tmp_path / "net.onnx"), shared, 4, board), watcher)
     (there,) = watcher.seen
-    assert (there.name, there.job, there.health) == (EXAMPLE, "tune net", "held")
+    assert (there.name, there.job, there.health) == (board, "tune net", "held")
     with LeaseTable(shared) as table:
         (after,) = table.status()
         assert after.health == "free"
@@ -78,32 +82,32 @@ def test_a_board_is_leased_as_long_as_it_is_tuned(tmp_path: Path, shared: str) -
 
 
 def test_a_board_that_another_host_has_is_waited_for_or_refused(
-    tmp_path: Path, shared: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shared: str, board: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = perceptron(tmp_path / "net.onnx")
-    with connect(EXAMPLE) as device:
+    with connect(board) as device:
         place = device.place
     other = Request(place, "theirs", "anna@elsewhere", "tune resnet", "1")
     with LeaseTable(shared) as table:
         assert table.take(other) is None
         for command in ("tune", "deploy"):
-            given = [command, str(model), "--trials", "2", "--device", EXAMPLE, "--records", shared]
+            given = [command, str(model), "--trials", "2", "--device", board, "--records", shared]
             assert main([*given, "--no-train", "--threads", "1"]) == 1
             error = capsys.readouterr().err
             assert "anna@elsewhere has had it for" in error and "(tune resnet); wait for it" in error
         timer = threading.Timer(1.0, lambda: table.release(other))
         timer.start()
-        result = tune_model(options_of(model, shared, 2, wait_s=60.0), Silence())
+        result = tune_model(options_of(model, shared, 2, board, wait_s=60.0), Silence())
         timer.join()
     assert result.tuning.trials == 2
 
 
 def test_a_board_that_is_released_by_force_is_let_go_of(
-    tmp_path: Path, shared: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shared: str, board: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("host.leases.heartbeats.RENEW_S", 0.1)
     watcher = Watcher(shared, 2, threading.Event())
-    options = options_of(perceptron(tmp_path / "net.onnx"), shared, 8)
+    options = options_of(perceptron(tmp_path / "net.onnx"), shared, 8, board)
     with pytest.raises(LeaseLost, match=r"^[^(]*: its lease is lost, ben@desk released it by force"):
         tune_model(options, watcher)
     assert [text for text in watcher.notes if "its lease is lost, ben@desk released it by force" in text]
@@ -123,7 +127,7 @@ def test_boards_of_one_command_have_a_lease_each(tmp_path: Path, shared: str, bo
 
 
 def test_a_server_that_restarts_in_the_middle_costs_no_measurement(
-    tmp_path: Path, server: Server, shared: str
+    tmp_path: Path, server: Server, shared: str, board: str
 ) -> None:
     class Restart(Watcher):
         def advance(self, done: int, total: int) -> None:
@@ -133,7 +137,7 @@ def test_a_server_that_restarts_in_the_middle_costs_no_measurement(
                 threading.Timer(0.5, server.start).start()
 
     watcher = Restart(shared, 2)
-    result = tune_model(options_of(perceptron(tmp_path / "net.onnx"), shared, 8), watcher)
+    result = tune_model(options_of(perceptron(tmp_path / "net.onnx"), shared, 8, board), watcher)
     assert watcher.seen
     with RecordStore(shared) as store:
         kept = list(store)

@@ -24,6 +24,7 @@ IDLE_W = 2.0
 SECONDS = {"tvm": 0.040, "onnxruntime": 0.060}
 TRUTH = {1.0: 6.0, 0.75: 4.25}
 
+# Kernels are slow, so that a window of measuring holds few calls of a small one: each is simulated.
 BOARD = """
 schema = "edgetlm-replay/1"
 seed = 3
@@ -31,6 +32,7 @@ seed = 3
 frequency_hz = 2.0e9
 frequencies_hz = [1.5e9]
 [latency]
+factor = 100.0
 spread = 0.002
 models = [{{name = "tvm", seconds = 0.040}}, {{name = "onnxruntime", seconds = 0.060}}]
 [power]

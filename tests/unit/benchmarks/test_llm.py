@@ -41,6 +41,8 @@ def test_a_model_has_the_weights_that_its_shape_says(kind: str, tied: bool, tmp_
     read = shape.step_elements() + 64
     assert shape.step_bytes(8) == read + 2 * read // 32 + 4 * norms
     assert shape.step_bytes(4) == read // 2 + 2 * read // 32 + 4 * norms
+    # Without scales.
+    assert shape.step_bytes(32) == 4 * (read + norms)
     assert config["eos_token_id"] is None
 
 
@@ -50,9 +52,10 @@ def test_the_sizes_are_those_of_the_names() -> None:
 
 
 def test_keys_and_values_that_a_step_reads() -> None:
-    # 12 heads of 64 in 12 layers, and 8 of 128 in 28, in half precision.
-    assert SHAPES["0.1b"].kept_bytes(1) == 2 * 12 * 12 * 64 * 2
-    assert SHAPES["0.5b"].kept_bytes(144) == 144 * 2 * 28 * 8 * 128 * 2
+    # 12 heads of 64 in 12 layers, and 8 of 128 in 28, in half precision; beside weights in single, in single.
+    assert SHAPES["0.1b"].kept_bytes(1, 4) == 2 * 12 * 12 * 64 * 2
+    assert SHAPES["0.5b"].kept_bytes(144, 8) == 144 * 2 * 28 * 8 * 128 * 2
+    assert SHAPES["0.1b"].kept_bytes(1, 32) == 2 * 12 * 12 * 64 * 4
 
 
 def test_rows_of_queries_stand_in_pairs_in_files_of_llama() -> None:

@@ -3,7 +3,8 @@
 Inputs are data (O, A, I), places (O, M, I, Q) and updates (O, M, I); the output is like the data. A place
 along A is the sum of its Q numbers times `strides`, and counts from the end below 0. Places that are the
 same along a dimension have size 1 there: one number serves a row of updates, which is then added in
-vectors. Of a place that is named twice, updates are combined in their order.
+vectors. Of a place that is named twice, updates are combined in their order. The largest and the smallest
+are NaN where one is, as in PyTorch: what ONNX Runtime gives depends on which of them comes first.
 
 Elements of different O and I have nothing to do with each other: tiles of I are steps of their own. A step
 reads back what it has written alone, so it is declared to read its inputs only.
@@ -20,7 +21,7 @@ from tvm import tirx
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value, broadcast_shape, constant
-from host.lowering.script import buffer_text, function_of_script
+from host.lowering.script import buffer_text, extreme_text, function_of_script
 from host.lowering.spec import OpSpec
 
 # Also of its block, which states how updates are combined, and the strides of places.
@@ -31,9 +32,8 @@ _COMBINED = {
     "update": "{update}",
     "add": "{old} + {update}",
     "mul": "{old} * {update}",
-    "max": "T.Select({old} < {update}, {update}, {old})",
-    "min": "T.Select({update} < {old}, {update}, {old})",
 }
+_EXTREMES = ("max", "min")
 
 
 def scatter_along(
@@ -82,7 +82,7 @@ def scatter_tuples(
 
 def _is_written(data: Value, updates: Value, reduction: str) -> bool:
     """Whether there is a function for it."""
-    known = reduction == "update" or (reduction in _COMBINED and data.dtype != "bool")
+    known = reduction == "update" or (reduction in (*_COMBINED, *_EXTREMES) and data.dtype != "bool")
     return known and data.dtype == updates.dtype and bool(data.size) and bool(updates.size)
 
 
@@ -150,7 +150,9 @@ def _text(node: Node) -> str:
     tile = min(_TILE, inner)
     column = f"vt * {_TILE} + i"
     place = place_text(places_sizes, strides, ("vo", "m", column))
-    combined = combined_text(reduction, f"result[vo, at[0], {column}]", f"updates[vo, m, {column}]")
+    combined = combined_text(
+        reduction, f"result[vo, at[0], {column}]", f"updates[vo, m, {column}]", data.dtype
+    )
     columns = f"for i in range(T.min({_TILE}, {inner} - vt * {_TILE})):"
     found = [f"at[0] = {place}", "if at[0] < 0:", f"    at[0] = at[0] + {size}"]
     stored = f"result[vo, at[0], {column}] = {combined}"
@@ -184,8 +186,10 @@ def function(
 """
 
 
-def combined_text(reduction: str, old: str, update: str) -> str:
+def combined_text(reduction: str, old: str, update: str, dtype: str) -> str:
     """Text of what an update makes of the element that is there."""
+    if reduction in _EXTREMES:
+        return extreme_text(reduction, old, update, dtype)
     return _COMBINED[reduction].format(old=old, update=update)
 
 

@@ -166,7 +166,7 @@ def _combined(scatter: Scatter, n: str) -> list[str]:
     """
     (o, a, i), (first, entry), count = _indices(scatter, n), _list(scatter, n), scatter.count
     place = place_text(scatter.places, scatter.strides, (o, "at[2]", i))
-    value = combined_text(scatter.reduction, "value[0]", f"updates[{o}, at[1], {i}]")
+    value = combined_text(scatter.reduction, "value[0]", f"updates[{o}, at[1], {i}]", scatter.dtype)
     return [
         *_local("value", 1, scatter.dtype),
         f"value[0] = data[{o}, {a}, {i}]",

@@ -48,12 +48,14 @@ class Board:
     def __init__(self, hottest=40.0):
         self.hottest = hottest
         self.flags_now = {}
+        self.asked = 0
         self.throttle = self
 
     def hottest_c(self):
         return self.hottest
 
     def flags(self):
+        self.asked += 1
         return dict(self.flags_now)
 
     def power_mode(self):
@@ -187,7 +189,10 @@ def test_throttling_in_mid_window_is_seen_by_polling(monkeypatch):
 
     def briefly():
         board.flags_now["get_throttled"] = 0x2
-        time.sleep(0.1)
+        # Until a whole look at the flags has seen it.
+        enough, until = board.asked + 2, time.monotonic() + 60
+        while board.asked < enough and time.monotonic() < until:
+            time.sleep(0.005)
         board.flags_now["get_throttled"] = 0x0
 
     _, answer = window(power, dict(PLAN, retries=0), during=briefly)
