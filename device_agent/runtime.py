@@ -172,9 +172,8 @@ class Model:
         """Continues several texts with a language model, as many at once as the bundle has places for.
 
         One call of the model gives a token of every text and reads the weights once. Each text is the one
-        that `generate` gives for its prompt; sums may be in another order, as in the prefill. What prompts
-        have in common at the beginning is computed once. Texts that have no place yet begin where one has
-        ended.
+        that `generate` gives for its prompt; on a GPU, sums may be in another order. What prompts have in
+        common at the beginning is computed once. Texts that have no place yet begin where one has ended.
 
         Args:
             prompts: texts, or numbers of tokens; see `generate`.

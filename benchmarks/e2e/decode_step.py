@@ -16,7 +16,7 @@ PLACES = 256
 """Tokens that the caches have places for."""
 
 
-class _Written(DynamicLayer):
+class _Written(DynamicLayer):  # type: ignore[misc]
     """The cache of a layer with a place for every token, into which the row of the new one is written.
 
     Args:
@@ -40,7 +40,7 @@ class _Written(DynamicLayer):
         return self.keys, self.values
 
 
-class DecodeStep(nn.Module):
+class DecodeStep(nn.Module):  # type: ignore[misc]
     """A language model of transformers as a function of a token, its position and all caches.
 
     Args:

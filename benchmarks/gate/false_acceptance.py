@@ -26,7 +26,7 @@ from host.tlm.training.finetune import fold_name
 # Shuffles of the times of each task.
 SHUFFLES = 2000
 # Numbers of tasks that judge, beside all of them.
-_COUNTS = (3, 5, 10, 20, 40)
+COUNTS = (3, 5, 10, 20, 40)
 
 
 def false_acceptance(present: Path, folds: Path, examples: Sequence[Example]) -> dict[str, float]:
@@ -44,7 +44,7 @@ def false_acceptance(present: Path, folds: Path, examples: Sequence[Example]) ->
         new = load_model(folds / fold_name(fold.number), vocabulary)[0]
         gains += gains_of(old, new, fold.withheld, vocabulary)
     table = np.stack(gains)
-    counts = [*(count for count in _COUNTS if count < len(table)), len(table)]
+    counts = [*(count for count in COUNTS if count < len(table)), len(table)]
     return {str(count): accepted_share(table[:count]) for count in counts}
 
 

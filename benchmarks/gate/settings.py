@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gate import network, simulated
+from benchmarks.gate import false_acceptance, network, simulated
 from host.errors import UserError
 from host.files import write_whole
 from host.schedules.families import rule_versions
@@ -29,6 +29,10 @@ def settings_of(start: Path) -> dict[str, Any]:
         "between_batches": _how(between_batches(last)),
         "last": _how(last),
         "simulated": simulated.DESIGN,
+        "false_acceptance": {
+            "shuffles": false_acceptance.SHUFFLES,
+            "counts": list(false_acceptance.COUNTS),
+        },
         "network": network.DESIGN,
         "start": read_card(start).weights,
         "rules": rule_versions(),

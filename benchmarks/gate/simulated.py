@@ -17,14 +17,14 @@ from research.collection.dataset import MeasuredProgram
 from research.figures.finetuning import BOARD, NOISE, tasks_of, truth_of
 
 # Of each board: tasks, and different programs of a task, as many as the gate looks at.
-_TASKS, _PROGRAMS = 120, 64
+TASKS, _PROGRAMS = 120, 64
 # Fewer programs of a task leave too little to choose from.
 _LEAST = 16
 # Every other program is the best of so many by the estimate; draws for one program.
 _RANKED, _DRAWS = 4, 4
 # What the tasks depend on.
 DESIGN = {
-    "tasks": _TASKS,
+    "tasks": TASKS,
     "programs": _PROGRAMS,
     "least": _LEAST,
     "ranked": _RANKED,
@@ -44,7 +44,7 @@ def simulated_tasks(seed: int, keep: Path) -> list[RecordedTask]:
     if not keep.is_file():
         truth = truth_of(seed)
         found: list[RecordedTask] = []
-        for space in tasks_of(BOARD, seed, _TASKS):
+        for space in tasks_of(BOARD, seed, TASKS):
             drawn = _drawn(space, random.Random(f"gate/{seed}/{space.task.workload_hash}"))
             if len(drawn) >= _LEAST:
                 noise = random.Random(f"gate/{seed}/noise/{space.task.workload_hash}")

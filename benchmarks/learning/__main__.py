@@ -76,14 +76,24 @@ def judged_arms(
     return found
 
 
-def figures_of(judged: Mapping[int, Sequence[Judged]], sizes: Mapping[str, float]) -> dict[str, Any]:
-    """The figures by number of measurements, over all tasks and over those of large spaces."""
+def figures_of(
+    judged: Mapping[int, Sequence[Judged]],
+    sizes: Mapping[str, float],
+    pairs: Sequence[tuple[str, str]] = PAIRS,
+) -> dict[str, Any]:
+    """The figures by number of measurements, over all tasks and over those of large spaces.
+
+    Args:
+        judged: by number of measurements.
+        sizes: programs of the space of each task.
+        pairs: of arms that are compared.
+    """
     large = {task for task, size in sizes.items() if size > _LARGE}
     found: dict[str, Any] = {"tasks": len(sizes), "large_spaces": len(large)}
     for name, kept in (("", set(sizes)), ("large", large)):
         part = {budget: [one for one in many if one.task in kept] for budget, many in judged.items()}
         figures = {
-            "ratios": {str(budget): ratios(many, PAIRS) for budget, many in part.items() if many},
+            "ratios": {str(budget): ratios(many, pairs) for budget, many in part.items() if many},
             "share_of_best": {str(budget): shares(many) for budget, many in part.items() if many},
         }
         found |= {name: figures} if name else figures

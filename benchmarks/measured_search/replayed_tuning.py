@@ -18,7 +18,7 @@ from benchmarks.learned_estimate.withheld import (
 from host.learned_estimate.improvement import Outlook, most_promising
 from host.learned_estimate.observation import Observation
 from host.learned_estimate.process import Points, Prediction, RuleProcess, Scales, Similarity
-from host.records.record import CLOSE
+from host.records.choice import CLOSE
 from host.tuning.scheduler import TaskState, allocate_trials
 
 LEAST_PROGRAMS = 10
@@ -158,7 +158,7 @@ class NoisyTuning:
         return float(np.mean(self._times[number][position]))
 
     def _taken(self, number: int) -> int:
-        """The program to take, see `host.records.record.fastest_program`."""
+        """The program to take, see `host.records.choice.best_program`."""
         known, first = self._times[number], self._kernels[number].first
         confirmed = [one for one in known if one == first or len(known[one]) > 1]
         usable = confirmed if any(len(one) > 1 for one in known.values()) else list(known)
@@ -167,7 +167,7 @@ class NoisyTuning:
         return next((one for one, seconds in times.items() if seconds <= CLOSE * fastest), first)
 
     def _unconfirmed(self, number: int) -> tuple[int, int] | None:
-        """The program to measure again, see `host.records.record.unconfirmed_program`."""
+        """The program to measure again, see `host.records.choice.unconfirmed_program`."""
         known, first = self._times[number], self._kernels[number].first
         if first not in known or not self._division.inside:
             return None

@@ -63,6 +63,7 @@ TABLES: dict[str, Table] = {
     "gate_simulated_errors": Table(("gate_simulated",), modelled.gate_errors),
     "gate_arms": Table(("gate",), modelled.gate_arms),
     "gate_simulated_arms": Table(("gate_simulated",), modelled.gate_arms),
+    "proposals": Table(("proposals",), modelled.by_measurements),
     "headroom": Table(("headroom",), modelled.headroom),
     "learning": Table(("learning",), modelled.by_measurements),
     "written_programs": Table(("written_programs",), modelled.first_programs),

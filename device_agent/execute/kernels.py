@@ -48,9 +48,17 @@ def random_tensor(shape: Sequence[int], dtype: str, seed: int, device: Any = Non
 
 
 def kernel_plan_of(fields: Mapping[str, Any]) -> KernelPlan:
-    """The fields of a kernel's specification that decide how often to call the kernel."""
-    standard = KernelPlan()._asdict().items()
-    return KernelPlan(**{name: type(value)(fields.get(name, value)) for name, value in standard})
+    """The fields of a kernel's specification that decide how often to call the kernel.
+
+    Raises:
+        TypeError, ValueError: a field is neither a number nor true or false.
+    """
+    found: Dict[str, Any] = {}
+    for name, standard in KernelPlan()._asdict().items():
+        value = fields.get(name, standard)
+        # Every text that is not empty is true, "false" too.
+        found[name] = bool(float(value)) if isinstance(standard, bool) else type(standard)(value)
+    return KernelPlan(**found)
 
 
 class KernelMeter:

@@ -203,7 +203,8 @@ class Meter:
             times = times_s(plan)
             return Window(times, start_s, time.monotonic(), len(times))
 
-        kept, answer = take_windows(self._plain, plan._replace(energy=False), take)
+        with self._one:
+            kept, answer = take_windows(self._plain, plan._replace(energy=False), take)
         times = [seconds for window in kept for seconds in window.found]
         none = energy.unavailable("the times are of a program that runs by itself")
         return dict(answer, times_s=times, number=1, threads=self._threads, energy=none)

@@ -166,7 +166,7 @@ class Generator {
   // Continues several texts, as many at once as the bundle has states: one call gives a token of each, and reads the
   // weights once. What prompts have in common at the beginning is computed once; texts that have no place yet begin
   // where one has ended. `take` gets the number of the prompt and each of its tokens, and returns whether that text
-  // is to go on. Each text is what `generate` gives for its prompt; sums may be in another order.
+  // is to go on. Each text is what `generate` gives for its prompt.
   std::vector<Stopped> generate_many(const std::vector<std::vector<int32_t>>& prompts, int64_t max_tokens,
                                      const Sampling& how, const std::function<bool(size_t, int32_t)>& take) {
     for (const std::vector<int32_t>& prompt : prompts) check(prompt, max_tokens);

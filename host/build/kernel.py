@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import tvm
@@ -22,11 +23,14 @@ from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
+from host.tensor_ir.joined_loops import with_joined_loops
 from host.tensor_ir.saturation import saturation_for
+from host.tensor_ir.settled_choices import without_settled_choices
+from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 11
+BUILD_VERSION = 13
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -98,7 +102,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with eleven changes.
+    """What TVM's own build does before code generation, with fourteen changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -108,6 +112,10 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
     - Register tiles are not taken from the heap: see `_allocate_on_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
+    - Parts of a loop with borders that depend on a loop around it are one loop: see
+      `host.tensor_ir.joined_loops`.
+    - Choices that unrolling settles are gone before expressions are simplified: see
+      `host.tensor_ir.settled_choices`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
     - Maxima and minima with a number keep NaN: see `host.build.maxima`; those of many numbers keep infinities
       too: see `host.tensor_ir.extremes`.
@@ -116,21 +124,18 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Bytes of four vectors are put side by side by one instruction: see `host.tensor_ir.interleaved_bytes`.
     - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
       `host.tensor_ir.saturation`.
+    - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
     architecture = architecture_of(target)
     narrowed = saturation_for(target) or (lambda body: body)
     tabulated = byte_tables_for(target) or (lambda body: body)
-    named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
-    lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
+    narrow = with_shared_conditions(function)
+    named = (as_bits(narrow) if bfloat16 else narrow).with_attr("global_symbol", symbol)
     fixed = _fixed_vectors(target)
     bound = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
-    module = transform.SkipAssert()(lower(bound))
-    if any(map(has_periodic_loads, module.functions.values())):
-        with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
-            module = transform.SkipAssert()(lower(bound))
-        module = transform.CommonSubexprElim()(split_at_periods(module))
+    module = _lowered(bound)
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
         variable: body.with_body(
@@ -155,7 +160,79 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         .with_attr("target", target.with_host(target))
         for variable, body in module.functions.items()
     }
-    return finalize()(tvm.IRModule(lowered, attrs=module.attrs))
+    finalize = tvm.transform.Sequential([transform.LowerTVMBuiltin(), transform.LowerIntrin()])
+    return finalize(tvm.IRModule(lowered, attrs=module.attrs))
+
+
+def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
+    """The passes of TVM's default pipeline on a module whose target is known.
+
+    Those for GPUs and DSPs are left out. Where loops are split, common subexpressions get names after that.
+    """
+    transform, steps = tvm.tirx.transform, tvm.s_tir.transform
+    partitioned = tvm.transform.Sequential(
+        [
+            steps.CanonicalizeLoop(),
+            steps.LowerInitBlock(),
+            steps.PlanAndUpdateBufferAllocationLocation(),
+            steps.ConvertBlocksToOpaque(),
+            steps.CompactBufferAllocation(),
+            steps.LowerAutoCopy(),
+            steps.LowerMatchBuffer(),
+            steps.StmtSimplify(),
+            steps.AnnotateIrregularLoop(),
+            steps.InjectSoftwarePipeline(),
+            steps.LowerOpaqueBlock(),
+            transform.FlattenBuffer(),
+            transform.BF16ComputeLegalize(),
+            transform.NarrowDataType(32),
+            steps.LoopPartition(),
+        ]
+    )
+    unrolled = tvm.transform.Sequential(
+        [
+            transform.VectorizeLoop(True),
+            steps.InjectVirtualThread(),
+            steps.InjectDoubleBuffer(),
+            transform.StorageRewrite(),
+            steps.HoistIfThenElse(),
+            transform.UnrollLoop(),
+        ]
+    )
+    simplified = tvm.transform.Sequential(
+        [
+            steps.RenormalizeSplitPattern(),
+            transform.StmtSimplify(),
+            transform.RemoveNoOp(),
+            steps.RewriteUnsafeSelect(),
+        ]
+    )
+    called = tvm.transform.Sequential(
+        [
+            transform.FP8ComputeLegalize(),
+            transform.VerifyMemory(),
+            transform.AnnotateEntryFunc(),
+            transform.SplitHostDevice(),
+            transform.MakePackedAPI(),
+            transform.FP8StorageLegalize(),
+            transform.BF16StorageLegalize(),
+            transform.SkipAssert(),
+        ]
+    )
+    named = transform.CommonSubexprElim()
+    module = unrolled(_mapped_bodies(partitioned(bound), with_joined_loops))
+    module = simplified(_mapped_bodies(module, without_settled_choices))
+    if any(map(has_periodic_loads, module.functions.values())):
+        return named(split_at_periods(called(module)))
+    return called(named(module))
+
+
+def _mapped_bodies(module: tvm.IRModule, rewrite: Callable[[tvm.tirx.Stmt], tvm.tirx.Stmt]) -> tvm.IRModule:
+    functions = {
+        variable: function.with_body(rewrite(function.body))
+        for variable, function in module.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def _halves(body: tvm.tirx.Stmt, own: bool, bfloat16: bool) -> tvm.tirx.Stmt:

@@ -22,7 +22,7 @@ from host.compare.entrants import ratio_between
 from host.compare.runner import Effort, compare_sessions
 from host.errors import BundleError, EngineError, MeasureError, SessionLost
 from host.manifest import Manifest
-from host.records.record import CLOSE
+from host.records.choice import CLOSE
 from host.statistics import Estimate, mean_of, ratio_of, spread_of
 
 if TYPE_CHECKING:

@@ -133,16 +133,16 @@ class ModelCompiler:
         lowered = self.lower(model)
         constructed = static_model.propose(lowered, self.profile, seed, self.clock)
         records = records_of(options)
-        plan = recall(constructed, self.profile, records)
+        plan = recall(constructed, self.profile, records, options.goal)
         if proposer is not None and not options.tuned:
             new = plan.chosen.keys() - plan.from_database
             plan = take_first_programs(proposer, plan, new, self.profile, seed, self.clock)
         else:
-            plan = learn_from_others(plan, self.profile, records, seed, self.clock)
-        if not options.tuned:
-            return PlannedModel(lowered, plan, constructed)
-        plan, tuning = self._tuning(model, proposer, alone).improve(model, lowered, constructed, plan)
-        return PlannedModel(lowered, plan, constructed, tuning)
+            plan = learn_from_others(plan, self.profile, records, seed, self.clock, options.goal)
+        tuning = None
+        if options.tuned:
+            plan, tuning = self._tuning(model, proposer, alone).improve(model, lowered, constructed, plan)
+        return PlannedModel(lowered, static_model.with_sums_of_step(lowered, plan), constructed, tuning)
 
     def build(self, planned: PlannedModel) -> Compiled:
         """Compile every kernel of a plan and link the model.

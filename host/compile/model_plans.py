@@ -14,7 +14,6 @@ from host.compile.variants import FASTEST, GPU, Variant
 from host.errors import BuildError, EdgeError, LoweringError, one_line
 from host.model import DeviceProfile, ImportedModel, LoweredModel, TimingPolicy
 from host.model.site import TYPE
-from host.options import DeployOptions
 from host.plans.outcome import PlanOutcome, outcome_of
 from host.plans.plan import subject_of
 from host.plans.records import PlanTrial, remember, remembered
@@ -42,7 +41,7 @@ def lowered_by_record(
     own = static_model.lower_model(model, profile, clock, options.half)
     if not own.sites:
         return own
-    plan = remembered(records_of(options), subject_of(own), profile, objective_of(options))
+    plan = remembered(records_of(options), subject_of(own), profile, options.goal)
     if plan is None or plan.is_own:
         return own
     try:
@@ -50,11 +49,6 @@ def lowered_by_record(
     except LoweringError as error:
         clock.progress.note(f"the plan on record is left out: {one_line(error)}")
         return own
-
-
-def objective_of(options: CompileOptions) -> str:
-    """What a model is compiled for: a compilation for no device has no other objective than latency."""
-    return options.objective if isinstance(options, DeployOptions) else "latency"
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +168,7 @@ def decided_plan(
     if taken == GPU:
         return None
     if selection is None or plans.standing is None or not plans.variants:
-        return outcome_of(made.lowered.sites, objective_of(builder.compiler.options))
+        return outcome_of(made.lowered.sites, builder.compiler.options.goal)
     trials = _trials(plans, selection, taken)
     options = builder.compiler.options
     if any(one.taken for one in trials) and len(trials) > 1:

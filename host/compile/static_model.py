@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from host.build import BuildStats
     from host.schedules import DesignSpace
+    from host.schedules.sum_order import SumOrder
     from host.tuning.result import TuneResult
 
 _LARGE_BYTES = 64 << 20
@@ -119,6 +120,31 @@ def lower_model(
         return lowered
 
 
+def sum_order(lowered: LoweredModel) -> SumOrder:
+    """The order of sums of a language model's step and of the functions of its bundle that compute such rows.
+
+    A prefill is not among them: it may round what it reads, so that its rows are others in any order.
+    """
+    from device_agent.contract.manifest import TOGETHER, VERIFY
+    from host.lowering.tasks import calls_of
+    from host.schedules.sum_order import SumOrder
+
+    same = [entry for entry in (VERIFY, TOGETHER) if entry in lowered.entries]
+    entries = ["main", *same] if same else []
+    return SumOrder({name for entry in entries for name in calls_of(lowered.module[entry])})
+
+
+def with_sums_of_step(lowered: LoweredModel, plan: Plan) -> Plan:
+    """The plan whose programs add up each row of a language model as those of its step do."""
+    order, chosen = sum_order(lowered), dict(plan.chosen)
+    for task in lowered.tasks:
+        key = task.workload_hash
+        if key in chosen:
+            chosen[key] = order.of(task, plan.spaces[key], chosen[key])
+    same = {key for key in plan.from_database if chosen[key] == plan.chosen[key]}
+    return replace(plan, chosen=chosen, from_database=frozenset(same))
+
+
 class Construction:
     """Gensor's programs of the tasks of a model, made one after the other without measuring.
 
@@ -133,6 +159,7 @@ class Construction:
 
     def __init__(self, lowered: LoweredModel, profile: DeviceProfile, seed: int) -> None:
         self._tasks, self._profile, self._seed = lowered.tasks, profile, seed
+        self._order = sum_order(lowered)
         self._spaces: dict[str, DesignSpace] = {}
         self._chosen: dict[str, Candidate] = {}
         self._reasons: dict[str, str] = {}
@@ -160,7 +187,7 @@ class Construction:
                 self._spaces[key] = space
                 candidates = proposer.propose(space, self._profile, (), 1, self._seed)
             if candidates:
-                self._chosen[key] = candidates[0]
+                self._chosen[key] = self._order.of(task, space, candidates[0])
             else:
                 self._reasons[key] = f"{proposer.name} found no program in the design space"
         except ScheduleError as error:

@@ -27,7 +27,7 @@ from host.manifest import memory_part
 from host.model import CallGraph, DeviceProfile, ImportedModel, TimingPolicy
 from host.options import SINGLE_PRECISION
 from host.records import RecordStore
-from host.records.record import comparable_times
+from host.records.choice import comparable_costs
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _narrower(builder: BundleBuilder, made: Compiled, first: Variant, threads: i
     narrow = builder.with_profile(profile)
     if made.plan is not None:
         plan = static_model.propose(made.lowered, profile, compiler.options.seed, compiler.clock)
-        plan = recall(plan, profile, records_of(compiler.options))
+        plan = recall(plan, profile, records_of(compiler.options), compiler.options.goal)
         tuned = made.plan.chosen if made.tuning is not None else made.plan.from_database
         if len(plan.from_database) >= len(tuned):
             return _built(narrow, made, first, FASTEST, plan)
@@ -252,21 +252,21 @@ def least_traffic(
     None where none moves at least 2% less than the present one, or the rule estimates no traffic.
     """
     rule = space.rule
-    times = comparable_times(
+    programs = comparable_costs(
         record
         for record in records
         if (record.candidate.rule, record.candidate.space_version) == (rule.name, rule.version)
         and record.measurement.trusted
     )
     now = movement_joules(space, present)
-    if not times or now is None:
+    if not programs or now is None:
         return None
-    limit = _NEARLY * min(seconds for seconds, _ in times)
+    limit = _NEARLY * min(one.seconds for one in programs)
     best: tuple[float, Record] | None = None
-    for seconds, record in times:
-        joules = movement_joules(space, dict(record.candidate.decisions))
-        if seconds <= limit and joules is not None and (best is None or joules < best[0]):
-            best = (joules, record)
+    for one in programs:
+        joules = movement_joules(space, dict(one.record.candidate.decisions))
+        if one.seconds <= limit and joules is not None and (best is None or joules < best[0]):
+            best = (joules, one.record)
     return best[1] if best is not None and best[0] < _WORTH * now else None
 
 

@@ -22,6 +22,7 @@ class InputRange:
         value: the one value that fits, for shapes, axes and the like.
         image: width and height of the image that it has regions of, as corners x, y, x, y along its last
             axis, in units of the regions.
+        images: how many images there are, where the number of a region's image stands before its corners.
     """
 
     spec: TensorSpec
@@ -30,6 +31,7 @@ class InputRange:
     mask: bool = False
     value: np.ndarray | None = None
     image: tuple[float, float] | None = None
+    images: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def _draw_one(entry: InputRange, style: Style, generator: np.random.Generator) -
     if entry.value is not None:
         return entry.value.astype(dtype)
     if entry.image is not None:
-        return _regions(spec.shape, entry.image, generator).astype(dtype)
+        return _regions(entry, entry.image, generator).astype(dtype)
     if entry.mask and dtype.kind in "iufb":
         return _mask(spec.shape, generator).astype(dtype)
     if dtype.kind == "b":
@@ -102,12 +104,14 @@ def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
     return np.asarray(np.arange(length) < valid)
 
 
-def _regions(
-    shape: tuple[int, ...], image: tuple[float, float], generator: np.random.Generator
-) -> np.ndarray:
+def _regions(entry: InputRange, image: tuple[float, float], generator: np.random.Generator) -> np.ndarray:
     """Regions within an image, each with its lesser corner first."""
-    corners = np.sort(generator.random((*shape[:-1], 2, 2)), axis=-2)
-    return np.asarray((corners * image).reshape(shape))
+    outer = entry.spec.shape[:-1]
+    corners = np.sort(generator.random((*outer, 2, 2)), axis=-2)
+    regions = (corners * image).reshape(*outer, 4)
+    if entry.images is None:
+        return np.asarray(regions)
+    return np.concatenate([generator.integers(0, entry.images, (*outer, 1)), regions], axis=-1)
 
 
 def _real(shape: tuple[int, ...], style: Style, generator: np.random.Generator) -> np.ndarray:

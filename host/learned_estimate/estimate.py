@@ -1,4 +1,4 @@
-"""The estimate of programs, corrected by what the board has measured."""
+"""The estimate of programs, of their time or another cost, corrected by what the board has measured."""
 
 from __future__ import annotations
 
@@ -8,39 +8,61 @@ from collections.abc import Sequence
 import numpy as np
 
 from host.learned_estimate.observation import EstimatedProgram, Observation
+from host.learned_estimate.power import LearnedPower, with_power
 from host.learned_estimate.process import Points, Prediction, RuleProcess, Scales, Similarity
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
 
 
 class LearnedEstimate:
-    """The estimate of each program, corrected by what the board has measured.
+    """The cost of each program by its estimate, corrected by what the board has measured.
+
+    The cost is T_hat (P_hat / reference watts)^a: seconds at the reference power. It is T_hat where a is 0,
+    and where no watts are known.
 
     Args:
         observations: measured programs of any tasks, the latest last.
+        exponent: a, see `host.options.objective`.
+
+    Attributes:
+        processes: of T_hat, by rule.
+        power: P_hat; None where it does not count.
+        exponent: a.
     """
 
-    def __init__(self, observations: Sequence[Observation]) -> None:
+    def __init__(self, observations: Sequence[Observation], exponent: float = 0.0) -> None:
         by_rule: dict[str, list[Observation]] = defaultdict(list)
         for one in observations:
             by_rule[one.rule].append(one)
         self.processes = {rule: RuleProcess(known) for rule, known in by_rule.items()}
+        self.power = LearnedPower.of(observations) if exponent else None
+        self.exponent = exponent
 
     def means(self, space: DesignSpace, programs: Sequence[Decisions]) -> np.ndarray:
-        """The logarithms of T_hat of programs of one task, shape (programs,)."""
+        """The logarithms of the costs of programs of one task, shape (programs,)."""
         estimated = [EstimatedProgram.of(space, values) for values in programs]
         found: np.ndarray = np.log([one.estimate_s for one in estimated])
         process = self.processes.get(space.rule.name)
-        return found if process is None else found + process.mean(process.points(estimated))
+        if process is not None:
+            found = found + process.mean(process.points(estimated))
+        if self.power is None:
+            return found
+        return found + self.exponent * self.power.means(space.rule.name, estimated)
 
     def predict(self, space: DesignSpace, programs: Sequence[Decisions]) -> Prediction:
-        """The predicted logarithms of the seconds of programs of one task, with their covariance."""
+        """The predicted logarithms of the costs of programs of one task, with their covariance."""
         estimated = [EstimatedProgram.of(space, values) for values in programs]
-        process = self.processes.get(space.rule.name)
+        time = self._time(space.rule.name, estimated)
+        if self.power is None:
+            return time
+        return with_power(time, self.power.predict(space.rule.name, estimated), self.exponent)
+
+    def _time(self, rule: str, programs: Sequence[EstimatedProgram]) -> Prediction:
+        process = self.processes.get(rule)
         if process is not None:
-            return process.predict(estimated)
-        points = Points.of(space.rule.name, estimated, ())
-        prior = np.log([one.estimate_s for one in estimated])
+            return process.predict(programs)
+        points = Points.of(rule, programs, ())
+        prior = np.log([one.estimate_s for one in programs])
         return Prediction(prior, Similarity.between(points, points).covariance(Scales()))
 
 

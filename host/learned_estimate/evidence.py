@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from host.learned_estimate.estimate import cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
 from host.learned_estimate.observation import Observation
+from host.learned_estimate.power import LearnedPower, with_power
 from host.learned_estimate.process import Prediction, RuleProcess
 from host.statistics import Estimate, mean_of, one_sided_bound
 
@@ -27,8 +28,9 @@ class Evidence:
 
     Attributes:
         rule: of the programs.
-        speed: time of the program with the least estimate over that of the program which the learned
-            estimate chooses (`cautious_choice`), both among the measured ones; geometric mean over tasks.
+        speed: time, or another cost, of the program with the least estimate over that of the program that
+            the learned estimate chooses (`cautious_choice`), both among the measured ones; geometric mean
+            over tasks.
         programs: measured ones that teach.
         models: that they were measured for.
         since: the day of the first of them, "" if unknown.
@@ -61,26 +63,52 @@ def shows_gain(speed: Estimate) -> bool:
     return speed.n >= _TASKS and bound is not None and bound > 1.0
 
 
-def evidence_of(process: RuleProcess) -> Evidence:
-    """The evidence for a process in its own observations."""
+def evidence_for(estimate: LearnedEstimate) -> list[Evidence]:
+    """The evidence for the choices by a learned estimate, of each rule."""
+    return [evidence_of(one, estimate.power, estimate.exponent) for one in estimate.processes.values()]
+
+
+def evidence_of(process: RuleProcess, power: LearnedPower | None = None, exponent: float = 0.0) -> Evidence:
+    """The evidence for a process in its own observations.
+
+    Args:
+        process: of the times.
+        power: of the board; None judges by times alone, as a task is of which too few watts are known.
+        exponent: of watts in the cost.
+    """
     known = process.observations
     speeds = []
+    watts = None if power is None else power.rules.get(process.rule)
     withheld = _withheld_together(known)
     learned = process.withheld([group for _, group in withheld])
     for (own, group), (mean, covariance) in zip(withheld, learned, strict=True):
         for positions in _by_task(known, own).values():
-            programs = {tuple(known[one].program.values.items()) for one in positions}
-            if len(programs) >= _PROGRAMS:
-                which = np.searchsorted(group, positions)
-                estimated = np.log([known[one].program.estimate_s for one in positions])
-                prediction = Prediction(estimated + mean[which], covariance[np.ix_(which, which)])
-                first = int(np.argmin(estimated))
-                chosen = cautious_choice(prediction, first)
-                speeds.append(known[positions[first]].seconds / known[positions[chosen]].seconds)
+            powered = [] if watts is None else [one for one in positions if watts.holds(known[one])]
+            by_cost = _programs(known, powered) >= _PROGRAMS
+            positions = powered if by_cost else positions
+            if _programs(known, positions) < _PROGRAMS:
+                continue
+            which = np.searchsorted(group, positions)
+            estimated = np.log([known[one].program.estimate_s for one in positions])
+            prediction = Prediction(estimated + mean[which], covariance[np.ix_(which, which)])
+            costs = np.array([known[one].seconds for one in positions])
+            if by_cost and watts is not None:
+                some = [known[one] for one in positions]
+                prediction = with_power(
+                    prediction, watts.withheld([known[one] for one in group], some), exponent
+                )
+                costs *= np.array([watts.relative(one) for one in some]) ** exponent
+            first = int(np.argmin(estimated))
+            speeds.append(float(costs[first] / costs[cautious_choice(prediction, first)]))
     speed = mean_of(speeds) if speeds else Estimate(1.0, n=0)
     days = [one.made_at[:10] for one in known if one.made_at]
     models = len({one.model for one in known})
     return Evidence(process.rule, speed, len(known), models, min(days, default=""))
+
+
+def _programs(observations: Sequence[Observation], positions: Sequence[int]) -> int:
+    """How many different programs of a task some positions have."""
+    return len({tuple(observations[one].program.values.items()) for one in positions})
 
 
 def _by_task(observations: Sequence[Observation], positions: Iterable[int]) -> dict[str, list[int]]:

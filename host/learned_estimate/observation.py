@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from device_agent.contract.limits import LIMITS
 from host.model import Candidate
 from host.records import Record
+from host.records.choice import watts_of
 from host.records.record import of_one_kind
 from host.schedules.api import Decisions
 from host.schedules.design import TOTAL, DesignSpace
@@ -49,6 +50,7 @@ class Observation:
         model: that it was measured for; "" if unknown.
         board: where it was measured, "" for the board that the programs to estimate are for.
         made_at: UTC time in ISO format; "" if unknown.
+        watts: mean power while it was called in a loop; None where no energy was measured.
     """
 
     rule: str
@@ -57,11 +59,19 @@ class Observation:
     model: str = ""
     board: str = ""
     made_at: str = ""
+    watts: float | None = None
 
     @classmethod
-    def of(cls, space: DesignSpace, values: Decisions, seconds: float, model: str = "") -> Observation:
+    def of(
+        cls,
+        space: DesignSpace,
+        values: Decisions,
+        seconds: float,
+        model: str = "",
+        watts: float | None = None,
+    ) -> Observation:
         """The measured program of a design space with these decisions; `seconds` of one call."""
-        return cls(space.rule.name, EstimatedProgram.of(space, values), seconds, model)
+        return cls(space.rule.name, EstimatedProgram.of(space, values), seconds, model, watts=watts)
 
 
 def observations_of(records: Iterable[Record]) -> list[Observation]:
@@ -69,6 +79,7 @@ def observations_of(records: Iterable[Record]) -> list[Observation]:
 
     An estimate that no program takes is from elsewhere, and teaches nothing.
     """
+    compared = of_one_kind(records)
     return [
         Observation(
             one.candidate.rule,
@@ -76,8 +87,9 @@ def observations_of(records: Iterable[Record]) -> list[Observation]:
             one.median_s,
             one.origin.model or "",
             made_at=one.made_at,
+            watts=watts,
         )
-        for one in of_one_kind(records)
+        for one, watts in zip(compared, watts_of(compared), strict=True)
         if one.median_s is not None
         and (parts_s := one.origin.estimate_parts_s) is not None
         and LIMITS.records.shortest_s <= parts_s.get(TOTAL, 0.0) <= LIMITS.records.longest_s

@@ -10,6 +10,11 @@ of each part of the estimate (arithmetic, transfers from each level of memory),
             + task^2 [same task] exp(-|x_a - x_b|^2 / 2 l^2)
             + single^2 mean_i exp(-(x_a,i - x_b,i)^2 / 2)
             + offset^2 [same task]
+            + linear^2 q_a q_b
+
+The watts of programs are learned the same way (`Target`, `host.learned_estimate.power`): log(watts / expected
+watts) takes the place of log(T_hat / T). The last term is for watts alone: q is log2 of the threads, and the
+shares of the parts themselves, which are what a core multiplies and moves in a second beside what it can.
 
 Observations of several boards share a part s of this: between two boards, k is multiplied by s (a constant
 correlation of tasks in Bonilla, Chai, Williams, "Multi-task Gaussian Process Prediction", 2007). How much is
@@ -17,19 +22,20 @@ chosen by likelihood, as the other scales are.
 
 The first term says that programs which are alike in all decisions and are bound by the same parts leave out
 the same on all tasks; the second that a task has more of its own; the third that a decision has an effect
-whatever the others are; the last that the estimate of a whole task may be off, which teaches nothing about
-other tasks.
+whatever the others are; the one after it that the estimate of a whole task may be off, which teaches nothing
+about other tasks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from host.learned_estimate.observation import EstimatedProgram, Observation
+from host.schedules.api import PARALLEL
 from host.schedules.design import TOTAL
 from host.schedules.families import installed_rules
 
@@ -62,6 +68,7 @@ class Scales:
         offset: of a whole task.
         noise: of a measurement.
         shared: s, the part of all this that other boards have in common.
+        linear: of what a doubling of the threads does, and a part that takes all of the time.
     """
 
     length: float = 1.4
@@ -71,6 +78,7 @@ class Scales:
     offset: float = 0.4
     noise: float = 0.03
     shared: float = 0.7
+    linear: float = 0.0
 
 
 _CHOICES = tuple(
@@ -83,6 +91,38 @@ _CHOICES = tuple(
 _SHARED = (0.0, 0.3, 0.6, 0.8, 0.95)
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a process learns of programs.
+
+    Attributes:
+        ratio: what was measured over what is expected without measurements.
+        expected: the latter.
+        scales: of few observations.
+        choices: of which the likelihood of the observations chooses.
+        enough: observations from which on it does.
+        least_farthest: how far the logarithm of a ratio may be from the median of its task in any case;
+            beyond that, what is far from the others of its task is brought nearer.
+    """
+
+    ratio: Callable[[Observation], float]
+    expected: Callable[[EstimatedProgram], float]
+    scales: Scales
+    choices: tuple[Scales, ...]
+    enough: int
+    least_farthest: float
+
+
+SECONDS = Target(
+    lambda one: one.seconds / one.program.estimate_s,
+    lambda program: program.estimate_s,
+    Scales(),
+    _CHOICES,
+    _ENOUGH,
+    _LEAST_FARTHEST,
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Points:
     """Programs of one rule as the process sees them.
@@ -92,12 +132,14 @@ class Points:
         parts: p, shape (programs, parts of the estimate).
         task: workload hash of each program.
         board: of each program, see `Observation`.
+        linear: q, shape (programs, 1 + parts of the estimate).
     """
 
     decisions: np.ndarray
     parts: np.ndarray
     task: np.ndarray
     board: np.ndarray
+    linear: np.ndarray
 
     @classmethod
     def of(
@@ -106,22 +148,41 @@ class Points:
         programs: Sequence[EstimatedProgram],
         parts: Sequence[str],
         boards: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Points:
-        """The points of programs; `parts` names those of the estimate that count."""
-        names = [kind.name for one in installed_rules() if one.name == rule for kind in one.decisions]
+        """The points of programs.
+
+        Args:
+            rule: of the programs.
+            programs: to be seen.
+            parts: names those of the estimate that count.
+            boards: of the programs; None for the board that is estimated.
+            names: of the decisions that count; None for those of these programs.
+        """
+        names = decision_names(rule, programs) if names is None else names
         # A decision that is not open has one value for all programs of the task.
         decisions = [[math.log2(1.0 + max(0, one.values.get(name, 0))) for name in names] for one in programs]
         shares = [[_share(one, name) for name in parts] for one in programs]
+        logs = np.array(shares, np.float32).reshape(len(programs), len(parts))
+        threads = [[math.log2(max(1, one.values.get(PARALLEL.name, 1)))] for one in programs]
         return cls(
             np.array(decisions, np.float32).reshape(len(programs), len(names)),
-            np.array(shares, np.float32).reshape(len(programs), len(parts)),
+            logs,
             np.array([one.task for one in programs]),
             np.array(boards or [""] * len(programs)),
+            np.hstack([np.array(threads, np.float32).reshape(len(programs), 1), np.exp2(logs)]),
         )
 
     def at(self, which: np.ndarray) -> Points:
         """The points with these indices."""
-        return Points(self.decisions[which], self.parts[which], self.task[which], self.board[which])
+        own = (self.decisions, self.parts, self.task, self.board, self.linear)
+        return Points(*(one[which] for one in own))
+
+
+def decision_names(rule: str, programs: Sequence[EstimatedProgram]) -> list[str]:
+    """The decisions of some programs of a rule; the number of threads is one of the space, and of no rule."""
+    names = [kind.name for one in installed_rules() if one.name == rule for kind in one.decisions]
+    return [*names, PARALLEL.name] if any(PARALLEL.name in one.values for one in programs) else names
 
 
 def _share(program: EstimatedProgram, part: str) -> float:
@@ -141,6 +202,7 @@ class Similarity:
         single: the mean over decisions of exp(-(x_a,i - x_b,i)^2 / 2), of the same shape.
         same: whether they are of one task.
         apart: whether they are of two boards.
+        linear: q_a q_b, of the same shape.
     """
 
     decisions: np.ndarray
@@ -148,6 +210,7 @@ class Similarity:
     single: np.ndarray
     same: np.ndarray
     apart: np.ndarray
+    linear: np.ndarray
 
     @classmethod
     def between(cls, a: Points, b: Points) -> Similarity:
@@ -163,7 +226,7 @@ class Similarity:
         for column in range(a.parts.shape[1]):
             parts += (a.parts[:, None, column] - b.parts[None, :, column]) ** 2
         same, other = a.task[:, None] == b.task[None, :], a.board[:, None] != b.board[None, :]
-        return cls(decisions, parts, single, same, other)
+        return cls(decisions, parts, single, same, other, a.linear @ b.linear.T)
 
     def covariance(self, scales: Scales) -> np.ndarray:
         """Covariance of the logarithms of measured over estimated time, shape (programs, other programs)."""
@@ -171,13 +234,15 @@ class Similarity:
         bound = np.exp(-self.parts / (2.0 * _PARTS_LENGTH**2))
         found = (scales.together**2 * bound + scales.task**2 * self.same) * alike
         found += scales.single**2 * self.single + scales.offset**2 * self.same
+        if scales.linear:
+            found += scales.linear**2 * self.linear
         found[self.apart] *= scales.shared
         return found.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Seconds of programs of one rule, as the logarithm of T_hat.
+    """What is predicted of programs of one rule, as logarithms: T_hat, watts, or a cost of both.
 
     Attributes:
         mean: of each program, shape (programs,).
@@ -193,37 +258,46 @@ class RuleProcess:
 
     Args:
         observations: of the rule, one at least, the latest last.
+        target: what is learned.
+
+    Attributes:
+        observations: those that count.
+        rule: of them.
+        residuals: logarithms of measured over expected values, shape (observations,).
+        scales: of the process.
     """
 
-    def __init__(self, observations: Sequence[Observation]) -> None:
+    def __init__(self, observations: Sequence[Observation], target: Target = SECONDS) -> None:
         self.observations = _counting(observations)
+        self._target = target
         self.rule = self.observations[0].rule
         programs = [one.program for one in self.observations]
         self._parts = sorted({name for one in programs for name in one.estimated_s} - {TOTAL})
         boards = [one.board for one in self.observations]
-        self._points = Points.of(self.rule, programs, self._parts, boards)
-        self._residuals = _residuals(self.observations)
-        self.scales = Scales()
-        if len(self.observations) >= _ENOUGH:
+        self._names = decision_names(self.rule, programs)
+        self._points = Points.of(self.rule, programs, self._parts, boards, self._names)
+        self.residuals = _residuals(self.observations, target)
+        self.scales = target.scales
+        if len(self.observations) >= target.enough:
             which = np.unique(np.linspace(0, len(self.observations) - 1, _JUDGED).astype(int))
-            points, residuals = self._points.at(which), self._residuals[which]
+            points, residuals = self._points.at(which), self.residuals[which]
             judged = Similarity.between(points, points)
-            self.scales = max(_CHOICES, key=lambda scales: _solved(judged, residuals, scales)[2])
+            self.scales = max(target.choices, key=lambda scales: _solved(judged, residuals, scales)[2])
             if judged.apart.any():
                 shared = [replace(self.scales, shared=share) for share in _SHARED]
                 self.scales = max(shared, key=lambda scales: _solved(judged, residuals, scales)[2])
         similarity = Similarity.between(self._points, self._points)
-        self._inverse, self._weights, _ = _solved(similarity, self._residuals, self.scales)
+        self._inverse, self._weights, _ = _solved(similarity, self.residuals, self.scales)
 
     def points(self, programs: Sequence[EstimatedProgram]) -> Points:
         """Other programs of the rule as this process sees them."""
-        return Points.of(self.rule, programs, self._parts)
+        return Points.of(self.rule, programs, self._parts, names=self._names)
 
     def predict(self, programs: Sequence[EstimatedProgram]) -> Prediction:
-        """The predicted logarithms of the seconds of other programs of the rule, with their covariance."""
+        """The predicted logarithms of the target of other programs of the rule, with their covariance."""
         points = self.points(programs)
-        prior = np.log([one.estimate_s for one in programs])
-        return Prediction(prior + self.mean(points), self.covariance(points))
+        expected = np.log([self._target.expected(one) for one in programs])
+        return Prediction(expected + self.mean(points), self.covariance(points))
 
     def mean(self, points: Points) -> np.ndarray:
         """Mean residual of other programs, shape (programs,)."""
@@ -253,7 +327,7 @@ class RuleProcess:
         for group in groups:
             columns = self._inverse[:, group]
             covariance = np.linalg.inv(columns.T @ columns)
-            found.append((self._residuals[group] - covariance @ self._weights[group], covariance))
+            found.append((self.residuals[group] - covariance @ self._weights[group], covariance))
         return found
 
 
@@ -290,13 +364,13 @@ def _solved(
     return inverse, weights, likelihood
 
 
-def _residuals(observations: Sequence[Observation]) -> np.ndarray:
-    """Logarithms of measured over estimated times; the farthest of a task on a board brought nearer."""
-    found = np.log([one.seconds / one.program.estimate_s for one in observations])
+def _residuals(observations: Sequence[Observation], target: Target) -> np.ndarray:
+    """Logarithms of measured over expected values; the farthest of a task on a board brought nearer."""
+    found = np.log([target.ratio(one) for one in observations])
     places = np.array([f"{one.program.task} {one.board}" for one in observations])
     for place in np.unique(places):
         own = places == place
         middle = np.median(found[own])
-        farthest = max(_LEAST_FARTHEST, _FARTHEST * float(np.median(np.abs(found[own] - middle))))
+        farthest = max(target.least_farthest, _FARTHEST * float(np.median(np.abs(found[own] - middle))))
         found[own] = np.clip(found[own], middle - farthest, middle + farthest)
     return found

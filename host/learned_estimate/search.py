@@ -33,8 +33,7 @@ def search(
 ) -> list[dict[str, int]]:
     """Different programs of a task, the one with the least learned estimate first.
 
-    The best ones of a pool go on to their best neighbours, as long as that makes them better. The pool holds
-    constructed programs, random ones and the known ones; all that was looked at is returned.
+    They descend from a pool of constructed programs, random ones and the known ones (`descended`).
 
     Args:
         estimate: of the board.
@@ -43,8 +42,24 @@ def search(
         known: programs to begin with besides those of the pool.
         seed: of the random ones.
     """
+    return descended(estimate, space, [*known, *_pool(space, profile, seed)])
+
+
+def descended(
+    estimate: LearnedEstimate, space: DesignSpace, programs: Sequence[Decisions]
+) -> list[dict[str, int]]:
+    """Different programs of a task, the one with the least learned estimate first.
+
+    The best of the given ones go on to their best neighbours, as long as that makes them better; all that was
+    looked at is returned.
+
+    Args:
+        estimate: of the board.
+        space: of the task.
+        programs: to begin with, one at least.
+    """
     seen = _EstimatedPrograms(estimate, space)
-    seen.add([*known, *_pool(space, profile, seed)])
+    seen.add(programs)
     for start in seen.in_order()[:_DESCENTS]:
         here = start
         for _ in range(_STEPS):

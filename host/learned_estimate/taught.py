@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from host.learned_estimate.estimate import LearnedEstimate
-from host.learned_estimate.evidence import Evidence, evidence_of
+from host.learned_estimate.evidence import Evidence, evidence_for
 from host.learned_estimate.observation import Observation
+from host.learned_estimate.power import LearnedPower, RulePower, WithheldError
 from host.learned_estimate.search import first_program
 from host.model import DeviceProfile
 from host.schedules.design import DesignSpace
@@ -65,6 +67,34 @@ class KernelEstimate:
 
 
 @dataclass(frozen=True)
+class TaughtPower:
+    """What a board has taught about the power of the programs of one rule.
+
+    Attributes:
+        rule: of the programs.
+        programs: measurements with joules.
+        median_w, least_w, most_w: of their watts.
+        same_tasks: how far predicted watts are from those of withheld programs of measured tasks.
+        other_tasks: the same of withheld tasks.
+    """
+
+    rule: str
+    programs: int
+    median_w: float
+    least_w: float
+    most_w: float
+    same_tasks: WithheldError
+    other_tasks: WithheldError
+
+    @classmethod
+    def of(cls, known: RulePower) -> TaughtPower:
+        """What is known of a rule."""
+        watts = known.watts
+        middle = statistics.median(watts)
+        return cls(known.rule, len(watts), middle, min(watts), max(watts), known.programs, known.tasks)
+
+
+@dataclass(frozen=True)
 class Taught:
     """What a board has taught about a model.
 
@@ -72,14 +102,16 @@ class Taught:
         evidence: of each rule of which programs were measured, the one with most programs first.
         kernels: those of such rules, the ones with the most estimated time in a run first.
         remark: one line with what to type where nothing was taught; "" otherwise.
+        power: of each rule of which joules were measured, the one with most programs first.
     """
 
     evidence: tuple[Evidence, ...] = ()
     kernels: tuple[KernelEstimate, ...] = ()
     remark: str = ""
+    power: tuple[TaughtPower, ...] = ()
 
-    def tables(self) -> tuple[Table, Table]:
-        """The evidence of each rule; then the two estimates of each kernel."""
+    def tables(self) -> tuple[Table, Table, Table]:
+        """The evidence of each rule; the two estimates of each kernel; what is known of each rule's power."""
         rules = tuple(
             (
                 one.rule,
@@ -107,6 +139,16 @@ class Taught:
             )
             for one in self.kernels
         )
+        power = tuple(
+            (
+                one.rule,
+                one.programs,
+                *(one.median_w, one.least_w, one.most_w),
+                *(one.same_tasks.learned, one.same_tasks.constant, one.same_tasks.allows),
+                *(one.other_tasks.learned, one.other_tasks.constant, one.other_tasks.convinces),
+            )
+            for one in self.power
+        )
         return (
             Table(
                 "taught",
@@ -122,6 +164,16 @@ class Taught:
                 "Estimates without and with the board's measurements",
                 ("kernel", "rule", "calls", "estimate_us", "learned_us", "choice", "gain"),
                 kernels,
+            ),
+            Table(
+                "power",
+                "What the board has taught about power",
+                (
+                    *("rule", "programs", "median_w", "least_w", "most_w"),
+                    *("same_tasks_error", "same_tasks_constant", "same_tasks_used"),
+                    *("other_tasks_error", "other_tasks_constant", "other_tasks_used"),
+                ),
+                power,
             ),
         )
 
@@ -144,8 +196,12 @@ def taught_about(
         seed: of random programs that are looked at.
     """
     wanted = {one.space.rule.name for one in kernels}
-    estimate = LearnedEstimate([one for one in observations if one.rule in wanted])
-    evidence = sorted(map(evidence_of, estimate.processes.values()), key=lambda one: -one.programs)
+    known = list(observations)
+    estimate = LearnedEstimate([one for one in known if one.rule in wanted])
+    # Of all rules, whose median a rule's watts are relative to.
+    power = LearnedPower.of(known)
+    rules = [] if power is None else [one for rule, one in power.rules.items() if rule in wanted]
+    evidence = sorted(evidence_for(estimate), key=lambda one: -one.programs)
     convincing = {one.rule for one in evidence if one.convinces}
     found = [
         _estimated(one, estimate, profile, seed, one.space.rule.name in convincing and not one.measured)
@@ -153,7 +209,8 @@ def taught_about(
         if one.space.rule.name in estimate.processes
     ]
     found.sort(key=lambda one: -one.calls * one.estimate_s)
-    return Taught(tuple(evidence), tuple(found))
+    powers = sorted(map(TaughtPower.of, rules), key=lambda one: -one.programs)
+    return Taught(tuple(evidence), tuple(found), power=tuple(powers))
 
 
 def _estimated(

@@ -8,6 +8,7 @@ import tvm
 from tvm import tirx
 
 from host.lowering.graph import Value
+from host.lowering.types import numeric_type
 
 
 def function_of_script(text: str, standalone: bool = True, **names: Any) -> tirx.PrimFunc:
@@ -28,3 +29,20 @@ def buffer_text(value: Value) -> str:
     """How a text writes the buffer of a tensor."""
     sizes = ", ".join(map(str, value.shape))
     return f'T.Buffer(({sizes},), "{value.dtype}")'
+
+
+def extreme_text(kind: str, held: str, other: str, dtype: str) -> str:
+    """How a text writes the larger ("max") or the smaller ("min") of two numbers; `held` of equal ones.
+
+    It is NaN where one is, as in PyTorch. The conditions are opaque (`host.tensor_ir.opaque`).
+    """
+    low, high = (other, held) if kind == "max" else (held, other)
+    text = f"T.Select({_opaque_text(f'{low} <= {high}')}, {held}, {other})"
+    if not numeric_type(dtype).is_float:
+        return text
+    is_number = _opaque_text(f'{held} <= T.{dtype}("inf")')
+    return f"T.Select({is_number}, {text}, {held})"
+
+
+def _opaque_text(condition: str) -> str:
+    return f"T.bitwise_and({condition}, T.bool(True))"

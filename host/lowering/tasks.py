@@ -41,7 +41,7 @@ def make_tasks(
     """
     weights: dict[str, int] = {}
     for entry in ("main", *entries):
-        calls = _calls(module[entry])
+        calls = calls_of(module[entry])
         weights.update((name, count) for name, count in calls.items() if name not in weights)
     return tuple(
         Task(
@@ -56,7 +56,7 @@ def make_tasks(
     )
 
 
-def _calls(function: relax.Function) -> collections.Counter[str]:
+def calls_of(function: relax.Function) -> collections.Counter[str]:
     """How often a relax function calls each TensorIR function."""
     found: collections.Counter[str] = collections.Counter()
 

@@ -18,7 +18,6 @@ from host.options.setting import EVERYWHERE, Setting, declared, key_of, setting_
 QUANTISATIONS = ("", "int8", "int4")
 # Weights that share a scale, those of the importer of language models; the first where none is asked for.
 GROUPS = (32, 64, 128)
-OBJECTIVES = ("latency", "energy", "edp")
 PROCESSORS = ("auto", "cpu", "gpu")
 # Who proposes what is measured: all together, or one of them alone. Installed packages add further names.
 METHODS = ("auto", "gensor", "tlm", "random")
@@ -303,9 +302,14 @@ class CompileOptions:
         return any(isinstance(size, tuple) for shape in self.shapes.values() for size in shape)
 
     @property
+    def goal(self) -> str:
+        """What a model is compiled for, one of `OBJECTIVES`; for no device there is no other than latency."""
+        return "latency"
+
+    @property
     def weighs_energy(self) -> bool:
-        """Whether programs of heavy kernels are measured in energy too; for a device alone."""
-        return False
+        """Whether programs of heavy kernels are measured in energy too."""
+        return self.goal != "latency"
 
     @property
     def searches_types(self) -> bool:

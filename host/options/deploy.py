@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import UserError
-from host.options.compile import OBJECTIVES, ON_A_DEVICE, CompileOptions, check_bounds
+from host.options.compile import ON_A_DEVICE, CompileOptions, check_bounds
 from host.options.numeric_types import AUTO
+from host.options.objective import OBJECTIVES
 from host.options.setting import GROUPS, declared, setting_of
 
 # A peer that is no engine: the same model compiled in single precision.
@@ -214,9 +215,9 @@ class DeployOptions(CompileOptions):
         return True
 
     @property
-    def weighs_energy(self) -> bool:
+    def goal(self) -> str:
         """See `CompileOptions`."""
-        return self.objective != "latency"
+        return self.objective
 
     @property
     def needs_energy(self) -> bool:

@@ -1,6 +1,6 @@
 """The best programs of a whole model, chosen by the database.
 
-The rule is that of `host.records.record.fastest_program`; the database applies it to the columns of the rows,
+The rule is that of `host.records.choice.best_program`; the database applies it to the columns of the rows,
 so that a million records of a model are not read to take fifty. `near_rows` reads the fastest records of a
 task alone and is sure of most tasks; `best_rows` reads all of them, for the others.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
+from host.records.choice import CLOSE
 from host.records.database import RECORDS
-from host.records.record import CLOSE
 
 # The programs among which the best is looked for have a record that is so much slower than the fastest one.
 _NEAR = 1.1 * CLOSE
@@ -171,7 +171,8 @@ def best_rows(profile_key: str, tasks: Collection[str], measured: sql.ColumnElem
         sql.func.min(programs.c.first).over(partition_by=part).label("earliest"),
         sql.func.max(programs.c.times).over(partition_by=part).label("most"),
     ).subquery("ranked")
-    # Once a program was measured again, one that was not may only have been lucky: `comparable_times`.
+    # Once a program was measured again, one that was not may only have been lucky: `comparable_costs` of
+    # `host.records.choice`.
     counted = (
         sql.select(
             ranked,

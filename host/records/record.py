@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -26,8 +25,6 @@ from targets import Board
 SCHEMA = "edgetlm.record/2"
 # Without `failure`: every record of it was measured.
 _SCHEMA_1 = "edgetlm.record/1"
-# A program so close to the best one known is as good: the difference is noise.
-CLOSE = 1.02
 # Why a measurement says nothing any more: its epoch was marked (`host.records.epochs`).
 DRIFTED = "the times of its board have drifted since"
 # Errors of pydantic's about values beyond their bounds; all others are about what is no record at all.
@@ -312,39 +309,6 @@ class RecordLine(_Part):
     failure: _Text = ""
 
 
-def comparable_times(records: Iterable[Record]) -> list[tuple[float, Record]]:
-    """Programs of one task whose times can be compared: seconds, and the first record of each.
-
-    A program that was measured several times has the mean of its times. The fastest of many programs that
-    were measured once inside of a model is partly the luckiest. So, once a program was measured again, only
-    such programs count, and the one that was measured first, which the others are compared with in every job.
-
-    Args:
-        records: oldest first. Those without a time that counts are left out.
-    """
-    programs = _by_program(records)
-    inside = any(same[0].origin.measured_in == MODEL for same in programs)
-    if inside and any(len(same) > 1 for same in programs):
-        programs = [same for number, same in enumerate(programs) if number == 0 or len(same) > 1]
-    return [(_mean_s(same), same[0]) for same in programs]
-
-
-def unconfirmed_program(records: Iterable[Record]) -> Record | None:
-    """The record of the fastest program of one task, if that was measured once and is not the one to take.
-
-    None where the program that was measured first, or one that was measured again, is within 2% of it.
-
-    Args:
-        records: of the task inside of a model, oldest first.
-    """
-    programs = _by_program(records)
-    settled = [_mean_s(same) for number, same in enumerate(programs) if number == 0 or len(same) > 1]
-    fastest = min(programs, key=_mean_s, default=[])
-    if len(fastest) != 1 or fastest is programs[0] or min(settled) <= CLOSE * _mean_s(fastest):
-        return None
-    return fastest[0]
-
-
 def of_one_kind(records: Iterable[Record]) -> list[Record]:
     """Records whose times can be compared: inside of a model if there are any, else of kernels alone.
 
@@ -354,29 +318,3 @@ def of_one_kind(records: Iterable[Record]) -> list[Record]:
     inside = any(one.origin.measured_in == MODEL and not one.failure for one in every)
     kind = MODEL if inside else None
     return [one for one in every if one.failure or one.origin.measured_in == kind]
-
-
-def _by_program(records: Iterable[Record]) -> list[list[Record]]:
-    """The records of each program that have a time which counts, in the order of the first of each."""
-    programs: dict[object, list[Record]] = {}
-    for record in of_one_kind(one for one in records if one.median_s is not None):
-        programs.setdefault((record.candidate.rule, record.candidate.decisions), []).append(record)
-    return list(programs.values())
-
-
-def _mean_s(records: Iterable[Record]) -> float:
-    """The mean of the medians."""
-    return statistics.fmean(one.median_s for one in records if one.median_s is not None)
-
-
-def fastest_program(records: Iterable[Record]) -> tuple[Record, float] | None:
-    """Of the programs of one task, the one to take, with its seconds; None if none ran.
-
-    That is the first within 2% of the fastest, as less is noise.
-
-    Args:
-        records: of the task, oldest first.
-    """
-    times = comparable_times(records)
-    fastest = min((seconds for seconds, _ in times), default=math.inf)
-    return next(((record, seconds) for seconds, record in times if seconds <= CLOSE * fastest), None)

@@ -15,6 +15,7 @@ from host.closing import Closing
 from host.errors import EdgeError
 from host.records.best import best_numbers
 from host.records.checks import Implausible, check, check_foreign
+from host.records.choice import best_program
 from host.records.database import (
     BATCH,
     DRIFTS,
@@ -31,7 +32,6 @@ from host.records.json_lines import Refused, read_lines, write_lines
 from host.records.record import (
     DRIFTED,
     Record,
-    fastest_program,
     invalidated,
     key_of,
     line_of,
@@ -103,7 +103,11 @@ class RecordStore(Closing):
         return self._added(records, add)
 
     def best(
-        self, workload_hash: str, profile: Mapping[str, Any], versions: Mapping[str, int] | None = None
+        self,
+        workload_hash: str,
+        profile: Mapping[str, Any],
+        versions: Mapping[str, int] | None = None,
+        exponent: float = 0.0,
     ) -> Record | None:
         """The record whose program is to be taken; None without one.
 
@@ -111,9 +115,10 @@ class RecordStore(Closing):
             workload_hash: of the task.
             profile: see `profile_data`.
             versions: of the rules whose programs can be made, by name; None takes every program.
+            exponent: of watts in the cost by which programs are compared (`host.records.choice`).
         """
         records = self.history(workload_hash, profile)
-        found = fastest_program(record for record in records if _is_of(record, versions))
+        found = best_program((record for record in records if _is_of(record, versions)), exponent)
         return None if found is None else found[0]
 
     def best_of(self, tasks: Mapping[str, tuple[str, int]], profile: Mapping[str, Any]) -> dict[str, Record]:

@@ -8,7 +8,7 @@ model, records and reports read what they need off the rule and its decisions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import ClassVar
@@ -62,6 +62,7 @@ class DecisionKind:
         starts_wide: whether constructions begin at its largest value too: what is best for other decisions
             depends on it so much that no walk of small steps from its smallest value finds it.
         of_threads: whether it says what threads share, and is open only where a program may use several.
+        orders: whether it changes the order in which the elements of a sum are added up, and so the rounding.
     """
 
     name: str
@@ -70,6 +71,7 @@ class DecisionKind:
     interleaves: bool = False
     starts_wide: bool = False
     of_threads: bool = False
+    orders: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,13 @@ class Rule(ABC):
     def traces(self, values: Decisions) -> bool:
         """Whether the trace of the program with these values gives it again: all or none do in most rules."""
         return self.traced
+
+    def row_of(self, workload: Workload) -> Hashable | None:
+        """What is the same of tasks that compute the same for each row, however many rows they have.
+
+        None where no decision changes the order in which a row is added up.
+        """
+        return None
 
     @abstractmethod
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

@@ -14,14 +14,19 @@ from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.ranking import Estimate, Ranking, ScoredProgram, ranked
 
 if TYPE_CHECKING:
+    from host.tlm.model.decoding import GeneratedProgram
     from host.tlm.model.gpt2 import LanguageModel
 
-# Programs written at once, and how often at most until there are enough different ones.
+# Programs of a round, and rounds at most until there are enough.
 BATCH, ROUNDS = 32, 4
+# The share of a round that is drawn near the best program so far, where an estimate says which one that is.
+INFILLED = 1 / 4
+# Programs that are drawn near another one for each that is taken: some are known already.
+_SPARE = 2
 
 
 def boldness(turn: int) -> float:
-    """Temperature of a round of draws over that of the first: a sure model would repeat itself."""
+    """Temperature of a round of draws over that of the first: what a sure model draws may all be measured."""
     return 1.0 + turn / 2.0
 
 
@@ -86,19 +91,63 @@ class Tlm:
         self, space: DesignSpace, measured: set[tuple[int, ...]], k: int, seed: int
     ) -> list[ScoredProgram]:
         """Different unmeasured programs, at least `k` if there are so many."""
-        from host.tlm.model.decoding import generate
+        from host.tlm.model.decoding import Decoder
 
-        names = [decision.name for decision in space.decisions]
-        found: dict[tuple[int, ...], ScoredProgram] = {}
-        model = self._loaded()
+        decoder = Decoder(self._loaded(), self._vocabulary, space)
+        size = max(BATCH, k)
+        found = _Found(space, self._estimate, measured, size)
         for turn in range(ROUNDS):
-            known = len(found)
+            known = len(found.unmeasured)
             temperature = self._temperature * boldness(turn)
-            for one in generate(model, self._vocabulary, space, max(BATCH, k), seed + turn, temperature):
-                if one.values not in measured and one.values not in found:
-                    values = dict(zip(names, one.values, strict=True))
-                    seconds = math.nan if self._estimate is None else self._estimate(space, values)
-                    found[one.values] = ScoredProgram(one.values, one.log_probability, seconds)
-            if len(found) >= k or (turn and len(found) == known):
+            infilled = 0 if self._estimate is None else round(INFILLED * size)
+            found.add(decoder.draw(size - infilled, seed + turn, temperature), size - infilled)
+            if infilled:
+                # The model decides anew what one decision of the best so far should be.
+                [best] = ranked(found.scored, self._ranking, 1)
+                near = decoder.draw(_SPARE * infilled, seed + turn + ROUNDS, temperature, best.values)
+                found.add(near, infilled)
+            if len(found.unmeasured) >= k or (turn and len(found.unmeasured) == known):
                 break
-        return list(found.values())
+        return found.unmeasured
+
+
+class _Found:
+    """Different programs of a space with their estimates.
+
+    Args:
+        space: of the task.
+        estimate: seconds of one call, if there is an estimate.
+        measured: values of the programs that were measured.
+        most: unmeasured programs at most.
+    """
+
+    def __init__(
+        self, space: DesignSpace, estimate: Estimate | None, measured: set[tuple[int, ...]], most: int
+    ) -> None:
+        self._space, self._estimate, self._measured, self._most = space, estimate, measured, most
+        self._names = [decision.name for decision in space.decisions]
+        self._programs: dict[tuple[int, ...], ScoredProgram] = {}
+
+    @property
+    def scored(self) -> list[ScoredProgram]:
+        """All of them, those that were measured too."""
+        return list(self._programs.values())
+
+    @property
+    def unmeasured(self) -> list[ScoredProgram]:
+        """Those that were not measured before."""
+        return [one for one in self._programs.values() if one.values not in self._measured]
+
+    def add(self, written: Sequence[GeneratedProgram], most: int) -> None:
+        """Add programs, `most` new unmeasured ones at most, as long as there is room."""
+        room = min(most, self._most - len(self.unmeasured))
+        for one in written:
+            if one.values in self._programs:
+                continue
+            if one.values not in self._measured:
+                if not room:
+                    break
+                room -= 1
+            values = dict(zip(self._names, one.values, strict=True))
+            seconds = math.nan if self._estimate is None else self._estimate(self._space, values)
+            self._programs[one.values] = ScoredProgram(one.values, one.log_probability, seconds)

@@ -145,7 +145,7 @@ class BatchBuilder:
         return [
             (task, task.reference)
             for task in self._tasks.values()
-            if task.reference is not None and not history.task_records(task)
+            if task.reference is not None and not history.is_known(task)
         ]
 
     def _confirmation(self, number: int, chosen: Sequence[tuple[TuningTask, Candidate]], ended: str) -> Batch:
@@ -227,7 +227,11 @@ class BatchBuilder:
             # Also what a throttled device measured.
             tried = [one for one in every if one.workload_hash == task.key and one not in now]
             gone = (*tried, *history.failed_programs(task))
-            found.append(OpenTask(task, history.measured_programs(task), now, gone))
+            known = history.measured_programs(task)
+            settled = {one.decisions for one, _ in known}
+            timed = [one.candidate for one in history.timed_records(task)]
+            left = tuple(one for one in timed if one.decisions not in settled)
+            found.append(OpenTask(task, known, now, gone, left))
         return found
 
     def _proposed_by_several(
@@ -265,9 +269,14 @@ class BatchBuilder:
         """The measured programs of the board; those of the present tasks last, where they count most."""
         others = [one for one in observations_of(history.records) if one.program.task not in self._tasks]
         return others + [
-            Observation.of(task.space, values_of(candidate), measurement.median_s)
+            Observation.of(
+                task.space,
+                values_of(one.candidate),
+                one.measurement.median_s,
+                watts=history.watts.get(id(one)),
+            )
             for task in self._tasks.values()
-            for candidate, measurement in history.measured_programs(task)
+            for one in history.timed_records(task)
         ]
 
     def _built(self, chosen: Sequence[tuple[TuningTask, Candidate]]) -> tuple[Program, ...]:

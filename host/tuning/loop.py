@@ -129,7 +129,9 @@ class _TuningRun:
         self._options = options
         self._trainer = trainer
         self._notes = notes
-        self.history = TuningHistory.read(store, profile, options.tuning, options.origin.measured_in)
+        self.history = TuningHistory.read(
+            store, profile, options.tuning, options.origin.measured_in, options.exponent
+        )
         self._next = self.history.next_batch
         self._earlier_s = self.history.elapsed_s
         self._begin = time.monotonic()

@@ -29,6 +29,7 @@ class TuneOptions:
         deadline: by which this call ends, whatever the budget leaves of earlier runs.
         job_s: expected seconds of the first job of measurements, which does not begin later than that before
             the deadline; later ones are expected to take as long as the longest so far.
+        exponent: of watts in the cost that programs are chosen by (`host.options.objective`).
     """
 
     tuning: str
@@ -44,6 +45,7 @@ class TuneOptions:
     epochs: Mapping[str, str] = field(default_factory=dict)
     deadline: Deadline = field(default_factory=Deadline)
     job_s: float = 0.0
+    exponent: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from host.model import Candidate
 from host.records import Record
-from host.records.record import fastest_program
+from host.records.choice import best_program
 from host.tuning.history import TuningHistory, is_free, model_seconds, trial_of
 from host.tuning.learning.trainer import TrainingResult
 from host.tuning.proposers.trials import judge_trials
@@ -190,7 +190,7 @@ def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[in
 
     A task counts with the program to take so far, and before its first measurement with the first one: a step
     down is therefore always a better program, never the first measurement of a task. A step up is a program
-    that took longer when it was measured again.
+    that took longer when it was measured again, or one that takes less energy where that is chosen by.
     """
     known = {task.key: task for task in tasks}
     firsts = {task.key: _first(history, task) for task in tasks}
@@ -205,7 +205,7 @@ def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[in
         free = is_free(record, seen.get(trial.task, ()))
         if task is not None and trial.candidate.rule == task.space.rule.name and trial.task in best:
             seen.setdefault(trial.task, []).append(record)
-            found = fastest_program(seen[trial.task])
+            found = best_program(seen[trial.task], history.exponent)
             best[trial.task] = best[trial.task] if found is None else found[1]
         if own and not free:
             points.append((len(points), model_seconds(tasks, best)))

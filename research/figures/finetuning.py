@@ -51,8 +51,13 @@ VOCABULARY = Vocabulary()
 Truth = Callable[[DesignSpace, dict[str, int]], float]
 
 
-def truth_of(seed: int) -> Truth:
-    """Times of a board that is not what it is said to be, without noise."""
+def truth_of(seed: int, spread: float = 0.4) -> Truth:
+    """Times of a board that is not what it is said to be, without noise.
+
+    Args:
+        seed: of what the board prefers.
+        spread: standard deviation of the preference between the values of a decision, in logarithms.
+    """
 
     def seconds(space: DesignSpace, values: dict[str, int]) -> float:
         hardware = space.hardware
@@ -67,7 +72,7 @@ def truth_of(seed: int) -> Truth:
         other = replace(hardware, levels=levels, fma_latency_cycles=2 * hardware.fma_latency_cycles)
         found = replace(space, hardware=other).estimate_s(values)
         for decision in space.decisions:
-            preference = random.Random(f"{seed}/{decision.name}").gauss(0.0, 0.4)
+            preference = random.Random(f"{seed}/{decision.name}").gauss(0.0, spread)
             place = decision.choices.index(values[decision.name]) / max(1, len(decision.choices) - 1)
             found *= math.exp(preference * (place - 0.5))
         return found

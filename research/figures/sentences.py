@@ -89,7 +89,7 @@ class Comparison:
         self.seconds.append(time.process_time() - begin)
         names = [decision.name for decision in space.decisions]
         programs = [dict(zip(names, one.values, strict=True)) for one in written]
-        likeliest = max(range(_PROGRAMS), key=lambda i: written[i].log_probability)
+        likeliest = max(range(len(written)), key=lambda i: written[i].log_probability)
         estimates = [space.estimate_s(values) for values in programs]
         self.first.append(reference / estimates[likeliest])
         self.best.append(reference / min(estimates))

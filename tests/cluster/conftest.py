@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.integration.fleet.simulated_boards import slow_board
 from tests.ray_cluster import RayCluster
-from tests.simulated_boards import slow_board
 
 
 @pytest.fixture(scope="module")

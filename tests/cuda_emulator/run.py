@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from host.build import CudaKernel, compile_cuda
 from tests.cuda_emulator.source import REASONS, compiled, entries, host_source, parameter_names
 
 _AXES = ("blockIdx", "threadIdx")
+# Of vectors of a GPU; and PROT_NONE.
+_ALIGNED, _NO_ACCESS = 16, 0
 _COUNTERS = (
     "products",
     "multiply_adds",
@@ -151,12 +154,43 @@ def run_launches(source: str, launches: Sequence[Launch], folder: Path) -> Count
     path.write_bytes(compiled(host_source(source, "".join(callers))))
     library = ctypes.CDLL(str(path))
     for launch in launches:
-        pointers = [array.ctypes.data for array in launch.arguments]
-        given = (ctypes.c_void_p * len(pointers))(*pointers)
+        guarded = [Guarded(array) for array in launch.arguments]
+        given = (ctypes.c_void_p * len(guarded))(*(one.address for one in guarded))
         sizes = ((ctypes.c_int * 3)(*launch.blocks), (ctypes.c_int * 3)(*launch.threads))
         reason = getattr(library, f"emulate_{launch.entry}")(given, *sizes)
         assert reason == 0, REASONS[reason]
+        for one in guarded:
+            one.take_back()
     return Counters(*[ctypes.c_long.in_dll(library, f"emulated_{name}").value for name in _COUNTERS])
+
+
+class Guarded:
+    """A copy of an array between two pages that nobody may use; it ends where the second one begins.
+
+    Attributes:
+        address: at which it begins, a multiple of 16 bytes.
+
+    Args:
+        array: contiguous.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        page = mmap.PAGESIZE
+        size = -(-array.nbytes // _ALIGNED) * _ALIGNED
+        inside = -(-max(1, size) // page) * page
+        self._memory = mmap.mmap(-1, inside + 2 * page)
+        self._bytes = np.frombuffer(self._memory, "uint8")[page + inside - size :][: array.nbytes]
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        for place in (begin, begin + page + inside):
+            if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(place), page, _NO_ACCESS):
+                raise OSError(ctypes.get_errno(), "a page cannot be protected")
+        self.address = begin + page + inside - size
+        self._bytes[:] = array.reshape(-1).view("uint8")
+
+    def take_back(self) -> None:
+        """Write what is there now into the array."""
+        self._array.reshape(-1).view("uint8")[:] = self._bytes
 
 
 def launch_sizes(function: tvm.tirx.PrimFunc) -> dict[str, int]:

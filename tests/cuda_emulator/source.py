@@ -19,6 +19,12 @@ _SHARED = re.compile(
 _LOOP = re.compile(r"\bfor \((?:[^(){}]|\([^(){}]*\))*\) \{")
 # A function of one copy that arrives late.
 _COPYING = re.compile(r"void (\w+)\([^(){}]*\) \{[^{}]*cp\.async\.c[ag]\.")
+# What a vector or a number is read or written through: a pointer of its type.
+_THROUGH_POINTER = re.compile(
+    r"\*\s*(?:\(|(?:reinterpret|static)_cast<)\s*(?:const )?(\w+(?: \w+)*)\s*\*\s*[)>]\s*\("
+)
+# An array in registers, which is aligned to vectors there.
+_IN_REGISTERS = re.compile(r"(?m)^( +)(?!return\b)((?:unsigned |signed )?\w+ \w+\[\d+\];)")
 # Headers that the source names and that threads.h stands for.
 _EMPTY = (
     "cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits",
@@ -32,6 +38,7 @@ REASONS = {
     2: "an instruction of a warp is not reached by all of its threads",
     3: "an address is not aligned",
     4: "more copies are on their way than the emulation keeps, or one of more bytes than it has",
+    5: "an address is outside of the tensors",
 }
 
 
@@ -67,7 +74,13 @@ def host_source(source: str, callers: str) -> str:
         callers: functions that call `run` with a `kernel`.
     """
     parts = [text_of("threads.h"), text_of("banks.h"), text_of("instructions.h")]
-    return "\n".join([*parts, translated(with_shared_memory(source)), text_of("blocks.h"), callers])
+    kernels = with_alignment(translated(with_shared_memory(source)))
+    return "\n".join([*parts, kernels, text_of("blocks.h"), callers])
+
+
+def with_alignment(source: str) -> str:
+    """The source with a check of each address that something is read or written through."""
+    return _THROUGH_POINTER.sub(r"*aligned<\1>(", _IN_REGISTERS.sub(r"\1alignas(16) \2", source))
 
 
 def with_shared_memory(source: str) -> str:

@@ -4,6 +4,7 @@
 // blocks.h for the order in which they run.
 #define __CUDACC_VER_MAJOR__ 12
 #include <math.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,7 @@ enum { LANES = 32, MOST_THREADS = 1024 };
 // BARRIER: waits for the whole block. WARP: waits for its warp at `operation`.
 enum { READY, BARRIER, WARP, DONE };
 // Reasons why a kernel is given up, as `run` returns them.
-enum { FINE, BARRIER_NOT_REACHED, WARP_DIVERGED, MISALIGNED, OUT_OF_RANGE };
+enum { FINE, BARRIER_NOT_REACHED, WARP_DIVERGED, MISALIGNED, OUT_OF_RANGE, OUTSIDE };
 enum { EXCHANGE, MATRIX_PRODUCT, MATRIX_LOAD };
 struct Thread {
   ucontext_t context;
@@ -80,6 +81,12 @@ static void fail(int reason) {
   if (failure == FINE) failure = reason;
   leave(DONE);
 }
+// A pointer through which a value of type T is read or written: a GPU faults where it is not aligned.
+template <class T, class P> static inline T* aligned(P pointer) {
+  T* place = (T*)pointer;
+  if ((uintptr_t)place % alignof(T)) fail(MISALIGNED);
+  return place;
+}
 // Waits until the whole warp is at the operation, which the scheduler then carries out for all of its threads.
 static void at_warp(int operation, void* operands) {
   threads_of_block[current_thread].operation = operation;
@@ -87,6 +94,8 @@ static void at_warp(int operation, void* operands) {
   leave(WARP);
 }
 static inline void __syncthreads() { leave(BARRIER); }
+// Threads run one at a time.
+static inline int atomicExch(int* place, int value) { const int before = *place; *place = value; return before; }
 static inline unsigned __activemask() { return ~0u; }
 
 struct Exchanged { float value; int source; };

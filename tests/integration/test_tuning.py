@@ -17,7 +17,7 @@ from host.deploy import DeployOptions
 from host.places import records_file
 from host.progress import Silence
 from host.records import MODEL, Record, RecordStore
-from host.records.record import fastest_program
+from host.records.choice import best_program
 from sdk.cli.main import main
 from tests.integration.small_models import floats, save
 
@@ -104,7 +104,7 @@ def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture
     tasks = [task for task in deployed["tasks"] if task["workload_hash"] in measured]  # type: ignore[attr-defined]
     assert len(tasks) >= 2
     for task in tasks:
-        found = fastest_program(one for one in kept if one.candidate.workload_hash == task["workload_hash"])
+        found = best_program(one for one in kept if one.candidate.workload_hash == task["workload_hash"])
         assert found is not None
         chosen = found[0].candidate.proposer
         assert (task["from_database"], task["source"]) == (True, chosen)

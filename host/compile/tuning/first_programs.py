@@ -12,6 +12,7 @@ from host.compile.tuning.proposers import BAYESIAN, GENSOR, TLM
 from host.engines import unavailable
 from host.errors import EdgeError, TlmError, one_line
 from host.model import Candidate, DeviceProfile
+from host.options.objective import power_exponent
 from host.progress import StageClock
 from host.records import Record, RecordStore
 from host.records.record import of_one_kind
@@ -29,14 +30,20 @@ _WRITTEN = 16
 
 
 def learn_from_others(
-    plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, clock: StageClock
+    plan: Plan,
+    profile: DeviceProfile,
+    records: str | Path,
+    seed: int,
+    clock: StageClock,
+    objective: str = "latency",
 ) -> Plan:
     """Choose the programs of kernels without a record by the board's measurements of other kernels.
 
     The language model's first program takes the place of Gensor's where its first programs are shown to be
     faster on this board. Kernels of a rule whose learned estimate is shown to make first programs faster
     (`host.learned_estimate.evidence`) get the program that it chooses, of the language model's programs too
-    if those were faster.
+    if those were faster. With another objective than latency, what is less is the cost
+    (`host.options.objective`).
     """
     open_tasks = plan.chosen.keys() - plan.from_database
     if not open_tasks or (isinstance(records, Path) and not records.is_file()):
@@ -46,8 +53,11 @@ def learn_from_others(
 
     with RecordStore(records) as store:
         known = tuple(store.select(profile_data(profile), rule_versions(), failed=True))
-    model = _faster_model(known, profile, clock)
-    plan, rules = by_learned_estimate(plan, open_tasks, observations_of(known), profile, seed, clock, model)
+    exponent = power_exponent(objective)
+    model = _faster_model(known, profile, clock, exponent)
+    plan, rules = by_learned_estimate(
+        plan, open_tasks, observations_of(known), profile, seed, clock, model, exponent
+    )
     left = {key for key in open_tasks if plan.spaces[key].rule.name not in rules}
     return plan if model is None else take_first_programs(model, plan, left, profile, seed, clock)
 
@@ -60,6 +70,7 @@ def by_learned_estimate(
     seed: int,
     clock: StageClock,
     model: Proposer | None = None,
+    exponent: float = 0.0,
 ) -> tuple[Plan, set[str]]:
     """The plan with the learned estimate's programs for some tasks, and the rules that it chose for.
 
@@ -71,13 +82,14 @@ def by_learned_estimate(
         seed: of random programs that are looked at.
         clock: counts the stage; its progress gets a note for each rule whose evidence convinces.
         model: a proposer whose programs are looked at too, and whose first one is to beat; None for none.
+        exponent: of watts in the cost that programs are chosen by.
     """
     from host.learned_estimate.estimate import LearnedEstimate
-    from host.learned_estimate.evidence import evidence_of
+    from host.learned_estimate.evidence import evidence_for
 
     wanted = {plan.spaces[key].rule.name for key in tasks}
-    estimate = LearnedEstimate([one for one in observations if one.rule in wanted])
-    convincing = [one for one in map(evidence_of, estimate.processes.values()) if one.convinces]
+    estimate = LearnedEstimate([one for one in observations if one.rule in wanted], exponent)
+    convincing = [one for one in evidence_for(estimate) if one.convinces]
     rules = {one.rule for one in convincing}
     if not rules:
         return plan, rules
@@ -92,7 +104,7 @@ def by_learned_estimate(
             changed[space.rule.name] += found.proposer == BAYESIAN
             chosen[key] = found
     for one in convincing:
-        clock.progress.note(_evidence_text(one, changed[one.rule]))
+        clock.progress.note(_evidence_text(one, changed[one.rule], estimate.power is not None))
     return replace(plan, chosen=chosen), rules
 
 
@@ -117,33 +129,43 @@ def _chosen_by(
     return space.candidate(values, BAYESIAN, space.estimate_s(values))
 
 
-def _evidence_text(evidence: Evidence, changed: int) -> str:
+def _evidence_text(evidence: Evidence, changed: int, with_power: bool) -> str:
     speed = evidence.speed
     return (
         f"rule {evidence.rule}: {evidence.programs} measured programs of other kernels on this board choose "
         f"the programs of {changed} kernels; on withheld ones they made the first program {speed.value:.2f} "
-        f"times as fast ({speed.low:.2f} to {speed.high:.2f})"
+        f"times as {_good(with_power)} ({speed.low:.2f} to {speed.high:.2f})"
     )
 
 
-def _faster_model(known: Sequence[Record], profile: DeviceProfile, clock: StageClock) -> Proposer | None:
+def _good(with_power: bool) -> str:
+    return "good by seconds and watts" if with_power else "fast"
+
+
+def _faster_model(
+    known: Sequence[Record], profile: DeviceProfile, clock: StageClock, exponent: float
+) -> Proposer | None:
     """The language model, where its first programs are shown to be faster than Gensor's on this board.
 
-    First programs are those without a measurement yet, of the tasks for which both have made one
-    (`host.tuning.proposers.trials.first_program_speed`); a note says what they show.
+    With an exponent of watts, they have to cost less. First programs are those without a measurement yet, of
+    the tasks for which both have made one (`host.tuning.proposers.trials.first_program_speed`); a note says
+    what they show.
     """
     from host.learned_estimate.evidence import shows_gain
-    from host.tuning.history import trial_of
+    from host.tuning.history import trial_of, trials_by_cost
     from host.tuning.proposers.trials import first_program_speed
 
-    speed = first_program_speed([trial_of(record) for record in of_one_kind(known)], TLM, GENSOR)
+    counted = of_one_kind(known)
+    trials = trials_by_cost(counted, list(map(trial_of, counted)), exponent)
+    speed = first_program_speed(trials, TLM, GENSOR)
     if not shows_gain(speed):
         return None
     model, _ = language_model(profile, clock.progress.note)
     if model is not None:
         clock.progress.note(
             f"the language model proposes: on {speed.n} kernels of this board its first programs were "
-            f"{speed.value:.2f} times as fast as Gensor's ({speed.low:.2f} to {speed.high:.2f})"
+            f"{speed.value:.2f} times as {_good(exponent > 0)} as Gensor's "
+            f"({speed.low:.2f} to {speed.high:.2f})"
         )
     return model
 

@@ -17,9 +17,10 @@ from host.errors import UserError
 from host.execution.cores import usable_cores
 from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
 from host.options import CompileOptions
+from host.options.objective import power_exponent
 from host.places import records_file
 from host.progress import StageClock
-from host.records import MODEL, RecordOrigin, RecordStore
+from host.records import MODEL, Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.tuning.budget import Budget, Deadline, kept_for_comparison_s
 
@@ -50,20 +51,32 @@ def records_of(options: CompileOptions) -> str | Path:
     return options.records if "://" in options.records else Path(options.records or records_file())
 
 
-def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
+def recall(plan: Plan, profile: DeviceProfile, records: str | Path, objective: str = "latency") -> Plan:
     """Take the program that earlier tunings chose by measuring, wherever there is one.
 
-    A recorded program that is no longer legal does not replace the constructed one.
+    A recorded program that is no longer legal does not replace the constructed one. What was measured for
+    another objective counts by its times for latency, and by its watts too for the others.
     """
     if isinstance(records, Path) and not records.is_file():
         return plan
     rules = {key: plan.spaces[key].rule for key in plan.chosen}
     with RecordStore(records) as store:
         tasks = {key: (rule.name, rule.version) for key, rule in rules.items()}
-        best = store.best_of(tasks, profile_data(profile))
+        best = _best_of(store, tasks, profile_data(profile), power_exponent(objective))
     recorded = {key: record.candidate for key, record in best.items()}
     found = {key: candidate for key, candidate in recorded.items() if plan.spaces[key].holds(candidate)}
     return replace(plan, chosen={**plan.chosen, **found}, from_database=frozenset(found))
+
+
+def _best_of(
+    store: RecordStore, tasks: Mapping[str, tuple[str, int]], profile: Mapping[str, Any], exponent: float
+) -> Mapping[str, Record]:
+    """The record whose program is to be taken of each task that has one."""
+    if not exponent:
+        return store.best_of(tasks, profile)
+    # Watts have no column in the database: the records of the tasks are read.
+    each = {task: store.best(task, profile, dict([rule]), exponent) for task, rule in tasks.items()}
+    return {task: record for task, record in each.items() if record is not None}
 
 
 @dataclass(frozen=True)
@@ -214,7 +227,10 @@ class KernelTuning:
         sources = [Source(Gensor(), _CONSTRUCTED), Source(RandomSampling(_RANKED), _RANDOM)]
         if model is not None:
             sources.append(Source(model, _WRITTEN, _WRITTEN_AFTER))
-        own = [BayesianProposer(sources, note), *([] if self.proposer is None else [self.proposer])]
+        own = [
+            BayesianProposer(sources, note, power_exponent(self.options.goal)),
+            *([] if self.proposer is None else [self.proposer]),
+        ]
         return own, *trained
 
     def _trainer(self) -> FinetuneTrainer | None:
@@ -255,7 +271,9 @@ class KernelTuning:
             measured_in=measured_in,
         )
         return TuneOptions(
-            tuning=tuning_key(self.content_hash, self.options.seed, measured_in, self.options.method),
+            tuning=tuning_key(
+                self.content_hash, self.options.seed, measured_in, self.options.method, self.options.goal
+            ),
             budget=Budget(self.options.trials, self.options.budget_s, together=measured_in is not None),
             seed=self.options.seed,
             concurrent=concurrent,
@@ -268,6 +286,7 @@ class KernelTuning:
             epochs=self._reach().epochs,
             deadline=self.deadline.earlier(kept_for_comparison_s(self.deadline.left_s, model_s)),
             job_s=0.0 if in_model is None else in_model.job_s(model_s),
+            exponent=power_exponent(self.options.goal),
         )
 
     def _builders(self, low_priority: bool) -> int:

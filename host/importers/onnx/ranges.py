@@ -30,6 +30,10 @@ _PASSING = {
     "Tile",
 }
 
+# Operators whose second input has regions, and how many numbers a region is: corners, which may have the
+# number of an image before them.
+_REGIONS = {"RoiAlign": 4, "MaxRoiPool": 5}
+
 
 def input_ranges(
     model: onnx.ModelProto, weights: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]
@@ -52,8 +56,8 @@ def _range(spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, Shape | N
     if value is not None:
         return InputRange(spec, value=value)
     if "int" not in spec.dtype:
-        image = _image_of_regions(spec, graph, shapes)
-        return InputRange(spec, mask=spec.dtype == "float32" and looks_like_mask(spec.name), image=image)
+        mask = spec.dtype == "float32" and looks_like_mask(spec.name)
+        return _of_regions(spec, graph, shapes) or InputRange(spec, mask=mask)
     bounds = _bounds(spec.name, graph, shapes)
     if bounds:
         high = min(high for _, high in bounds)
@@ -61,20 +65,21 @@ def _range(spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, Shape | N
     return InputRange(spec, mask=looks_like_mask(spec.name))
 
 
-def _image_of_regions(
+def _of_regions(
     spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, Shape | None]
-) -> tuple[float, float] | None:
-    """Width and height of the image that an input has regions of; None for any other input.
+) -> InputRange | None:
+    """The range of an input that has regions of images; None for any other input.
 
-    ONNX Runtime refuses regions whose second corner is far before the first.
+    ONNX Runtime refuses regions whose second corner is far before the first, and numbers of no image.
     """
     for node in graph.node:
-        if node.op_type != "RoiAlign" or node.input[1] != spec.name or spec.shape[-1:] != (4,):
+        if node.op_type not in _REGIONS or node.input[1] != spec.name:
             continue
         images = shapes.get(node.input[0])
         scale = next((entry.f for entry in node.attribute if entry.name == "spatial_scale"), 1.0)
-        if images and len(images) == 4 and scale > 0:
-            return images[3] / scale, images[2] / scale
+        if images and len(images) == 4 and scale > 0 and spec.shape[-1:] == (_REGIONS[node.op_type],):
+            numbered = max(images[0], 1) if _REGIONS[node.op_type] == 5 else None
+            return InputRange(spec, image=(images[3] / scale, images[2] / scale), images=numbered)
     return None
 
 

@@ -29,7 +29,7 @@ _DTYPES = {
     tflite.TensorType.BOOL: "bool",
 }
 
-# Operators whose second input indexes the first, or the other way round.
+# Operators with a table and indices into it, and at which places among their inputs these are.
 _GATHERS = {"GATHER": (0, 1), "GATHER_ND": (0, 1), "EMBEDDING_LOOKUP": (1, 0)}
 _PASSING = {
     "CAST",
@@ -162,7 +162,20 @@ def _tables(model: Any, graph: Any, tensor: int) -> list[int]:
         operator = graph.Operators(position)
         name, inputs = operator_name(model, operator), [int(index) for index in operator.InputsAsNumpy()]
         if name in _GATHERS and inputs[_GATHERS[name][1]] in carriers:
-            sizes += _shape(graph.Tensors(inputs[_GATHERS[name][0]]))[:1]
+            table, indices = (_shape(graph.Tensors(inputs[place])) for place in _GATHERS[name])
+            sizes += _indexed(name, operator, table, indices)
         elif name in _PASSING and inputs[0] in carriers:
             carriers.update(int(index) for index in operator.OutputsAsNumpy())
     return sizes
+
+
+def _indexed(name: str, operator: Any, table: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes of the axes of a table that indices count along."""
+    if name == "GATHER_ND":
+        return table[: indices[-1]] if indices else ()
+    axis, options = 0, operator.BuiltinOptions()
+    if name == "GATHER" and options is not None:
+        gather = tflite.GatherOptions()
+        gather.Init(options.Bytes, options.Pos)
+        axis = gather.Axis()
+    return (table[axis],) if -len(table) <= axis < len(table) else ()

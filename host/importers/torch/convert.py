@@ -18,7 +18,7 @@ from host.importers.layers import LayerNames, source_line
 from host.importers.native_output import converted, converting
 from host.importers.torch import operators, placed, recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
-from host.importers.torch.indexing import index_put
+from host.importers.torch.indexing import index_put, put_where
 from host.importers.torch.promotion import write_promotions
 
 _Convert = Callable[[fx.Node], Any]
@@ -66,19 +66,24 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         return convert
 
     def _constant(self, node: fx.Node) -> relax.Expr:
-        return relax.const(self.constants[node.args[0]].numpy())
+        array = self.constants[node.args[0]].numpy()
+        # With its type: of a single number, relax would make 32 bits.
+        return relax.const(array, str(array.dtype))
 
     def _recurrent(self, node: fx.Node) -> tuple[relax.Expr, ...]:
         return recurrent.convert(self.block_builder, node, self.retrieve_args(node))
 
     def _placed(self, node: fx.Node) -> relax.Expr:
-        """One index that is a vector, as caches are written; or several indices together."""
+        """One index that is a vector, as caches are written; or a mask; or several indices together."""
         arguments = self.retrieve_args(node)
         axis = placed.along_one_axis(arguments)
-        if axis is None:
-            made = index_put(self.block_builder, arguments)
-            return self._index_put(node) if made is None else made
-        return placed.placed(self.block_builder, arguments, axis)
+        if axis is not None:
+            return placed.placed(self.block_builder, arguments, axis)
+        for convert in (put_where, index_put):
+            made = convert(self.block_builder, arguments)
+            if made is not None:
+                return made
+        return self._index_put(node)
 
     def _cumsum(self, node: fx.Node) -> relax.Expr:
         """Sums of whole numbers and truth values are int64 in torch; TVM keeps the type of the input."""

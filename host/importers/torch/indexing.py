@@ -53,6 +53,36 @@ def index_put(builder: relax.BlockBuilder, arguments: Sequence[Any]) -> Any:
     return emit(relax.op.permute_dims(made, _inverse(order)))
 
 
+def put_where(builder: relax.BlockBuilder, arguments: Sequence[Any]) -> Any:
+    """The data with one value, or one for each of the other axes, where a mask holds, as `x[x > 0] = 0`.
+
+    None where the index is no mask, or each place that the mask holds at has a value of its own.
+
+    Args:
+        builder: of the function.
+        arguments: see `index_put`.
+    """
+    data, indices, values, accumulate = (*arguments, False)[:4]
+    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
+    sizes, own = sizes_of(data), sizes_of(values)
+    if len(given) != 1 or str(given[0][1].ty.dtype) != "bool" or sizes is None or own is None:
+        return None
+    (axis, mask), emit = given[0], builder.emit
+    covered = sizes_of(mask)
+    if covered is None or not covered:
+        return None
+    behind = len(sizes) - axis - len(covered)
+    # The places that the mask holds at are one axis of the values.
+    own = [1] * (axis + 1 + behind - len(own)) + own
+    if own[axis] != 1:
+        return None
+    values = emit(relax.op.reshape(values, own[:axis] + [1] * len(covered) + own[axis + 1 :]))
+    mask = emit(relax.op.reshape(mask, [1] * axis + covered + [1] * behind))
+    if accumulate:
+        values = emit(relax.op.add(data, values))
+    return emit(relax.op.where(mask, values, data))
+
+
 def _inverse(order: Sequence[int]) -> list[int]:
     return [list(order).index(axis) for axis in range(len(order))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
@@ -12,10 +11,12 @@ import torch
 from torch import fx
 from tvm import relax
 
-from host.importers.torch import resizing
+from host.importers.torch import bags, pooling, resizing
 from host.importers.torch.indexing import indexed
 from host.importers.torch.placed import sizes_of
+from host.importers.torch.pooling import of_each
 
+_MOST_COMPARISONS = 1 << 26
 # The value of a node, from its arguments by name; None leaves it to TVM.
 Converter = Callable[[relax.BlockBuilder, fx.Node, Mapping[str, Any]], Any]
 
@@ -101,6 +102,41 @@ def _distances(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, A
     return emit(relax.op.sqrt(emit(relax.op.sum(emit(relax.op.multiply(apart, apart)), -1))))
 
 
+def _of_truth_values(combine: Callable[..., Any]) -> Converter:
+    """Arithmetic of truth values, which is logic; TVM converts that of numbers."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        left, right = given["self"], given["other"]
+        if any(isinstance(one, int | float) or str(one.ty.dtype) != "bool" for one in (left, right)):
+            return None
+        return builder.emit(combine(left, right))
+
+    return convert
+
+
+def _shifted(shift: Callable[..., Any]) -> Converter:
+    """Whole numbers whose bits are moved."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        data, count, dtype = given["self"], given["other"], _made_in(node)
+        if isinstance(count, int | float):
+            count = relax.const(int(count), dtype)
+        return builder.emit(shift(*(builder.emit(relax.op.astype(one, dtype)) for one in (data, count))))
+
+    return convert
+
+
+def _complement_of_erf(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    made = builder.emit(relax.op.erf(given["self"]))
+    return builder.emit(relax.op.subtract(relax.const(1.0, _made_in(node)), made))
+
+
+def _power_of_two(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    data = given["self"]
+    scaled = builder.emit(relax.op.multiply(data, relax.const(np.log(2.0), str(data.ty.dtype))))
+    return builder.emit(relax.op.exp(scaled))
+
+
 def _product(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """The product along an axis, in the type of the result: of whole numbers that is int64."""
     data = builder.emit(relax.op.astype(given["self"], _made_in(node)))
@@ -148,8 +184,48 @@ def _sampled(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
 
 
 def _scatter_add(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Values that are added at their places, or multiplied where the operator says so."""
     data, axis, index, source = (given[name] for name in ("self", "dim", "index", "src"))
-    return builder.emit(relax.op.scatter_elements(data, index, source, axis, "add"))
+    kind = {"add": "add", "multiply": "mul"}[given.get("reduce", "add")]
+    return builder.emit(relax.op.scatter_elements(data, index, source, axis, kind))
+
+
+def _divided(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Quotients that are rounded down or towards zero, in the type of the result."""
+    emit, dtype, mode = builder.emit, _made_in(node), given["rounding_mode"]
+    left, right = given["self"], given["other"]
+    if isinstance(right, int | float):
+        right = relax.const(right, dtype)
+    if mode is None:
+        return emit(relax.op.divide(left, right))
+    if mode == "floor":
+        return emit(relax.op.floor_divide(left, right))
+    if "int" not in dtype:
+        return emit(relax.op.trunc(emit(relax.op.divide(left, right))))
+    sizes = [emit(relax.op.abs(one)) for one in (left, right)]
+    sign = emit(relax.op.multiply(emit(relax.op.sign(left)), emit(relax.op.sign(right))))
+    return emit(relax.op.multiply(emit(relax.op.floor_divide(*sizes)), sign))
+
+
+def _searched(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Where values belong among sorted numbers along the last axis: how many of these are before each.
+
+    Every value is compared with every number, so there is a bound on the comparisons.
+    """
+    numbers, values, emit = given["sorted_sequence"], given["self"], builder.emit
+    sizes, shape = sizes_of(numbers), sizes_of(values)
+    if (
+        sizes is None
+        or not shape
+        or prod(shape) * sizes[-1] > _MOST_COMPARISONS
+        or given["sorter"] is not None
+    ):
+        return None
+    right = given["right"] or given["side"] == "right"
+    compare = relax.op.less_equal if right else relax.op.less
+    one, other = emit(relax.op.expand_dims(numbers, -2)), emit(relax.op.expand_dims(values, -1))
+    before = emit(relax.op.astype(emit(compare(one, other)), _made_in(node)))
+    return emit(relax.op.sum(before, -1))
 
 
 def _windows(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -165,26 +241,29 @@ def _windows(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     return builder.emit(relax.op.permute_dims(taken, order))
 
 
-def _max_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Maximum pooling, with steps as long as the window where none are given.
-
-    Where the maxima are is not computed.
-    """
-    data, images = given["self"], str(node.target).startswith("aten.max_pool2d")
-    spatial, pool = (2, relax.op.nn.max_pool2d) if images else (3, relax.op.nn.max_pool3d)
-    # Without an axis of the batch, TVM converts it, or the import says that nothing does.
-    if data.ty.ndim != spatial + 2 or _takes_places(node):
-        return None
-    names = ("kernel_size", "stride", "padding", "dilation")
-    kernel, steps, padding, dilation = (_of_each(given[name], spatial) for name in names)
-    made = pool(data, kernel, steps or kernel, padding * 2, dilation, given["ceil_mode"])
-    return builder.emit(made), None
-
-
 def _largest_few(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """The largest or smallest elements along an axis and their places, in order where any order will do."""
-    sides = {"axis": given["dim"], "largest": given["largest"]}
-    found = builder.emit(relax.op.topk(given["self"], given["k"], ret_type="both", dtype="int64", **sides))
+    return _in_order(builder, given, given["k"], given["largest"])
+
+
+def _sorted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """All elements along an axis in order and their places; equal ones keep their order in any case."""
+    sizes = sizes_of(given["self"])
+    return _in_order(builder, given, sizes[given["dim"]], given["descending"]) if sizes else None
+
+
+def _places_of_sorted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The places of the elements along an axis in order."""
+    found = _sorted(builder, node, given)
+    return None if found is None else found[1]
+
+
+def _in_order(builder: relax.BlockBuilder, given: Mapping[str, Any], count: int, descending: bool) -> Any:
+    data, axis = given["self"], given["dim"]
+    if not count:  # which relax takes for all
+        none = builder.emit(relax.op.strided_slice(data, [axis], [0], [0]))
+        return none, builder.emit(relax.op.astype(none, "int64"))
+    found = builder.emit(relax.op.topk(data, count, axis, "both", descending, "int64"))
     return tuple(builder.emit(relax.TupleGetItem(found, number)) for number in range(2))
 
 
@@ -194,7 +273,7 @@ def _convolution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str,
     if not given["transposed"] or data.ty.ndim != 5:
         return None
     names = ("stride", "padding", "output_padding", "dilation")
-    steps, padding, extra, dilation = (_of_each(given[name], 3) for name in names)
+    steps, padding, extra, dilation = (of_each(given[name], 3) for name in names)
     groups, layouts = given["groups"], ("NCDHW", "IODHW")
     made = relax.op.nn.conv3d_transpose(data, weight, steps, padding, extra, dilation, groups, *layouts)
     return emit(made) if bias is None else emit(relax.op.add(emit(made), _by_channel(builder, bias)))
@@ -202,33 +281,6 @@ def _convolution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str,
 
 def _by_channel(builder: relax.BlockBuilder, numbers: Any) -> Any:
     return builder.emit(relax.op.reshape(numbers, (1, -1, 1, 1, 1)))
-
-
-def _of_each(numbers: Any, count: int) -> list[int]:
-    """A number for each axis, of which one may stand for all."""
-    given = [numbers] if isinstance(numbers, int) else list(numbers)
-    return given * count if len(given) == 1 else given
-
-
-def _takes_places(node: fx.Node) -> bool:
-    """Whether anything reads the places of the maxima, beside the maxima."""
-    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
-
-
-def _adaptive_max(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """The largest elements of windows, as many along each of the last axes as are asked for.
-
-    Where they are is not computed.
-    """
-    data, emit, sizes = given["self"], builder.emit, sizes_of(given["self"])
-    if sizes is None or _takes_places(node):
-        return None
-    for axis, made in zip(range(-len(given["output_size"]), 0), given["output_size"], strict=True):
-        bounds = [(at * sizes[axis] // made, -(-(at + 1) * sizes[axis] // made)) for at in range(made)]
-        windows = [emit(relax.op.strided_slice(data, [axis], [low], [high])) for low, high in bounds]
-        largest = [emit(relax.op.max(window, axis, keepdims=True)) for window in windows]
-        data = emit(relax.op.concat(largest, axis))
-    return data, None
 
 
 _REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -271,26 +323,38 @@ def _neutral(kind: str, dtype: str) -> float:
 
 CONVERTERS: Mapping[str, Converter] = {
     "_cdist_forward.default": _distances,
-    "adaptive_max_pool2d.default": _adaptive_max,
-    "adaptive_max_pool3d.default": _adaptive_max,
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
     "max.dim": _extreme_and_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_and_place(relax.op.min, relax.op.argmin),
     "any.default": _any,
+    **dict.fromkeys(("argsort.default", "argsort.stable"), _places_of_sorted),
     "convolution.default": _convolution,
+    **dict.fromkeys(("div.Scalar_mode", "div.Tensor_mode"), _divided),
     "elu.default": _elu,
     "grid_sampler_2d.default": _sampled,
     "grid_sampler_3d.default": _sampled,
     "index.Tensor": indexed,
-    "max_pool2d_with_indices.default": _max_pool,
-    "max_pool3d_with_indices.default": _max_pool,
     "native_group_norm.default": _group_norm,
+    **dict.fromkeys(("add.Tensor", "maximum.default"), _of_truth_values(relax.op.logical_or)),
+    **dict.fromkeys(("mul.Tensor", "minimum.default"), _of_truth_values(relax.op.logical_and)),
+    "erfc.default": _complement_of_erf,
+    "exp2.default": _power_of_two,
     "prod.dim_int": _product,
+    "searchsorted.Tensor": _searched,
+    **{
+        f"{name}.{form}": _shifted(shift)
+        for side, shift in (("left", relax.op.left_shift), ("right", relax.op.right_shift))
+        for name in (f"bitwise_{side}_shift", f"__{side[0]}shift__")
+        for form in ("Scalar", "Tensor", "Tensor_Scalar")
+    },
+    **dict.fromkeys(("sort.default", "sort.stable"), _sorted),
     "topk.default": _largest_few,
     "unfold.default": _windows,
     "var_mean.correction": _variance_and_mean,
-    "scatter_add.default": _scatter_add,
+    **dict.fromkeys(("scatter_add.default", "scatter.reduce"), _scatter_add),
     "scatter_reduce.two": _scatter_reduce,
+    **dict.fromkeys(bags.OPERATORS, bags.bagged),
+    **pooling.CONVERTERS,
     **dict.fromkeys(resizing.OPERATORS, resizing.convert),
 }

@@ -32,7 +32,7 @@ _SCATTERS = ("scatter", "scatter_add", "scatter_reduce")
 # Operators whose second argument has a tensor of indices for each of the first axes, or None.
 _BY_AXIS = ("index", "index_put", "index_put_")
 _TABLES = {
-    "embedding": (0, 1),
+    **dict.fromkeys(("embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), (0, 1)),
     **dict.fromkeys(_BY_AXIS, (0, 1)),
     **dict.fromkeys((*_ALONG, *_SCATTERS), (0, 2)),
 }

@@ -4,17 +4,23 @@ With M rows of queries, N keys of D elements and values of E elements, the resul
 softmax(scale Q K^T + mask) V. The function is unscheduled: the rule `attention` of the schedule families
 computes a block of rows at a time, so that scores stay in a cache. Rows are filled up to a number that
 register tiles divide, with repetitions of the last one; columns to whole vectors, with columns of no weight.
+
+In quantised files bytes come in and go out, and scores and weights are rounded to bytes in between. These
+operations (`steps`) are computed where the numbers are: queries are copied to a block, keys and values as
+they are packed, and rows are divided by their sums before their weights are rounded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 
+from host.lowering.attention.steps import Step, applied
 from host.lowering.expressions.math import exp_below
 from host.lowering.graph import Node, Shape
 from host.lowering.script import function_of_script
@@ -31,6 +37,8 @@ KEYS, VALUES, BIAS, SCORES, MASKED, POWERS, MIXED, INVERSE, OUTPUT = (
     "inverse",
     "output",
 )
+# Of quantised files: queries as numbers, and weights that are rounded.
+QUERIES, WEIGHTS = "queries", "weights"
 LARGEST, TOTAL = "largest", "total"
 _LOWEST = "T.float32(-3.4028234663852886e38)"
 # Rows of a register tile below which its loads take longer than its arithmetic; rows that are added at most.
@@ -47,10 +55,14 @@ class Operand:
         axes: for each logical dimension (heads ..., rows, elements) the dimension of the tensor that it is;
             None where the tensor is broadcast.
         shape: of the tensor in memory. Dimensions that `axes` leaves out have one element.
+        dtype: of its elements in memory.
+        steps: what is computed of each element that is read, or before it is written.
     """
 
     axes: tuple[int | None, ...]
     shape: Shape
+    dtype: str = "float32"
+    steps: tuple[Step, ...] = ()
 
     @property
     def logical(self) -> Shape:
@@ -144,9 +156,11 @@ def _filled_rows(rows: int) -> int:
 
 
 def attention_function(node: Node) -> tirx.PrimFunc:
-    """The function of an "attention" node: queries, keys, values, perhaps a mask, the result; all fp32."""
-    text = _Text(node.attrs["extents"], node.attrs).function(node.attrs["scale"])
-    return function_of_script(text, power=exp_below)
+    """The function of an "attention" node: queries, keys, values, perhaps a mask, the result."""
+    text = _Text(node.attrs["extents"], node.attrs)
+    written = text.function(node.attrs["scale"])
+    names: dict[str, Any] = text.names
+    return function_of_script(written, power=exp_below, **names)
 
 
 class _Text:
@@ -163,6 +177,15 @@ class _Text:
             name: attrs[name]
             for name in ("query", "key", "value", "mask", "output")
             if attrs[name] is not None
+        }
+        # Steps by what they are computed of, and the functions of the text that compute them.
+        self.steps: dict[str, tuple[Step, ...]] = {
+            **{name: operand.steps for name, operand in self.operands.items()},
+            SCORES: attrs.get("scored", ()),
+            WEIGHTS: attrs.get("weighed", ()),
+        }
+        self.names: dict[str, Callable[..., Any]] = {
+            f"steps_of_{name}": partial(applied, steps) for name, steps in self.steps.items() if steps
         }
         self.heads = tuple(f"vb{i}" for i in range(len(shape.batch)))
         self.lines: list[str] = []
@@ -182,11 +205,11 @@ class _Text:
     def _signature(self) -> None:
         self.lines += ["@T.prim_func(s_tir=True, private=True)", "def function("]
         for name, operand in self.operands.items():
-            self.lines.append(f'    {name}: T.Buffer({_sizes(operand.shape)}, "float32"),')
+            self.lines.append(f'    {name}: T.Buffer({_sizes(operand.shape)}, "{operand.dtype}"),')
         self.lines.append(") -> None:")
 
-    def _allocate(self, name: str, sizes: Sequence[int]) -> None:
-        self.lines.append(f'    {name} = T.sblock_alloc_buffer({_sizes(sizes)}, "float32")')
+    def _allocate(self, name: str, sizes: Sequence[int], dtype: str = "float32") -> None:
+        self.lines.append(f'    {name} = T.sblock_alloc_buffer({_sizes(sizes)}, "{dtype}")')
 
     def _block(self, name: str, axes: str, extents: Sequence[int], body: Sequence[str]) -> None:
         """A block over all heads and `extents`, whose axes are letters; capitals are reduced."""
@@ -210,7 +233,11 @@ class _Text:
         return f"{name}[{', '.join((*self.heads, *indices))}]"
 
     def _operand(self, name: str, *indices: str) -> str:
-        return self.operands[name].element(name, (*self.heads, *indices))
+        return self._stepped(name, self.operands[name].element(name, (*self.heads, *indices)))
+
+    def _stepped(self, name: str, *elements: str) -> str:
+        """The steps that belong to a name, of an element and perhaps of one of a mask."""
+        return f"steps_of_{name}({', '.join(elements)})" if self.steps[name] else ", ".join(elements)
 
     def _packed_operands(self) -> None:
         """Keys by vectors of columns, and values by vectors of their elements: each is one stream."""
@@ -228,9 +255,14 @@ class _Text:
         shape = self.shape
         extents = (shape.filled_rows, shape.filled_columns)
         query, lanes = self._operand("query", self.row, "vd"), shape.lanes
+        if self.steps["query"]:
+            self._made(QUERIES, "id", (shape.filled_rows, shape.depth), query)
+            query = self._at(QUERIES, "vi", "vd")
         self._product(SCORES, "ijD", (*extents, shape.depth), query, f"vj // {lanes}, vd, vj % {lanes}")
         score = self._at(SCORES, "vi", "vj") + ("" if scale == 1.0 else f" * T.float32({scale!r})")
-        if "mask" in self.operands:
+        if self.steps[SCORES]:
+            score = self._stepped(SCORES, score, *([self._mask()] if "mask" in self.operands else []))
+        elif "mask" in self.operands:
             score = f"{score} + {self._mask()}"
         self._made(MASKED, "ij", extents, self._within(score, _LOWEST))
 
@@ -249,15 +281,15 @@ class _Text:
             return self._operand("mask", self.row, "vj")
         axes = tuple(i if axis is not None else None for i, axis in enumerate(mask.axes))
         rows = shape.filled_rows if mask.logical[-2] > 1 else 1
-        copy = Operand(axes, (*mask.logical[:-2], rows, shape.filled_columns))
+        copy = Operand(axes, (*mask.logical[:-2], rows, shape.filled_columns), mask.dtype)
         loops = [f"m{i}" for i in range(len(copy.shape))]
         indices = [f"v{loop}" for loop in loops]
         if shape.rows < rows:
             indices[-2] = f"T.min({indices[-2]}, {shape.rows - 1})"
         # Not a clamped index: a vector of it would be gathered, and whole vectors are most of a row.
         within = f"v{loops[-1]} < {shape.columns}"
-        copied = f"T.if_then_else({within}, {mask.element('mask', indices)}, T.float32(0))"
-        self._allocate(BIAS, copy.shape)
+        copied = f"T.if_then_else({within}, {mask.element('mask', indices)}, T.{mask.dtype}(0))"
+        self._allocate(BIAS, copy.shape, mask.dtype)
         place = ", ".join(f"v{loop}" for loop in loops)
         self.lines += [
             f"    for {', '.join(loops)} in T.grid({', '.join(map(str, copy.shape))}):",
@@ -300,15 +332,20 @@ class _Text:
         shape = self.shape
         lanes = shape.value_lanes
         extents = (shape.filled_rows, shape.width)
-        powers = self._at(POWERS, "vi", "vn")
-        self._product(MIXED, "ieN", (*extents, shape.columns), powers, f"ve // {lanes}, vn, ve % {lanes}")
-        result = self._operand("output", self.row, "ve")
-        self._block(
-            OUTPUT,
-            "ie",
-            extents,
-            [f"{result} = {self._at(MIXED, 'vi', 've')} * {self._at(INVERSE, 'vi')}"],
-        )
+        weights, inverse = POWERS, self._at(INVERSE, "vi")
+        if self.steps[WEIGHTS]:
+            weights = WEIGHTS
+            share = f"{self._at(POWERS, 'vi', 'vj')} * {inverse}"
+            self._made(
+                WEIGHTS, "ij", (shape.filled_rows, shape.filled_columns), self._stepped(WEIGHTS, share)
+            )
+        taken = self._at(weights, "vi", "vn")
+        self._product(MIXED, "ieN", (*extents, shape.columns), taken, f"ve // {lanes}, vn, ve % {lanes}")
+        mixed = self._at(MIXED, "vi", "ve")
+        if not self.steps[WEIGHTS]:
+            mixed = f"{mixed} * {inverse}"
+        result = self.operands["output"].element("output", (*self.heads, self.row, "ve"))
+        self._block(OUTPUT, "ie", extents, [f"{result} = {self._stepped('output', mixed)}"])
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 
 from host.lowering.attention.choice import MatrixExtents, is_faster_as_one
 from host.lowering.attention.function import AttentionShape, Operand
-from host.lowering.attention.masks import Choice, as_mask, causal_offset, excluding
+from host.lowering.attention.masks import Choice, as_mask, causal_offset
+from host.lowering.attention.scores import (
+    READING,
+    Both,
+    ReadOnce,
+    Scores,
+    plain_scores,
+    rounded_scores,
+    without_rounding,
+)
+from host.lowering.attention.steps import Step
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Shape, Value, read_once
 from host.lowering.rebuild import rebuild
@@ -49,57 +59,16 @@ def _fused(graph: Graph, make: Callable[[Builder, _Found], Value | None]) -> Gra
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         made = None
         if node.op == "matmul" and node.output.dtype == "float32":
-            both = tuple(_Both(old, new) for old, new in zip(node.inputs, inputs, strict=True))
+            both = tuple(Both(old, new) for old, new in zip(node.inputs, inputs, strict=True))
             found = _attention(node.output.shape, both, private)
             made = None if found is None else make(builder, found)
         elif node.op == "transpose":
-            made = _transposed(builder, _Both(node.inputs[0], inputs[0]), node, private)
+            made = _transposed(builder, Both(node.inputs[0], inputs[0]), node, private)
+        else:
+            made = _finished(builder, node, inputs, private)
         return builder.copy(node, inputs) if made is None else made
 
     return rebuild(graph, rule)
-
-
-@dataclass(frozen=True)
-class _Both:
-    """A value of the graph before the pass, whose readers are known, and what it is after."""
-
-    old: Value
-    new: Value
-
-    @property
-    def op(self) -> str:
-        """The operation that makes it before and after; "" where they differ."""
-        before, after = self.old.producer, self.new.producer
-        return before.op if before is not None and after is not None and before.op == after.op else ""
-
-    @property
-    def inputs(self) -> tuple[_Both, ...]:
-        """The inputs of the operation that makes this value, each in both graphs."""
-        assert self.old.producer is not None and self.new.producer is not None
-        pairs = zip(self.old.producer.inputs, self.new.producer.inputs, strict=True)
-        return tuple(_Both(old, new) for old, new in pairs)
-
-
-_ReadOnce = Callable[[Value], bool]
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """What softmax is taken of: scale Q K + mask.
-
-    Attributes:
-        query: (..., M, D).
-        key: (..., D, N).
-        shape: (..., M, N), as the product makes it.
-        scale: a factor.
-        masks: each with the shape that it broadcasts to; a choice is a condition that is computed.
-    """
-
-    query: Value
-    key: Value
-    shape: Shape
-    scale: float
-    masks: tuple[tuple[Value | Choice, Shape], ...]
 
 
 @dataclass(frozen=True)
@@ -110,11 +79,13 @@ class _Found:
         scores: what softmax is taken of.
         value: (..., N, E).
         shape: of the result.
+        steps: what a quantised file computes of each weight.
     """
 
-    scores: _Scores
+    scores: Scores
     value: Value
     shape: Shape
+    steps: tuple[Step, ...] = ()
 
     @property
     def batch(self) -> Shape:
@@ -122,15 +93,15 @@ class _Found:
         return tuple(_long(self.shape[:-2]))
 
 
-def _attention(shape: Shape, inputs: tuple[_Both, ...], read_once: _ReadOnce) -> _Found | None:
+def _attention(shape: Shape, inputs: tuple[Both, ...], read_once: ReadOnce) -> _Found | None:
     """The attention that a product of the powers (..., M, N) and values (..., N, E) ends, if it does."""
-    weights, value = _without_views(inputs[0], read_once), inputs[1].new
+    weights, steps = without_rounding(inputs[0], read_once)
     if weights.op != "softmax" or not read_once(weights.old):
         return None
-    scores = _scores(weights.inputs[0], read_once)
+    scores = (rounded_scores if steps else plain_scores)(weights.inputs[0], read_once)
     if scores is None or shape[-2] < _FEWEST_ROWS:
         return None
-    found = _Found(scores, value, shape)
+    found = _Found(scores, inputs[1].new, shape, steps)
     same = scores.shape[-2] == shape[-2] and found.batch == tuple(_long(scores.shape[:-2]))
     return found if same else None
 
@@ -152,12 +123,20 @@ def _on_vectors(builder: Builder, found: _Found, lanes: int) -> Value | None:
         assert operand is not None
         tensors[place], operands[name], factor = _unscaled(builder, tensors[place], operand)
         scale *= factor
-    return builder.one(OPERATION, tensors, shape, "float32", extents=extents, scale=scale, **operands)
+    attrs = {"scored": scores.steps, "weighed": found.steps, **operands}
+    if found.steps:
+        for place, name in enumerate(("query", "key", "value")):
+            operand = operands[name]
+            assert operand is not None
+            tensors[place], attrs[name] = _of_bytes(builder, tensors[place], operand)
+    return builder.one(OPERATION, tensors, shape, "float32", extents=extents, scale=scale, **attrs)
 
 
 def _on_matrices(builder: Builder, found: _Found, gpu: GpuModel) -> Value | None:
     """The operation of GPUs."""
     scores, shape = found.scores, found.shape
+    if found.steps:
+        return None
     depth, columns = scores.key.shape[-2:]
     extents = MatrixExtents(math.prod(found.batch), shape[-2], columns, depth, shape[-1])
     if scores.scale <= 0 or not is_faster_as_one(extents, gpu):
@@ -192,62 +171,7 @@ def _operands(
     return [query, key, value] if mask is None else [query, key, value, mask[0]], operands
 
 
-def _without_views(value: _Both, read_once: _ReadOnce) -> _Both:
-    """What is seen with other dimensions before the last."""
-    while value.op == "reshape" and read_once(value.old):
-        source = value.inputs[0]
-        if source.new.shape[-1] != value.new.shape[-1]:
-            break
-        value = source
-    return value
-
-
-def _scores(value: _Both, read_once: _ReadOnce) -> _Scores | None:
-    """The parts of what softmax is taken of, from the last operation back."""
-    scale = 1.0
-    masks: list[tuple[Value | Choice, Shape]] = []
-    while read_once(value.old):
-        value = _without_views(value, read_once)
-        if value.op == "matmul" and read_once(value.old):
-            query, key = (one.new for one in value.inputs)
-            return _Scores(query, key, value.new.shape, scale, tuple(masks))
-        if value.op == "multiply":
-            scaled, factor = sorted(value.inputs, key=lambda one: one.new.is_constant)
-            number = factor.new.scalar()
-            if number is None or scaled.new.shape != value.new.shape:
-                return None
-            scale, value = scale * number, scaled
-        elif value.op == "add" and scale == 1.0:
-            scored, mask = sorted(value.inputs, key=lambda one: not _from_product(one))
-            if scored.new.shape != value.new.shape:
-                return None
-            masks.append((mask.new, value.new.shape))
-            value = scored
-        elif value.op == "where" and scale == 1.0:
-            condition, *choices = value.inputs
-            found = excluding(condition.new, choices[0].new, choices[1].new)
-            scored = choices[0] if choices[1].new.is_constant else choices[1]
-            if found is None or scored.new.shape != value.new.shape:
-                return None
-            masks.append((found, value.new.shape))
-            value = scored
-        else:
-            return None
-    return None
-
-
-def _from_product(value: _Both) -> bool:
-    """Whether a value is a product of two matrices, scaled and masked."""
-    while value.op in ("reshape", "multiply", "add", "where"):
-        inputs = value.inputs[1:] if value.op == "where" else value.inputs
-        inputs = tuple(one for one in inputs if not one.new.is_constant)
-        if len(inputs) != 1:
-            return any(_from_product(one) for one in inputs)
-        value = inputs[0]
-    return value.op == "matmul"
-
-
-def _mask(builder: Builder, scores: _Scores) -> tuple[Value, Operand] | None:
+def _mask(builder: Builder, scores: Scores) -> tuple[Value, Operand] | None:
     """What is added to the scores, as one tensor; None without a mask, or if masks have different shapes."""
     if not scores.masks:
         return None
@@ -257,9 +181,12 @@ def _mask(builder: Builder, scores: _Scores) -> tuple[Value, Operand] | None:
         if seen != shape:
             return None
         mask = builder.binary("add", mask, as_mask(builder, other))
-    if shape[-2:] != scores.shape[-2:] or _long(shape) != _long(scores.shape) or mask.dtype != "float32":
+    if shape[-2:] != scores.shape[-2:] or _long(shape) != _long(scores.shape):
         return None
-    return _operand(mask, shape)
+    if mask.dtype != "float32" and not scores.steps:
+        return None
+    tensor, operand = _operand(mask, shape)
+    return tensor, replace(operand, dtype=tensor.dtype)
 
 
 def _kept(shape: Shape) -> tuple[int, ...]:
@@ -289,6 +216,16 @@ def _unscaled(builder: Builder, value: Value, operand: Operand) -> tuple[Value, 
         scale *= number
         value, operand = _before_views(builder.reshape(source, value.shape), operand.axes)
     return value, operand, scale
+
+
+def _of_bytes(builder: Builder, value: Value, operand: Operand) -> tuple[Value, Operand]:
+    """The bytes that stand for a tensor to read, and how they are read; another tensor stays."""
+    node = _before_reshapes(value).producer
+    step = Step.of(node, node.inputs[0]) if node is not None and node.op == READING else None
+    if node is None or step is None:
+        return value, operand
+    source, before = _before_views(builder.reshape(node.inputs[0], value.shape), operand.axes)
+    return source, replace(before, dtype=source.dtype, steps=(step,))
 
 
 def _before_reshapes(value: Value) -> Value:
@@ -324,7 +261,26 @@ def _long(shape: Shape) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def _transposed(builder: Builder, value: _Both, node: Node, read_once: _ReadOnce) -> Value | None:
+def _finished(builder: Builder, node: Node, inputs: tuple[Value, ...], read_once: ReadOnce) -> Value | None:
+    """The operation of a quantised file with what is computed of each element of its result."""
+    if not node.spec.is_elementwise:
+        return None
+    tensors = [both for both in map(Both, node.inputs, inputs) if both.new.data is None]
+    made = tensors[0].new.producer if len(tensors) == 1 else None
+    if made is None or made.op != OPERATION or not made.attrs["weighed"] or not read_once(tensors[0].old):
+        return None
+    step = Step.of(node, tensors[0].old)
+    if step is None:
+        return None
+    output: Operand = made.attrs["output"]
+    if output.dtype != "float32":
+        return None
+    written = replace(output, dtype=step.dtype, steps=(*output.steps, step))
+    attrs = {**made.attrs, "output": written}
+    return builder.one(made.op, made.inputs, node.output.shape, step.dtype, **attrs)
+
+
+def _transposed(builder: Builder, value: Both, node: Node, read_once: ReadOnce) -> Value | None:
     """The operation that writes its result transposed, in place of a transpose that alone reads it."""
     seen = value.new.shape
     if value.op == "reshape" and read_once(value.old):
@@ -337,5 +293,5 @@ def _transposed(builder: Builder, value: _Both, node: Node, read_once: _ReadOnce
         return None
     order = node.attrs["axes"]
     axes = tuple(order.index(axis) for axis in _several(seen))
-    attrs = {**made.attrs, "output": Operand(axes, node.output.shape)}
-    return builder.one(made.op, made.inputs, node.output.shape, "float32", **attrs)
+    attrs = {**made.attrs, "output": replace(output, axes=axes, shape=node.output.shape)}
+    return builder.one(made.op, made.inputs, node.output.shape, node.output.dtype, **attrs)

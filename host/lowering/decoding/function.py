@@ -60,7 +60,7 @@ def attention_body(shape: CacheShape, split: Split | None = None) -> Body:
     if made is None:
         made = tiled(shape, split)
     bound = ['bound = T.sblock_alloc_buffer((1,), "float32", scope="local")'] if shape.scaled else []
-    return Body([*made.buffers, *bound], [*_append(shape, made.positions), *made.lines], made.positions)
+    return Body([*made.buffers, *bound], [*_append(shape, made.owned), *made.lines], made.owned)
 
 
 def _text(shape: CacheShape) -> str:
@@ -113,12 +113,11 @@ def _scales_written(shape: CacheShape) -> str:
     return "".join(f"                {name}{place},\n" for name in names)
 
 
-def _append(shape: CacheShape, positions: tuple[str, str] | None) -> list[str]:
-    """Text that writes the new keys and values; of a part, those that lie between its `positions`."""
+def _append(shape: CacheShape, owned: str) -> list[str]:
+    """Text that writes the new keys and values; of a part, those that are `owned`."""
     rows = _appended_row(shape)
-    if positions is not None:
-        place, (first, behind) = f"({shape.start} + t)", positions
-        rows = [f"if {place} >= {first} and {place} < {behind}:", *indented(rows, 4)]
+    if owned:
+        rows = [f"if {owned.replace('place', f'({shape.start} + t)')}:", *indented(rows, 4)]
     return [f"for t in range({shape.rows}):", *indented(rows, 4)]
 
 

@@ -49,13 +49,12 @@ class Body:
     Attributes:
         buffers: that the lines use.
         lines: of the program.
-        positions: texts of the first position of a part, and of the one behind its last; None where there are
-            no parts.
+        owned: text of the condition that the position `place` is one of a part; "" where there are no parts.
     """
 
     buffers: list[str]
     lines: list[str]
-    positions: tuple[str, str] | None = None
+    owned: str = ""
 
 
 @dataclass(frozen=True)

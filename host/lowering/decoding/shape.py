@@ -64,10 +64,22 @@ class CacheShape:
 
     @property
     def parts(self) -> int:
-        """Sums that the products of a query and a key are added up in, side by side."""
-        vectors = self.tile * -(-POSITIONS // self.lanes)
+        """Sums that the products of a query and a key are added up in, side by side or one after the other.
+
+        A row is added up in the order in which a call of one token does it, however many rows there are: so
+        each row of a call that verifies drafted tokens has the bits of a step.
+        """
+        return 1 if self.on_gpu else self._sums_of(self._tile_of(self.group))
+
+    @property
+    def parts_at_once(self) -> int:
+        """As many of these sums as registers hold for all rows of a tile."""
+        return 1 if self.on_gpu else min(self.parts, self._sums_of(self.tile))
+
+    def _sums_of(self, tile: int) -> int:
+        vectors = tile * -(-POSITIONS // self.lanes)
         fitting = [n for n in _PARTS if n * vectors <= _MOST_PART_VECTORS and self.size % n == 0]
-        return 1 if self.on_gpu else max(fitting, default=1)
+        return max(fitting, default=1)
 
     @property
     def group(self) -> int:
@@ -77,8 +89,10 @@ class CacheShape:
     @property
     def tile(self) -> int:
         """Rows that are computed together: each key and value is loaded once for them."""
+        return self._tile_of(self.rows * self.group)
+
+    def _tile_of(self, rows: int) -> int:
         vectors = -(-self.size // self.lanes)
-        rows = self.rows * self.group
         fitting = max(1, _MOST_SUMS // vectors)
         return max(n for n in range(1, min(_MOST_ROWS, fitting, rows) + 1) if rows % n == 0)
 

@@ -102,17 +102,30 @@ def inlined(
         workload: of the function.
         columns: of the result.
     """
+    anchor, epilogue = anchor_and_epilogue(schedule, workload, columns)
+    factors = anchor.body.value.b
+    while isinstance(factors, tirx.Cast):
+        factors = factors.value
+    return (_element(factors.a), _element(factors.b)), epilogue
+
+
+def anchor_and_epilogue(
+    schedule: s_tir.Schedule, workload: Workload, columns: int
+) -> tuple[s_tir.SBlock, Epilogue]:
+    """The block of the anchor and its epilogue, with the stages before and after the anchor inlined.
+
+    Args:
+        schedule: of the function, which is left with the anchor and its last stage.
+        workload: of the function.
+        columns: of the result.
+    """
     names = inline_chain(schedule, epilogue_names(workload))
     for name in prologue_names(workload):
         schedule.compute_inline(schedule.get_sblock(name))
     anchor = schedule.get(schedule.get_sblock(workload.anchor_stage.name))
     last = schedule.get(schedule.get_sblock(names[-1])) if names else anchor
-    factors = anchor.body.value.b
-    while isinstance(factors, tirx.Cast):
-        factors = factors.value
     variables = tuple(axis.var for axis in anchor.iter_vars)
-    elements = (_element(factors.a), _element(factors.b))
-    return elements, Epilogue(variables, last, anchor.body.buffer, columns)
+    return anchor, Epilogue(variables, last, anchor.body.buffer, columns)
 
 
 def _element(factor: Any) -> Element:

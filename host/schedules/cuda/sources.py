@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from host.lowering.quantised.row_major import VALUES
@@ -37,14 +38,44 @@ def neighbours(anchor: Stage, access: Access, inner: int) -> int:
     first, *later = access.moves[inner]
     if access.offset(inner, 1) != 1:
         return 1
-    strides = [access.offset(inner, move.every) for move in later]
+    chunk = CHUNK_BYTES // access.element_bytes
+    return begins_at(access, inner, math.gcd(chunk, first.count if later else anchor.axes[inner].extent))
+
+
+def begins_at(access: Access, inner: int, most: int) -> int:
+    """The greatest divisor of `most` at whose multiples neighbours along an axis begin, wherever others are.
+
+    A vector of so many elements is aligned in memory: a GPU faults at one that is not.
+
+    Args:
+        access: whose index no data decides.
+        inner: axis along which elements are neighbours.
+        most: neighbours that are wanted.
+    """
+    strides = [access.offset(inner, move.every) for move in access.moves[inner][1:]]
     # The first element's own place counts too: a part of a matrix may begin anywhere.
     strides += [place * math.prod(access.shape[dim + 1 :]) for dim, place in enumerate(access.origin)]
     for axis, moves in enumerate(access.moves):
         if axis != inner:
             strides += [access.offset(axis, move.every) for move in moves]
-    chunk = CHUNK_BYTES // access.element_bytes
-    return math.gcd(chunk, first.count if later else anchor.axes[inner].extent, *strides)
+    return math.gcd(most, *strides)
+
+
+def aligned_vector(stages: Iterable[Stage], most: int) -> int:
+    """Neighbours along the last axes of stages that are aligned wherever they lie, a divisor of `most`.
+
+    What stages pass to each other counts too: an element of an argument may be read in another one's place.
+    Elements that lie apart, or are the same for all neighbours, are not read as vectors.
+    """
+    return math.gcd(
+        most,
+        *(
+            begins_at(access, len(stage.axes) - 1, most)
+            for stage in stages
+            for access in (*stage.reads, stage.write)
+            if not access.data_dependent and stage.axes and access.strides[-1] == 1
+        ),
+    )
 
 
 def source_of(workload: Workload, access: Access) -> Source | None:

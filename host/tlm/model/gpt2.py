@@ -8,6 +8,7 @@ import takes no second beside PyTorch's, and a machine that trains needs PyTorch
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -38,10 +39,19 @@ class Cache:
         self.layers[layer] = keys, values
         return keys, values
 
-    def repeat(self, count: int) -> None:
-        """Have each row so many times."""
+    def copy(self) -> Cache:
+        """Another one of the same tokens, to go on in another way."""
+        found = Cache()
+        found.layers = dict(self.layers)
+        return found
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep the rows of these numbers, in their order; a row may be kept several times."""
+        if list(rows) == list(range(len(self.layers[0][0]))):
+            return
+        places = torch.tensor(rows)
         for layer, (keys, values) in self.layers.items():
-            self.layers[layer] = keys.repeat_interleave(count, 0), values.repeat_interleave(count, 0)
+            self.layers[layer] = keys.index_select(0, places), values.index_select(0, places)
 
 
 class _Projection(nn.Module):  # type: ignore[misc]  # PyTorch is not typed

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import random
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,6 +93,18 @@ class FinetuneOptions:
             return self.steps
         measured = max(1, self.batch - self.repeated)
         return max(_LEAST_STEPS, min(math.ceil(self.visits * tasks / measured), self.most_steps))
+
+    def programs_of_step(self, learned: Sequence[Example], replay: Sequence[Example]) -> float:
+        """Programs of a batch on average: a step takes as long as it has programs.
+
+        Args:
+            learned: the measured tasks, at least one.
+            replay: sentences of pre-training.
+        """
+        repeated = self.repeated if replay else 0
+        kept = statistics.fmean(min(len(one.programs), self.keep) for one in learned)
+        again = statistics.fmean(len(one.programs) for one in replay) if replay else 0.0
+        return (self.batch - repeated) * kept + repeated * again
 
 
 class Fitting:

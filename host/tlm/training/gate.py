@@ -6,10 +6,11 @@ The programs that a model draws are the recorded ones of a withheld task, each w
 model gives it among them; the likeliest is always drawn. The recorded time of what is then chosen says how
 good the model is. Both models draw with the same random numbers.
 
-As in a deployment (`host.tlm.proposer`), the draws of a round become bolder from the first to the last, and
-further, bolder rounds follow until ten different programs are drawn. A deployment has a temperature for
-each token. Here the probability of a program at the temperature t is that of the whole program to the power
-of 1 / t, made to add up to one over the recorded programs.
+A deployment (`host.tlm.proposer`) draws different programs from the whole space. As many different ones of
+the recorded programs would often be all of them, whatever the model. So these draws are with replacement;
+they become bolder from the first to the last of a round, and bolder rounds follow until ten different
+programs are drawn. The probability of a program at the temperature t is that of the whole program to the
+power of 1 / t, made to add up to one over the recorded programs.
 
 The new model has to be faster than the one in use, which a bound has to show, and faster than chance on
 average: draws by which every recorded program is equally likely, ranked in the same way. What chance reaches
@@ -37,7 +38,6 @@ from itertools import accumulate
 from host.errors import TlmError
 from host.statistics import MIN_TRIALS, Estimate, mean_of, one_sided_bound
 from host.tlm.language.vocabulary import PAD, TASK, Vocabulary, quality_token
-from host.tlm.model.decoding import BOLDEST
 from host.tlm.model.gpt2 import LanguageModel
 from host.tlm.proposer import BATCH, ROUNDS, boldness
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
@@ -53,6 +53,8 @@ _TASK = Vocabulary().number(TASK)
 LEAST_GAIN = 1.01
 _BATCH = 32
 _MAX_PROGRAMS = 64
+# Temperature of the last draw of a round over that of the first.
+_BOLDEST = 2.0
 # Programs that a deployment measures, and how often its draws are repeated.
 _MEASURED, _REPEATED = 10, 16
 
@@ -288,7 +290,7 @@ def orders_of(example: Example, logs: Sequence[float], vocabulary: Vocabulary) -
 
 def _temperatures(turn: int) -> list[float]:
     """Of the draws of a round; the first program of a round is the likeliest, and is not drawn."""
-    steps = ((BOLDEST - 1.0) * place / (BATCH - 1) for place in range(1, BATCH))
+    steps = ((_BOLDEST - 1.0) * place / (BATCH - 1) for place in range(1, BATCH))
     return [boldness(turn) * (1.0 + step) for step in steps]
 
 

@@ -36,6 +36,7 @@ from host.tuning.background import LOW_PRIORITY
 from host.tuning.learning.trainer import Report, TrainingResult
 
 if TYPE_CHECKING:
+    from host.tlm.training.example import Example
     from host.tlm.training.fitting import FinetuneOptions
 
 # Measured programs below which nothing is learned: some have to be withheld.
@@ -102,8 +103,10 @@ class FinetuneTrainer(Closing):
         self._cluster = cluster
         self._process: _TrainingProcess | None = None
         self._job: FinetuneJob | None = None
-        # Tasks of the last training that was started.
-        self._tasks = 0
+        # Tasks of the last training that was started, and programs of a step of the last training of a run
+        # over those of a step between two batches.
+        self._tasks, self._larger = 0, 1.0
+        self._replay: list[Example] | None = None
 
     def start(self, records: Sequence[Record], last: bool, seconds: float) -> FinetuneJob | None:
         """Begin to train; None while fewer than 24 programs, or those of too few tasks, are measured.
@@ -118,7 +121,7 @@ class FinetuneTrainer(Closing):
         from host.tlm.model.checkpoints import model_for, prepare, shipped
         from host.tlm.training.finetune import FinetuneOptions, examples_of_records, write_job
         from host.tlm.training.gate import judgeable
-        from host.tlm.training.replay import REPLAY
+        from host.tlm.training.replay import REPLAY, read_replay
 
         examples = examples_of_records(records, Vocabulary())
         if sum(len(example.programs) for example in examples) < _MIN_PROGRAMS or not judgeable(examples):
@@ -133,8 +136,12 @@ class FinetuneTrainer(Closing):
             seed=self._seed,
             threads=self._threads,
         )
-        options = self._longest(options) if last else replace(between_batches(options), steps=self._steps)
-        self._tasks = len(examples)
+        between = replace(between_batches(options), steps=self._steps)
+        if self._replay is None:
+            self._replay = read_replay(base / REPLAY, Vocabulary())
+        sizes = [one.programs_of_step(examples, self._replay) for one in (options, between)]
+        self._tasks, self._larger = len(examples), sizes[0] / sizes[1]
+        options = self._longest(options) if last else between
         job = self._folder / f"finetune-{len(records)}.json"
         write_job(job, options, examples)
         if self._process is None or not self._process.alive:
@@ -146,11 +153,12 @@ class FinetuneTrainer(Closing):
         """The options of the last training of a run.
 
         A training that its time ends stops at a high learning rate: steps that will not fit are not planned.
+        What they take is known from steps between two batches, which have fewer programs.
         """
         options = replace(options, steps=self._last_steps)
         if self._last_steps or not options.seconds or self._job is None or not self._job.seconds_of_step:
             return options
-        fitting = int(options.seconds / (_TRAININGS * self._job.seconds_of_step))
+        fitting = int(options.seconds / (_TRAININGS * self._job.seconds_of_step * self._larger))
         return replace(options, most_steps=min(options.most_steps, fitting))
 
     def reserve_s(self, seconds: float) -> float:
@@ -158,7 +166,7 @@ class FinetuneTrainer(Closing):
         from host.tlm.training.fitting import FinetuneOptions
 
         last = FinetuneOptions(Path(), Path(), steps=self._last_steps).steps_for(self._tasks)
-        return seconds * last / self._steps
+        return seconds * self._larger * last / self._steps
 
     def learned_from(self) -> int:
         """The number of records of the board at the last completed training of any run."""

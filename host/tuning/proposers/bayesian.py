@@ -10,14 +10,17 @@ from host.errors import EdgeError
 from host.learned_estimate.estimate import LearnedEstimate
 from host.learned_estimate.improvement import Outlook, most_promising
 from host.learned_estimate.observation import Observation, values_of
+from host.learned_estimate.search import descended
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
 from host.schedules.proposer import Proposer
 from host.tuning.proposers.caching import CachingProposer
 from host.tuning.tasks import TuningTask
 
-# The neighbours of so many of the fastest programs are judged.
+# The neighbours of so many of the best programs are judged.
 _BEST = 3
+# Of what a search by the learned cost looks at, so many programs are judged.
+_DESCENDED = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +32,14 @@ class OpenTask:
         history: its measured programs.
         under_way: programs that are being measured.
         failed: programs that do not build or run.
+        timed: programs of which only the time was measured, where their energy counts.
     """
 
     task: TuningTask
     history: Sequence[tuple[Candidate, Measurement]]
     under_way: Sequence[Candidate] = ()
     failed: Sequence[Candidate] = ()
+    timed: Sequence[Candidate] = ()
 
 
 @dataclass(frozen=True)
@@ -114,18 +119,25 @@ class BayesianProposer:
     Args:
         sources: who makes the programs that are judged, besides neighbours of the fastest ones.
         note: receives a line when a source fails.
+        exponent: of watts in the cost whose improvement is expected (`host.options.objective`).
     """
 
     name = "bayesian"
 
-    def __init__(self, sources: Sequence[Source], note: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        note: Callable[[str], None] = lambda text: None,
+        exponent: float = 0.0,
+    ) -> None:
+        self._exponent = exponent
         self._sources = {one.proposer.name: _cached(one) for one in sources}
         self._note = note
-        self._estimate = LearnedEstimate(())
+        self._estimate = LearnedEstimate((), exponent)
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """See `LearningProposer.learn`."""
-        self._estimate = LearnedEstimate(observations)
+        self._estimate = LearnedEstimate(observations, self._exponent)
 
     def replace_source(self, proposer: Proposer) -> bool:
         """See `LearningProposer.replace_source`."""
@@ -143,7 +155,8 @@ class BayesianProposer:
         seed: int,
     ) -> list[Candidate]:
         """Up to `k` candidates that are not in the history, best first."""
-        judged = self._judged(OpenTask(TuningTask(space, 1.0), history), profile, seed)
+        task = TuningTask(space, 1.0, energy=bool(self._exponent))
+        judged = self._judged(OpenTask(task, history), profile, seed)
         if judged is None:
             return []
         first = [] if history else [judged.candidates[judged.start]]
@@ -179,7 +192,7 @@ class BayesianProposer:
         under_way = {one.decisions: one for one in open_task.under_way if one.decisions not in settled}
         known = {*settled, *under_way, *(one.decisions for one in open_task.failed)}
         pool: dict[object, Candidate] = {}
-        for candidate in self._pool(task.space, profile, history, seed):
+        for candidate in self._pool(open_task, profile, seed):
             if candidate.decisions not in known:
                 pool.setdefault(candidate.decisions, candidate)
         begin = None if settled or under_way else task.reference
@@ -198,14 +211,24 @@ class BayesianProposer:
         outlook = Outlook(prediction, beaten, measuring, task.weight)
         return _JudgedTask(task, candidates, outlook, start, not settled and not under_way)
 
-    def _pool(
-        self,
-        space: DesignSpace,
-        profile: DeviceProfile,
-        history: Sequence[tuple[Candidate, Measurement]],
-        seed: int,
-    ) -> Iterator[Candidate]:
+    def _pool(self, open_task: OpenTask, profile: DeviceProfile, seed: int) -> Iterator[Candidate]:
         """Programs to choose from; some come more than once."""
+        space, history = open_task.task.space, open_task.history
+        if not open_task.task.energy or self._estimate.power is None:
+            yield from self._proposed(open_task, profile, seed)
+            return
+        # Who proposes looks for fast programs: those of little energy may be far from all of them.
+        found = list(self._proposed(open_task, profile, seed))
+        yield from found
+        begin = [values_of(one) for one in (*(one for one, _ in history), *found)]
+        legal = [values for values in begin if space.legal(values)]
+        for values in descended(self._estimate, space, legal)[:_DESCENDED] if legal else ():
+            yield space.candidate(values, self.name)
+
+    def _proposed(self, open_task: OpenTask, profile: DeviceProfile, seed: int) -> Iterator[Candidate]:
+        """The programs of the sources, those that were only timed, and neighbours of the best ones."""
+        space, history = open_task.task.space, open_task.history
+        yield from filter(space.holds, open_task.timed)
         for source in self._sources.values():
             if len(history) < source.after:
                 continue
@@ -213,11 +236,18 @@ class BayesianProposer:
                 yield from source.proposer.propose(space, profile, history, source.count, seed)
             except (EdgeError, RuntimeError, ValueError) as error:
                 self._note(f"{source.proposer.name} proposes nothing: {' '.join(str(error).split())}")
-        fastest = sorted(history, key=lambda pair: pair[1].median_s)
-        for candidate, _ in fastest[:_BEST]:
+        for candidate in self._best(space, history)[:_BEST]:
             if space.legal(values_of(candidate)):
                 for values in space.neighbours(values_of(candidate)):
                     yield space.candidate(values, self.name)
+
+    def _best(self, space: DesignSpace, history: Sequence[tuple[Candidate, Measurement]]) -> list[Candidate]:
+        """The measured programs, those of the least time or expected cost first."""
+        costs = [measurement.median_s for _, measurement in history]
+        if self._estimate.power is not None and history:
+            costs = self._estimate.means(space, [values_of(one) for one, _ in history]).tolist()
+        order = sorted(range(len(history)), key=lambda number: costs[number])
+        return [history[number][0] for number in order]
 
 
 def _cached(source: Source) -> Source:

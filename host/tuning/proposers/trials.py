@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from host.model import Candidate
-from host.records.record import CLOSE
+from host.records.choice import CLOSE
 from host.statistics import Estimate, mean_of
 
 # A first proposal that does not run counts as so many times slower, and none counts as more.

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host.errors import EngineError, MeasureError, SessionLost, one_line
+from host.errors import DeviceError, EngineError, MeasureError, SessionLost, one_line
 from host.model import Candidate, Energy
 from host.tuning.runners.connection import (
     LONGEST_RUNS_S,
@@ -144,7 +144,8 @@ class KernelsInModel:
     def _with_energy(self, connection: BoardConnection, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The outcomes with the energy of their kernels, each called in a loop by itself, where it is wanted.
 
-        Those of the longest kernels come first; when the time for windows is over, the rest have none.
+        Those of the longest kernels come first; when the time for windows is over, or the board goes away in
+        one, the rest have none. The times were measured before: they are kept.
         """
         begin, found = time.monotonic(), dict(enumerate(outcomes))
         wanted = [
@@ -159,7 +160,12 @@ class KernelsInModel:
         ):
             if time.monotonic() - begin > _WINDOWS_S:
                 break
-            energy = self._energy(connection, found[number].program)
+            try:
+                energy = self._energy(connection, found[number].program)
+            except DeviceError:
+                # The next job connects again, and says so where the board does not come back.
+                connection.drop()
+                break
             found[number] = replace(found[number], measurement=replace(measurement, energy=energy))
         return [found[number] for number in range(len(outcomes))]
 

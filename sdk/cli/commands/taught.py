@@ -8,14 +8,15 @@ from sdk.cli.console import print_line
 
 if TYPE_CHECKING:
     from host.learned_estimate.evidence import Evidence
-    from host.learned_estimate.taught import KernelEstimate, Taught
+    from host.learned_estimate.power import WithheldError
+    from host.learned_estimate.taught import KernelEstimate, Taught, TaughtPower
 
 # Kernels that are listed; a page has all of them.
 _SHOWN = 12
 
 
 def print_taught(taught: Taught, kernel: str) -> None:
-    """Print the evidence of each rule and the two estimates of each kernel.
+    """Print the evidence of each rule, what is known of its power, and the two estimates of each kernel.
 
     Args:
         taught: of the model.
@@ -26,6 +27,8 @@ def print_taught(taught: Taught, kernel: str) -> None:
         return
     for evidence in taught.evidence:
         print_line(f"taught    {_evidence_text(evidence)}")
+    for power in taught.power:
+        print_line(f"{'power':<10}{_power_text(power)}")
     shown = taught.kernels[:_SHOWN] + tuple(one for one in taught.kernels[_SHOWN:] if one.name == kernel)
     width = max((len(one.name) for one in shown), default=0)
     for one in shown:
@@ -46,6 +49,24 @@ def _evidence_text(evidence: Evidence) -> str:
         f"{what}; first programs of {evidence.speed.n} withheld kernels {evidence.speed.value:.3f} times as "
         f"fast, at least {evidence.bound:.3f}: {use}"
     )
+
+
+def _power_text(power: TaughtPower) -> str:
+    what = (
+        f"rule {power.rule}: joules of {power.programs} measurements, {power.median_w:.3g} W "
+        f"({power.least_w:.3g} to {power.most_w:.3g})"
+    )
+    return (
+        f"{what}; withheld programs {_error_text(power.same_tasks, power.same_tasks.allows)}; "
+        f"withheld kernels {_error_text(power.other_tasks, power.other_tasks.convinces)}"
+    )
+
+
+def _error_text(error: WithheldError, used: bool) -> str:
+    if not error.count:
+        return "none to judge"
+    use = "used" if used else "not used"
+    return f"{100 * error.learned:.1f}% off, {100 * error.constant:.1f}% by constant watts: {use}"
 
 
 def _estimate_text(kernel: KernelEstimate) -> str:

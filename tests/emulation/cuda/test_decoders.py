@@ -31,7 +31,7 @@ import json, sys
 from device_agent import runtime
 model = runtime.load(sys.argv[1], trust="unsigned")
 prompt, count = json.loads(sys.argv[2])
-print(json.dumps([int(token) for token in model.generate(prompt, max_tokens=count)]))
+print(json.dumps([int(token) for token in model.generate(prompt, max_tokens=count, speculate=True)]))
 """
 
 

@@ -134,6 +134,19 @@ def _gather() -> Any:
     return made.done([x], [mean])
 
 
+def gather(table: tuple[int, ...], indices: tuple[int, ...], operator: str, axis: int | None) -> Any:
+    """A model whose input indexes a table of weights, along an axis where the operator has one."""
+    made = _Graph()
+    if axis is None:
+        options, values, shape = "GatherNdOptions", {}, (*indices[:-1], *table[indices[-1] :])
+    else:
+        options, values, place = "GatherOptions", {"axis": axis}, axis % len(table)
+        shape = (*table[:place], *indices, *table[place + 1 :])
+    x, y = made.tensor("x", indices, _I32), made.tensor("y", shape)
+    made.operator(operator, [made.tensor("table", table, data=_weights(*table)), x], [y], options, **values)
+    return made.done([x], [y])
+
+
 def _quantized() -> Any:
     made = _Graph()
     x, q, y = made.tensor("x", (2, 4)), made.tensor("q", (2, 4), _I8), made.tensor("y", (2, 4))

@@ -11,7 +11,7 @@ import pytest
 from host.keys import host_key
 from host.places import records_file
 from host.records import RecordStore
-from host.records.record import fastest_program
+from host.records.choice import best_program
 from sdk.cli.main import main
 from tests.integration.boards.cli import sdk
 from tests.integration.test_tuning import perceptron
@@ -64,7 +64,7 @@ def test_a_second_board_of_the_kind_starts_from_the_pack(
     tasks = {one.candidate.workload_hash for one in kept if not one.failure}
     assert tasks and tasks <= set(found)
     for task in tasks:
-        taken = fastest_program(one for one in kept if one.candidate.workload_hash == task)
+        taken = best_program(one for one in kept if one.candidate.workload_hash == task)
         assert taken is not None
         assert found[task] == (True, taken[0].candidate.proposer)
     assert f"0 of {len(kept)} records" in sdk(capsys, f"records pull {pack}")

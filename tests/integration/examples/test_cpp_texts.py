@@ -39,8 +39,7 @@ def generated(generate: Path, bundle: Path, *words: object) -> tuple[list[int], 
 def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bundle: Path) -> None:
     # More than a chunk, and a rest.
     prompt = [place * 7 % 128 for place in range(41)]
-    # Steps alone: when drafts pay is measured, and `verify` rounds quantised layers otherwise than a step, so
-    # that the two programs could choose differently between tokens that are almost equally likely.
+    # Steps alone, so that both programs make the same calls: when drafts pay is measured.
     words = ("--speculate", "never", "--max-tokens", 510, "--memory", *prompt)
     found, said = generated(generate, text_bundle, *words)
     assert found == list(runtime.load(text_bundle).generate(prompt, max_tokens=510, speculate=False))

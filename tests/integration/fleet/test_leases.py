@@ -16,9 +16,9 @@ from host.records import RecordStore
 from host.transport import connect
 from sdk.cli.main import main
 from tests.integration.fleet.conftest import LocalFleet
+from tests.integration.fleet.simulated_boards import slow_board
 from tests.integration.test_tuning import perceptron, references, trials_of
 from tests.servers.postgres import Server
-from tests.simulated_boards import slow_board
 
 
 class Watcher(Silence):

@@ -13,6 +13,8 @@ import tvm
 from tvm import s_tir, te, topi
 
 from host.build import build_kernel_library
+from host.build.kernel import lower_function
+from host.build.periodic_loads import has_periodic_loads
 from host.schedules import scheduled_function, space_for
 from targets import board_for, declared
 from tests.avx512 import HAS_AVX2, carried_out_in_shorter_vectors
@@ -65,3 +67,20 @@ def test_rows_read_again(row: Callable[[Any], Any], rows: int, tmp_path: Path) -
     schedule = s_tir.Schedule(te.create_prim_func([placeholder, read]))
     wanted = np.array([[x[row(i), j % 5] for j in range(COLUMNS)] for i in range(rows)])
     np.testing.assert_array_equal(run(schedule.mod["main"], x, wanted.shape, tmp_path), wanted)
+
+
+def test_a_function_with_periodic_loads_is_lowered_once() -> None:
+    x = te.placeholder((8, 5), "float32", name="x")
+    read = te.compute((24, COLUMNS), lambda i, j: x[i % 4, j % 5], name="read")
+    function = te.create_prim_func([x, read])
+    passes: list[str] = []
+
+    @tvm.ir.instrument.pass_instrument
+    class Names:
+        def run_before_pass(self, _: tvm.IRModule, info: Any) -> None:
+            passes.append(info.name)
+
+    with tvm.transform.PassContext(instruments=[Names()]):
+        lowered = lower_function(function, "kernel", tvm.target.Target(BOARD.tvm_target))
+    assert not any(map(has_periodic_loads, lowered.functions.values()))
+    assert passes.count("tirx.UnrollLoop") == passes.count("tirx.CommonSubexprElim") == 1

@@ -10,6 +10,7 @@ import torch
 from onnx import NodeProto, helper
 
 from host.importers import load_here as load
+from tests.fuzz.corpus import tflite_models
 from tests.unit.importers.harness import graph, value
 
 IDS = np.zeros((2, 6), np.int64)
@@ -67,6 +68,24 @@ def test_indices_that_are_picked_out_of_an_input_stay_within_their_table(tmp_pat
     path.write_bytes(graph(nodes, {"ids": IDS}, [out], constants).SerializeToString())
     ids = np.concatenate([case.inputs[0].ravel() for case in load(path, golden_cases=8).golden])
     assert set(ids) == set(range(5))
+
+
+class Bags(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.EmbeddingBag(17, 4, mode="sum")
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table(ids)
+
+
+def test_indices_of_bags_stay_within_their_table(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Bags(), (torch.zeros(8, 20, dtype=torch.int64),)), path)
+    model = load(path)
+    assert model.module is not None, model.reason
+    ids = np.concatenate([case.inputs[0].ravel() for case in model.golden])
+    assert set(ids) == set(range(17))
 
 
 class Messages(torch.nn.Module):
@@ -191,3 +210,33 @@ def test_regions_lie_within_the_image_and_have_a_size(tmp_path: Path) -> None:
     drawn = np.concatenate([case.inputs[1] for case in load(path).golden])
     assert (drawn >= 0).all() and (drawn[:, :2] <= drawn[:, 2:]).all()
     assert 60 < drawn[:, 2].max() <= 80 and 24 < drawn[:, 3].max() <= 32
+
+
+def test_regions_with_the_number_of_their_image_are_of_an_image_that_exists(tmp_path: Path) -> None:
+    inputs = {"x": np.zeros((3, 1, 8, 20), np.float32), "r": np.zeros((40, 5), np.float32)}
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 2], spatial_scale=0.25)
+    out, path = value("y", np.zeros((40, 1, 2, 2), np.float32)), tmp_path / "m.onnx"
+    path.write_bytes(graph([node], inputs, [out], {}).SerializeToString())
+    drawn = np.concatenate([case.inputs[1] for case in load(path).golden])
+    assert set(drawn[:, 0]) == {0, 1, 2}
+    assert (drawn[:, 1:] >= 0).all() and (drawn[:, 1:3] <= drawn[:, 3:]).all()
+    assert 60 < drawn[:, 3].max() <= 80 and 24 < drawn[:, 4].max() <= 32
+
+
+@pytest.mark.parametrize(
+    ("operator", "axis", "shape", "limit"),
+    [
+        ("GATHER", 0, (300,), 7),
+        ("GATHER", 1, (300,), 30),
+        ("GATHER", -1, (300,), 4),
+        ("GATHER_ND", None, (300, 1), 7),
+        ("GATHER_ND", None, (300, 3), 4),
+    ],
+)
+def test_indices_of_a_tflite_table_stay_within_their_axis(
+    operator: str, axis: int | None, shape: Shape, limit: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(tflite_models.packed(tflite_models.gather((7, 30, 4), shape, operator, axis)))
+    indices = np.concatenate([case.inputs[0].ravel() for case in load(path).golden])
+    assert set(indices) == set(range(limit))

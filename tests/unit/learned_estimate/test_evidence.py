@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from host.gensor import Gensor
-from host.learned_estimate import process
 from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
 from host.learned_estimate.evidence import Evidence, evidence_of
 from host.learned_estimate.observation import Observation, observations_of, values_of
-from host.learned_estimate.process import Prediction, RuleProcess
+from host.learned_estimate.process import SECONDS, Prediction, RuleProcess
 from host.learned_estimate.search import first_program, search
 from host.records import MODEL, Record, RecordOrigin
 from host.records.store import profile_data
@@ -69,13 +68,13 @@ def test_few_tasks_do_not_convince() -> None:
     assert nothing.speed.n == 0 and not nothing.convinces
 
 
-def test_what_is_withheld_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_withheld_teaches_nothing() -> None:
     # The scales are those of all observations, so that only what was observed differs.
-    monkeypatch.setattr(process, "_ENOUGH", 10_000)
+    target = replace(SECONDS, enough=10_000)
     known = observed(tall_is_slow, tasks=4)
     group = np.arange(24, 36)
-    [(mean, covariance)] = RuleProcess(known).withheld([group])
-    others = RuleProcess(known[:24] + known[36:])
+    [(mean, covariance)] = RuleProcess(known, target).withheld([group])
+    others = RuleProcess(known[:24] + known[36:], target)
     points = others.points([known[one].program for one in group])
     assert np.allclose(mean, others.mean(points), atol=1e-6)
     noise = others.scales.noise**2 * np.eye(len(group))

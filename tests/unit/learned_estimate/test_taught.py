@@ -17,7 +17,8 @@ from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.tuning.simulated import dense_space, profile
 
 
-def _kernel(name: str = "mine", measured: bool = False) -> BuiltKernel:
+def kernel(name: str = "mine", measured: bool = False) -> BuiltKernel:
+    """A kernel with Gensor's program."""
     space = dense_space(name)
     first = Gensor().propose(space, profile(), (), 1, seed=0)[0]
     return BuiltKernel(name, 3, space, values_of(first), measured)
@@ -28,18 +29,18 @@ def test_evidence_that_convinces_changes_estimates_and_choices() -> None:
         replace(one, made_at=f"2026-11-{day % 9 + 11}T10:00")
         for day, one in enumerate(observed(tall_is_slow))
     ]
-    kernel, settled = _kernel(), _kernel("settled", measured=True)
-    taught = taught_about([kernel, settled], known, profile(), 0)
+    own, settled = kernel(), kernel("settled", measured=True)
+    taught = taught_about([own, settled], known, profile(), 0)
     [evidence] = taught.evidence
     assert evidence.convinces and evidence.bound is not None and evidence.bound > 1.0
     assert (evidence.programs, evidence.models, evidence.since) == (96, 4, "2026-11-11")
     mine, other = sorted(taught.kernels, key=lambda one: one.name)
-    assert mine.estimate_s == kernel.space.estimate_s(kernel.values)
+    assert mine.estimate_s == own.space.estimate_s(own.values)
     # Tall tiles are slower than estimated, and the estimate is corrected towards that.
-    truth = tall_is_slow(kernel.space, dict(kernel.values))
+    truth = tall_is_slow(own.space, dict(own.values))
     assert abs(math.log(mine.learned_s / truth)) < abs(math.log(mine.estimate_s / truth))
     changed = {name: after for name, _, after in mine.changed}
-    assert tall_is_slow(kernel.space, {**kernel.values, **changed}) < 0.9 * truth
+    assert tall_is_slow(own.space, {**own.values, **changed}) < 0.9 * truth
     assert mine.gain > 1.0 and mine.choice.count(" to ") == len(changed)
     assert other.changed == () and other.gain == 1.0, "what was measured keeps its program"
 
@@ -50,10 +51,10 @@ def test_doubtful_evidence_changes_no_choice() -> None:
     def luck(space: DesignSpace, values: dict[str, int]) -> float:
         return space.estimate_s(values) * generator.lognormvariate(0.0, 0.2)
 
-    taught = taught_about([_kernel()], observed(luck), profile(), 0)
+    taught = taught_about([kernel()], observed(luck), profile(), 0)
     assert [one.convinces for one in taught.evidence] == [False]
     assert [one.changed for one in taught.kernels] == [()]
-    rules, kernels = taught.tables()
+    rules, kernels, _ = taught.tables()
     [row] = [dict(zip(rules.columns, row, strict=True)) for row in rules.rows]
     assert (row["rule"], row["programs"], row["used"]) == ("tiled", 96, False)
     [row] = [dict(zip(kernels.columns, row, strict=True)) for row in kernels.rows]
@@ -66,4 +67,4 @@ def test_other_rules_say_nothing() -> None:
     known = [
         replace(Observation.of(space, values, 1.0), rule="rowwise") for values in drawn(space, 8, seed=0)
     ]
-    assert taught_about([_kernel()], known, profile(), 0).kernels == ()
+    assert taught_about([kernel()], known, profile(), 0).kernels == ()

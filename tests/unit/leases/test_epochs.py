@@ -11,9 +11,10 @@ import sqlalchemy as sql
 from host.errors import EdgeError
 from host.model.reference_times import ReferenceTimes
 from host.records import Record, RecordOrigin, RecordStore
+from host.records.choice import best_program
 from host.records.database import DRIFTS, EPOCHS, Database
 from host.records.epochs import BoardEpochs, Epoch, EpochDamaged, drifted_boards, present_epoch
-from host.records.record import DRIFTED, fastest_program, invalidated, line_of, record_of, why_untrusted
+from host.records.record import DRIFTED, invalidated, line_of, record_of, why_untrusted
 from sdk.cli.main import main
 from tests.unit.records.samples import failure, profile, record
 
@@ -80,7 +81,7 @@ def test_records_of_an_epoch_that_ended_are_left_out_and_kept(place: str | Path)
         assert [one.median_s for one in every] == [None, 2e-3, 3e-3, None]
         assert every[0].measurement.times_s == fast.measurement.times_s
         assert why_untrusted(every[0]) == "of a board that has drifted since"
-        assert fastest_program([every[0]]) is None
+        assert best_program([every[0]]) is None
         # A new epoch brings no old record back.
         again = epochs.begin("board", "pi5", TIMES)
         assert _best(store) == 2e-3

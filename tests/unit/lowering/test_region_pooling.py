@@ -108,6 +108,23 @@ def test_regions_far_larger_than_the_image_are_sampled_by_pixel(
     np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-9)
 
 
+@pytest.mark.parametrize("samples", [0, 2])
+def test_a_maximum_is_nan_where_a_pixel_is(tmp_path: Path, samples: int) -> None:
+    inputs = _inputs()
+    model = _lowered(tmp_path / "m.onnx", inputs, mode="max", spatial_scale=0.25, sampling_ratio=samples)
+    broken = inputs["image"].copy()
+    broken[:, 1, 4, 4] = np.nan
+    cases = [{**inputs, "image": image} for image in (inputs["image"], broken, np.nan_to_num(broken))]
+    made = execute_cases(model.module, [[*case.values(), *model.parameters] for case in cases])
+    whole, found, filled = (outputs[0] for outputs in made)
+    # Bins of this channel that no place near the pixel belongs to are as before, and so are other channels.
+    differs = np.isnan(found)
+    assert 0 < np.count_nonzero(differs[:, 1]) < differs[:, 1].size
+    assert not np.delete(differs, 1, axis=1).any()
+    np.testing.assert_array_equal(found[~differs], whole[~differs])
+    assert (differs | (filled == whole)).all()
+
+
 def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> None:
     regions = np.array([[np.nan] * 4, [-np.inf, 0, np.inf, 5], [1e30, -1e30, 3e38, 3e38]], np.float32)
     for samples in (0, 2):

@@ -9,7 +9,8 @@ import pytest
 
 from host.model import Energy, comparable
 from host.records import Record, RecordStore
-from host.records.record import fastest_program, line_of, record_of
+from host.records.choice import best_program
+from host.records.record import line_of, record_of
 from tests.unit.records.samples import profile, record, same
 
 
@@ -45,7 +46,7 @@ def test_the_mark_and_its_reason_come_back_from_a_line() -> None:
 
 
 def test_it_is_no_rival_among_records() -> None:
-    assert fastest_program([throttled(0.1)]) is None
+    assert best_program([throttled(0.1)]) is None
 
 
 MEASURED = Energy("measured", 0.2, None, "ina3221 (VDD_IN)", "module", ("VDD_IN",))

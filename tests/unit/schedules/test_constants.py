@@ -41,6 +41,8 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         yield from (space_for(fn.task(function), board.hardware) for function in functions)
         for function in (fn.dense(64, 512, 4096), fn.dense(784, 64, 16)):
             yield space_for(fn.task(function), fn.board().hardware)
+        # Bands of rows for two threads, whose vectors are not full either.
+        yield space_for(fn.task(fn.batched(1, 161, 161, 64)), board.hardware, threads=2)
     elif rule == "dot":
         pairs, bytes_of = dot_cases.pairs_board(), dot_cases.vnni_board()
         yield space_for(dot_cases.dense_task(64, 64, 64, 8, "int16"), pairs.hardware)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import subprocess
@@ -199,3 +200,12 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_models_folder(
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
     with pytest.raises(EdgeError, match=r"^edgetlm-out/net/bundle cannot be written: you may not write in"):
         sdk.deploy(small_models.convnet(tmp_path / "net.onnx"))
+
+
+def test_cycles_are_looked_for_less_often_within_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = gc.get_threshold()
+    within: list[tuple[int, ...]] = []
+    monkeypatch.setattr("sdk.cli.main.build_app", lambda: lambda *_, **__: within.append(gc.get_threshold()))
+    assert main(["env"]) == 0
+    assert within[0][0] > before[0]
+    assert gc.get_threshold() == before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -79,11 +82,36 @@ def test_proposals_are_ranked_by_the_estimate_that_is_given(checkpoint: Path) ->
     estimates = [one.estimate_s for one in judged]
     assert estimates == sorted(estimates)
     assert estimates == [space.estimate_s(_values(one)) for one in judged]
-    assert estimates[0] <= min(space.estimate_s(_values(one)) for one in plain)
+    others = [space.estimate_s(_values(one)) for one in plain]
+    assert estimates[0] < statistics.median(others)
     assert [one.decisions for one in judged] != [one.decisions for one in plain]
     varied = Tlm(checkpoint, estimate=DesignSpace.estimate_s).propose(space, profile, [], 32, seed=0)
     assert varied[0].estimate_s < 1.2 * estimates[0]
     assert Tlm(checkpoint, estimate=DesignSpace.estimate_s).propose(space, profile, [], 32, seed=0) == varied
+
+
+def test_later_programs_are_near_the_best_by_the_estimate(checkpoint: Path) -> None:
+    space, profile = _task()
+    estimated: list[dict[str, int]] = []
+    near, plain = 0, 0
+    for seed in range(6):
+        goal = space.sample(random.Random(seed))
+
+        def distance(values: Mapping[str, int], goal: Mapping[str, int] = goal) -> int:
+            return sum(values[name] != goal[name] for name in goal)
+
+        def seconds(_: DesignSpace, values: Mapping[str, int], far: Callable[..., int] = distance) -> float:
+            estimated.append(dict(values))
+            return float(2.0 ** far(values))
+
+        drawn = Tlm(checkpoint).propose(space, profile, [], 32, seed)
+        plain += min(distance(_values(one)) for one in drawn)
+        estimated.clear()
+        [best] = Tlm(checkpoint, estimate=seconds).propose(space, profile, [], 1, seed)
+        near += distance(_values(best))
+        # As many programs as without an estimate, each once.
+        assert len(estimated) == len({tuple(one.values()) for one in estimated}) == 32
+    assert near < plain
 
 
 def test_the_best_that_was_not_measured_is_next(checkpoint: Path) -> None:

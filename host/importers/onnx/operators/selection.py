@@ -58,6 +58,9 @@ def _topk(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         given = constant_value(inputs[1])
         count = context.output_shape()[axis] if given is None else int(given.reshape(-1)[0])
     largest = bool(attributes.get("largest", 1))
+    if not count:  # which relax takes for all
+        none = context.emit(relax.op.strided_slice(inputs[0], [axis], [0], [0]))
+        return [none, context.emit(relax.op.astype(none, "int64"))]
     return relax.op.topk(inputs[0], count, axis, "both", largest, "int64")
 
 

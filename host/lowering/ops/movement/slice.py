@@ -84,8 +84,10 @@ def _fold(inputs: Any, attrs: Any, shape: Shape, dtype: str) -> Any:
 
 
 def _sink_reshape(walk: ReshapeWalk, node: Node) -> Value | None:
-    """A slice of the last dimension only, with the rows grouped as they come."""
+    """A slice of the last dimension only, with the rows grouped as they come; any of the same dimensions."""
     value, tensor = node.inputs[0], walk.tensor(node.inputs[0])
+    if _long(tensor.shape) == _long(value.shape):
+        return _slice_of_long(walk, node, tensor)
     if node.output.shape[:-1] != value.shape[:-1] or not same_tail(tensor.shape, value.shape, 1):
         return None
     if any(stride < 0 for stride in node.attrs["strides"][:-1]):
@@ -94,6 +96,23 @@ def _sink_reshape(walk: ReshapeWalk, node: Node) -> Value | None:
     begin = (0,) * (rank - 1) + node.attrs["begin"][-1:]
     strides = (1,) * (rank - 1) + node.attrs["strides"][-1:]
     return walk.builder.slice(tensor, begin, (*tensor.shape[:-1], node.output.shape[-1]), strides)
+
+
+def _slice_of_long(walk: ReshapeWalk, node: Node, tensor: Value) -> Value | None:
+    """The slice of a tensor that has the same dimensions but for those of one element."""
+    value = node.inputs[0]
+    if any(size == 1 and made != 1 for size, made in zip(value.shape, node.output.shape, strict=True)):
+        return None
+    every = zip(node.attrs["begin"], node.attrs["strides"], node.output.shape, value.shape, strict=True)
+    parts = iter([one[:3] for one in every if one[3] != 1])
+    placed = [(0, 1, 1) if size == 1 else next(parts) for size in tensor.shape]
+    begin, strides, shape = (list(one) for one in zip(*placed, strict=True))
+    return walk.builder.slice(tensor, begin, tuple(shape), strides)
+
+
+def _long(shape: Shape) -> list[int]:
+    """The extents of the dimensions of more than one element."""
+    return [size for size in shape if size != 1]
 
 
 def _sink_permutation(walk: PermutationWalk, node: Node) -> Channels | None:

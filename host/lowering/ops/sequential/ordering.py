@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 from tvm import tirx
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Node, Value, normalise_axis
+from host.lowering.graph import Node, Value, constant, normalise_axis
 from host.lowering.reader.call import OperatorCall
 from host.lowering.script import buffer_text, function_of_script
 from host.lowering.spec import OpSpec, Reader
@@ -38,7 +39,7 @@ _RANKS = {
     **dict.fromkeys(("bool", "int8", "uint8"), ("int32", 16)),
     **dict.fromkeys(("int16", "uint16"), ("int32", 24)),
     **dict.fromkeys(("int32", "float32", "float16", "bfloat16"), ("int32", 32)),
-    **dict.fromkeys(("uint32", "int64", "float64"), ("int64", 64)),
+    **dict.fromkeys(("uint32", "int64", "uint64", "float64"), ("int64", 64)),
 }
 # Bits of infinity, which are below those of NaN.
 _INFINITY = {"float32": 0x7F800000, "float64": 0x7FF0000000000000}
@@ -61,9 +62,15 @@ def _read_topk(builder: Builder, call: OperatorCall) -> Value | tuple[Value, ...
 def _read(
     builder: Builder, call: OperatorCall, results: tuple[str, ...], largest: bool
 ) -> Value | tuple[Value, ...] | None:
-    """The axis is moved behind the others; nothing is read of a type without ranks, or without elements."""
+    """The axis is moved behind the others; results without elements are constants.
+
+    A type without ranks and a single number are left to TVM.
+    """
     data, shape = call.value(0), call.shape
-    if data.dtype not in _RANKS or not shape or not prod(shape):
+    if not prod(shape):
+        empty = tuple(constant(np.empty(size, dtype)) for size, dtype in call.outputs)
+        return empty if len(empty) > 1 else empty[0]
+    if data.dtype not in _RANKS or not shape:
         return None
     axis = normalise_axis(int(call.attrs.axis), len(shape))
     order = [other for other in range(len(shape)) if other != axis] + [axis]
@@ -158,6 +165,9 @@ def _rank(dtype: str, value: str, largest: bool) -> str:
         rank = f"T.Select({size} > T.{kind}({_INFINITY[dtype]}), {_end(kind, True)}, {signed})"
     elif dtype == kind:
         rank = value
+    elif dtype == "uint64":
+        # The order of unsigned numbers is that of signed ones with the other highest bit.
+        rank = f"T.bitwise_xor({rank}, {_end(kind, False)})"
     return f"T.bitwise_not({rank})" if largest else rank
 
 

@@ -5,8 +5,9 @@ the number of the image, and the corners x, y, x, y, which `scale` makes pixels.
 A region has P by Q bins, each of `samples` by `samples` places, or of about one for each pixel where
 `samples` is 0. With "avg" a place is the weighted mean of the four pixels around it, and a bin the mean of
 its places. With "max" a bin is the largest of all pixels' weighted values, as the standard and ONNX Runtime
-have it. A place that is more than a pixel outside of the image is zero. Without `aligned` a region is at
-least a pixel large. A region without a place is zero, and so is one whose size is not a number.
+have it, and NaN where one is: what ONNX Runtime gives depends on where it is. A place that is more than a
+pixel outside of the image is zero. Without `aligned` a region is at least a pixel large. A region without a
+place is zero, and so is one whose size is not a number.
 
 A bin is a step of its own: it computes each place and its weights once and adds all channels, which lie one
 after another. More channels than a small array on the stack holds are several steps.
@@ -27,7 +28,7 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import channels_last, order
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, function_of_script
+from host.lowering.script import buffer_text, extreme_text, function_of_script
 from host.lowering.spec import OpSpec
 
 OPERATION = "roi_align"
@@ -72,11 +73,9 @@ def _text(node: Node) -> str:
         for i in range(2)
         for j in range(2)
     ]
-    if average:
-        combined = f"total[c] + ({' + '.join(taps)})"
-    else:
-        combined = f"T.max(total[c], T.max(T.max({taps[0]}, {taps[1]}), T.max({taps[2]}, {taps[3]})))"
-    outside = ["else:", f"    for c in range({tile}):", f"        total[c] = T.max(total[c], {number}(0))"]
+    combined = _combined(taps, average, dtype)
+    held = extreme_text("max", "total[c]", f"{number}(0)", dtype)
+    outside = ["else:", f"    for c in range({tile}):", f"        total[c] = {held}"]
     # A place that is not visited is zero.
     all_visited = "visits[0] == grid[0] and visits[1] == grid[1]"
     start = f"{number}(0)" if average else f"T.if_then_else({all_visited}, {number}('-inf'), {number}(0))"
@@ -119,7 +118,7 @@ def function(
                         if {_inside(dtype, 1, columns)}:
 {_neighbours(dtype, 1, columns, 28)}
                             for c in range({tile}):
-                                total[c] = {combined}
+{_lines(32, combined)}
 {"" if average else _lines(24, outside)}
 {"" if average else _lines(16, outside)}
             for c in range({tile}):
@@ -127,6 +126,13 @@ def function(
                     places[0] > {number}(0), {divided}, {number}(0)
                 )
 """
+
+
+def _combined(taps: list[str], average: bool, dtype: str) -> list[str]:
+    """Lines that add the weighted pixels of a place to the sum of a bin, or to its maximum."""
+    if average:
+        return [f"total[c] = total[c] + ({' + '.join(taps)})"]
+    return [f"total[c] = {extreme_text('max', 'total[c]', tap, dtype)}" for tap in taps]
 
 
 def _channels(channels: int) -> int:

@@ -3,7 +3,8 @@
 Inputs are data (O, A, I), places (O, M, I, Q) and updates (O, M, I); the output is like the data. A place
 along A is the sum of its Q numbers times `strides`, and counts from the end below 0. Places that are the
 same along a dimension have size 1 there: one number serves a row of updates, which is then added in
-vectors. Of a place that is named twice, updates are combined in their order.
+vectors. Of a place that is named twice, updates are combined in their order. The largest and the smallest
+are NaN where one is, as in PyTorch: what ONNX Runtime gives depends on which of them comes first.
 
 Elements of different O and I have nothing to do with each other: tiles of I are steps of their own. A step
 reads back what it has written alone, so it is declared to read its inputs only.
@@ -11,6 +12,7 @@ reads back what it has written alone, so it is declared to read its inputs only.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from math import prod
 
@@ -19,19 +21,19 @@ from tvm import tirx
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value, broadcast_shape, constant
-from host.lowering.script import buffer_text, function_of_script
+from host.lowering.script import buffer_text, extreme_text, function_of_script
 from host.lowering.spec import OpSpec
 
-OPERATION = "scatter"
+# Also of its block, which states how updates are combined, and the strides of places.
+OPERATION, STATED = "scatter", "edgetlm.scatter"
 # Elements along I of a step.
 _TILE = 64
 _COMBINED = {
     "update": "{update}",
     "add": "{old} + {update}",
     "mul": "{old} * {update}",
-    "max": "T.Select({old} < {update}, {update}, {old})",
-    "min": "T.Select({update} < {old}, {update}, {old})",
 }
+_EXTREMES = ("max", "min")
 
 
 def scatter_along(
@@ -80,7 +82,7 @@ def scatter_tuples(
 
 def _is_written(data: Value, updates: Value, reduction: str) -> bool:
     """Whether there is a function for it."""
-    known = reduction == "update" or (reduction in _COMBINED and data.dtype != "bool")
+    known = reduction == "update" or (reduction in (*_COMBINED, *_EXTREMES) and data.dtype != "bool")
     return known and data.dtype == updates.dtype and bool(data.size) and bool(updates.size)
 
 
@@ -143,11 +145,13 @@ def _text(node: Node) -> str:
     """TVMScript of the function: a copy of the data, and one update after another."""
     data, places, updates = node.inputs
     outer, size, inner = data.shape
-    place, places_sizes = _place(places.shape, node.attrs["strides"]), places.shape
+    reduction, strides, places_sizes = node.attrs["reduction"], node.attrs["strides"], places.shape
+    stated = json.dumps({"reduction": reduction, "strides": strides})
     tile = min(_TILE, inner)
     column = f"vt * {_TILE} + i"
-    combined = _COMBINED[node.attrs["reduction"]].format(
-        old=f"result[vo, at[0], {column}]", update=f"updates[vo, m, {column}]"
+    place = place_text(places_sizes, strides, ("vo", "m", column))
+    combined = combined_text(
+        reduction, f"result[vo, at[0], {column}]", f"updates[vo, m, {column}]", data.dtype
     )
     columns = f"for i in range(T.min({_TILE}, {inner} - vt * {_TILE})):"
     found = [f"at[0] = {place}", "if at[0] < 0:", f"    at[0] = at[0] + {size}"]
@@ -167,6 +171,7 @@ def function(
     for o, t in T.grid({outer}, {-(-inner // _TILE)}):
         with T.sblock("scatter"):
             vo, vt = T.axis.remap("SS", [o, t])
+            T.sblock_attr({{"edgetlm.whole": 1, "{STATED}": {stated!r}}})
             T.reads(
                 data[vo, 0:{size}, {region}], places[{everywhere}],
                 updates[vo, 0:{updates.shape[1]}, {region}]
@@ -181,9 +186,21 @@ def function(
 """
 
 
-def _place(sizes: Sequence[int], strides: Sequence[int]) -> str:
-    """Text of the place along A of an update."""
-    names = ("vo", "m", f"vt * {_TILE} + i")
+def combined_text(reduction: str, old: str, update: str, dtype: str) -> str:
+    """Text of what an update makes of the element that is there."""
+    if reduction in _EXTREMES:
+        return extreme_text(reduction, old, update, dtype)
+    return _COMBINED[reduction].format(old=old, update=update)
+
+
+def place_text(sizes: Sequence[int], strides: Sequence[int], names: Sequence[str]) -> str:
+    """Text of the place along A of an update, below 0 where it counts from the end.
+
+    Args:
+        sizes: of the places, 1 along dimensions in which they are the same.
+        strides: of the numbers of a place.
+        names: text of the update's indices along O, M and I.
+    """
     indices = ", ".join("0" if size == 1 else name for size, name in zip(sizes[:3], names, strict=True))
     parts = [f'T.cast(places[{indices}, {q}], "int32") * {stride}' for q, stride in enumerate(strides)]
     return " + ".join(parts)

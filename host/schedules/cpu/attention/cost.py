@@ -93,8 +93,8 @@ def _carried_cycles(mixed: Stage, hardware: HardwareModel, values: Decisions) ->
 
 
 def _softmax_cycles(stage: Stage, hardware: HardwareModel) -> float:
-    """Cycles of a stage of the softmax; 0 of the others."""
-    if stage.name == parts.POWERS:
+    """Cycles of a stage of the softmax, and of what is computed of queries and weights; 0 of the others."""
+    if stage.name in (parts.POWERS, parts.WEIGHTS, parts.QUERIES):
         return elementwise_cycles(stage, hardware)
     if not stage.name.startswith((parts.LARGEST, parts.TOTAL)):
         return 0.0

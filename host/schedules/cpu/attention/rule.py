@@ -86,11 +86,14 @@ class Attention(Rule):
         if parts.BIAS in names:
             _copy_mask(schedule, workload, block, threads)
         depths[scores.name] = _tile_product(sampler, scores, _tile_scores(sampler, scores))
+        if parts.QUERIES in names:
+            schedule.compute_at(schedule.get_sblock(parts.QUERIES), block, preserve_unit_loops=True)
         for stage in workload.stages:
             if stage.name.startswith((parts.LARGEST, parts.TOTAL)):
                 depths[stage.name] = _vectorise_fold(schedule, stage, hardware.lanes)
-        powers = schedule.get_loops(schedule.get_sblock(parts.POWERS))[-1]
-        vectorise(schedule, powers, lanes_of(scores))
+        for name in (parts.QUERIES, parts.POWERS, parts.WEIGHTS):
+            if name in names:
+                vectorise(schedule, schedule.get_loops(schedule.get_sblock(name))[-1], lanes_of(scores))
         if threads > 1:
             schedule.parallel(block)
         for name, depth in depths.items():
@@ -201,13 +204,21 @@ def _tile_values(sampler: Sampler, mixed: Stage, element: Any) -> Any:
 
 
 def _move_softmax(schedule: Any, names: list[str], block: Any) -> None:
-    """Computes softmax in blocks: maximum, powers and partial sums of a row together."""
+    """Computes softmax in blocks: maximum, powers and partial sums of a row together, and rounded weights."""
 
     def at(name: str, loop: Any) -> None:
         schedule.compute_at(schedule.get_sblock(name), loop, preserve_unit_loops=True)
 
     largest = [name for name in names if name.startswith(parts.LARGEST)]
     total = [name for name in names if name.startswith(parts.TOTAL)]
+    if parts.WEIGHTS in names:
+        # A row is divided by its sum while it is near.
+        at(parts.WEIGHTS, block)
+        row = schedule.get_loops(schedule.get_sblock(parts.WEIGHTS))[-2]
+        for name in (parts.INVERSE, *reversed(total), parts.POWERS, *reversed(largest)):
+            at(name, row)
+        at(parts.MASKED, block)
+        return
     at(parts.INVERSE, block)
     inverse_row = schedule.get_loops(schedule.get_sblock(parts.INVERSE))[-1]
     for name in reversed(total[1:]):

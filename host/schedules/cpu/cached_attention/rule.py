@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from host.lowering.decoding.blocked import block_positions
 from host.lowering.decoding.shape import BLOCK
@@ -29,14 +29,14 @@ class CachedAttention(Rule):
 
     name = "cached_attention"
     processor = CPU
-    version = 3
+    version = 4
     priority = 7
     # A measured call is at position 0, where parts only cost.
     measurable = False
     # Parts are nothing without threads, and threads may be nothing without parts.
     coupled = True
     constants = CONSTANTS
-    decisions = (DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL, of_threads=True),)
+    decisions = (DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL, of_threads=True, orders=True),)
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """The function of an attention over a cache."""
@@ -63,6 +63,12 @@ class CachedAttention(Rule):
         More than 16 threads have up to 16 parts of each head.
         """
         return _splits(values) <= values.get(PARALLEL.name, 1)
+
+    def row_of(self, workload: Workload) -> Hashable | None:
+        """The extents of the heads and of the cache, and what the function states."""
+        [stage] = workload.stages
+        query, cache = stage.reads[0], stage.reads[-1]
+        return query.shape[1:], cache.shape, cache.type.name, stage.stated
 
     def traces(self, values: Decisions) -> bool:
         """Programs with several parts take the place of the function's body, which is no step of a trace."""

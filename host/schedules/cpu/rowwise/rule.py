@@ -6,7 +6,7 @@ Each reduction keeps `partials` vectors of partial results and folds them at the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from tvm import s_tir
@@ -31,7 +31,7 @@ class Rowwise(Rule):
     priority = 40
     constants = CONSTANTS
     decisions = (
-        DecisionKind("partials", Level.REGISTER, WordClass.UNROLL, interleaves=True),
+        DecisionKind("partials", Level.REGISTER, WordClass.UNROLL, interleaves=True, orders=True),
         DecisionKind("inline", Level.REGISTER, WordClass.SWITCH),
     )
 
@@ -50,6 +50,13 @@ class Rowwise(Rule):
         """The partial results of every reduction divide its length, and take more than one step."""
         partials, lanes = values["partials"], _reduction_lanes(workload, hardware)
         return not partials or (lanes > 1 and _steps_of_vectors(workload, lanes * partials))
+
+    def row_of(self, workload: Workload) -> Hashable | None:
+        """The extents of each stage along a row."""
+        rows = _rows(workload)
+        return tuple(
+            (stage.kind, tuple(axis.extent for axis in stage.axes[rows:])) for stage in workload.stages
+        )
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Moves every stage under the row loop of the last one and vectorises along the row."""

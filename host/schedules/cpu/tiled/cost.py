@@ -15,6 +15,7 @@ from host.schedules.cpu.tiled.roles import (
     Roles,
     cold_weights,
     counts_of,
+    keeps_conditions,
     lost_by_panels,
     outer_iterations,
     parallel_chunks,
@@ -43,6 +44,9 @@ _RAGGED_LANES = EstimateConstant("tiled.ragged_lanes", 3.0, neutral=1.0)
 # p-norm. Tiles of 16 x 1 and 8 x 2 vectors, which need 8 cycles of two units and 8.5 or 6 cycles of loads:
 # 626 and 510 us for 64 x 1376 x 512 (a Xeon with two units of 512 bits, time of the thread).
 _SHARED_PORTS = EstimateConstant("tiled.shared_ports", 4.0)
+# Slow-down where conditions stay in the innermost loops: products of 197 x 64 with 64 x 197 in two bands of
+# blocks of 2, 5 and 10 tiles took 376, 253 and 232 us, of single tiles 65 (Zen 4, time of the thread).
+_CONDITIONS = EstimateConstant("tiled.conditions", 4.5, neutral=1.0)
 # Slow-down by conflicts in the first level: between 1.3 and 4 in measured programs.
 _CONFLICT = EstimateConstant("tiled.conflict", 2.0, neutral=1.0)
 _CLOSE_CONFLICT = EstimateConstant("tiled.close_conflict", 1.03, neutral=1.0)
@@ -77,6 +81,7 @@ CONSTANTS = (
     _TILE_OVERHEAD_CYCLES,
     _RAGGED,
     _RAGGED_LANES,
+    _CONDITIONS,
     _SHARED_PORTS,
     _CONFLICT,
     _CLOSE_CONFLICT,
@@ -104,8 +109,10 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
     seconds += padding_seconds(workload, roles, hardware, values, compute)
     if threads <= 1:
         return seconds
-    chunks, rows = _chunks(anchor, roles, values, threads)
+    chunks, rows, conditional = _chunks(anchor, roles, values, threads)
     share = seconds * -(-chunks // threads) / chunks
+    if conditional:
+        share *= _CONDITIONS.on(hardware)
     if rows < threads and chunks > 1:
         # What cores hand to each other goes through the level that they share.
         between = max(0.0, lost_by_panels(anchor, roles, threads))
@@ -130,15 +137,16 @@ def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) 
     return {"compute": compute, **moved, "padding": padding}
 
 
-def _chunks(anchor: Stage, roles: Roles, values: Decisions, threads: int) -> tuple[int, int]:
-    """Iterations of the loops that threads share, and of those among them that are not over panels."""
+def _chunks(anchor: Stage, roles: Roles, values: Decisions, threads: int) -> tuple[int, int, bool]:
+    """Iterations of the loops that threads share, those that are not over panels, and `keeps_conditions`."""
     known = anchor.known("tiled.chunks", roles)
     key = (threads, *tiles_and_blocks(values))
-    found: tuple[int, int] | None = known.get(key)
+    found: tuple[int, int, bool] | None = known.get(key)
     if found is None:
         counts = counts_of(roles, values)
         rows = rows_shared(anchor, roles, counts, threads)
-        found = known[key] = (parallel_chunks(anchor, roles, counts, threads), rows)
+        conditional = keeps_conditions(anchor, roles, counts, threads)
+        found = known[key] = (parallel_chunks(anchor, roles, counts, threads), rows, conditional)
     return found
 
 

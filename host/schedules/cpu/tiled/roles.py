@@ -194,6 +194,17 @@ def row_bands(anchor: Stage, roles: Roles, counts: Counts, threads: int) -> int:
     return next((n for n in parts if counts.tile_blocks >= 2 * n), 1)
 
 
+def keeps_conditions(anchor: Stage, roles: Roles, counts: Counts, threads: int) -> bool:
+    """Whether conditions stay in the innermost loops of bands of rows.
+
+    Where tiles are not full along rows and along vectors, TVM separates them within a band only if its
+    blocks are single tiles.
+    """
+    if not roles.ragged_vectors or counts.tiles == counts.tile_blocks:
+        return False
+    return row_bands(anchor, roles, counts, threads) > 1
+
+
 def lost_by_panels(anchor: Stage, roles: Roles, threads: int) -> float:
     """Bytes that a thread moves more between cores if panels are shared among threads, and not rows.
 

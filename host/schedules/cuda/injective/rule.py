@@ -13,6 +13,7 @@ from host.schedules.cpu.common import inline_chain
 from host.schedules.cuda.common import bind_flat
 from host.schedules.cuda.injective.cost import cuda_injective_seconds
 from host.schedules.cuda.multiprocessor import gpu_of
+from host.schedules.cuda.sources import aligned_vector
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
@@ -104,7 +105,7 @@ def _uses(index: Any, variable: Any) -> bool:
 
 
 def _width(workload: Workload) -> int:
-    """Elements along the innermost axis that one thread may take together: what divides every output's."""
+    """Elements along the innermost axis that one thread may take together, aligned wherever they lie."""
     outputs = [stage for stage in workload.stages if stage.write.argument]
     width = 2 * _MOST_LANES if _passes_registers(workload) else _MOST_LANES
     for stage in outputs:
@@ -112,7 +113,7 @@ def _width(workload: Workload) -> int:
         while last % width:
             width //= 2
     straight = all(_straight(stage) and not _holds_bytes(stage) for stage in workload.stages)
-    return width if straight else 1
+    return aligned_vector(workload.stages, width) if straight else 1
 
 
 def _passes_registers(workload: Workload) -> bool:

@@ -10,6 +10,7 @@ decisions are illegal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,6 +84,11 @@ class CudaTiled(Rule):
         # Along the columns neighbouring threads read neighbours, or all the same element, or bytes for tensor
         # cores of which a few of each column lie together.
         near = [(0, 1) if a.element_bytes > 1 else (0, 1, 4, 8, 16) for a in anchor.reads]
+        if anchor.kind == "contraction" and row_axes(workload) is None:
+            # Or a run of memory is a column's own: its channels, or all that it has of the weights.
+            depth = anchor.axes[roles.depth].extent
+            own = (depth, depth * math.prod(anchor.axes[axis].extent for axis in roles.window))
+            near = [(*steps, *own) for steps in near]
         found = zip(anchor.reads, near, strict=True)
         return all(not a.data_dependent and a.strides[roles.column] in steps for a, steps in found)
 

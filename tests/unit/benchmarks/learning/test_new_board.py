@@ -12,7 +12,7 @@ from benchmarks.gate.recorded import RecordedTask
 from benchmarks.modelled_boards.new_board import estimate_arms, few, halves, in_order
 from benchmarks.modelled_boards.new_board_figures import figures_of, shares_of
 from host.tlm.training.gate import Chosen
-from tests.unit.benchmarks.learning.test_gate import _task
+from tests.unit.benchmarks.gate.test_gate import _task
 
 
 def _tasks() -> list[RecordedTask]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
 import pytest
@@ -240,3 +241,28 @@ def test_requests_become_plans():
 def test_impossible_plans_are_refused(fields, text):
     with pytest.raises(AgentError, match=text):
         plan_of(fields)
+
+
+def test_times_of_an_engine_do_not_begin_within_another_measurement(meter):
+    """Two measurements at once would take each other's states for their own."""
+    begun, done = threading.Event(), threading.Event()
+
+    def times_s(_plan):
+        begun.set()
+        return [1.0]
+
+    def other():
+        meter.taken(times_s, Plan())
+        done.set()
+
+    thread = threading.Thread(target=other)
+    waited = []
+
+    def call():
+        if not waited:
+            thread.start()
+            waited.append(begun.wait(0.2))
+
+    meter.measure(call, Plan(warmup_s=0.0, warmup_runs=1, min_repeats=1, min_time_s=0.0, energy=False))
+    thread.join(10.0)
+    assert waited == [False] and done.is_set()

@@ -60,3 +60,9 @@ DECISIONS = {
 @pytest.mark.parametrize("case", vectors("measuring"), ids=lambda case: f"{case['decision']}: {case['name']}")
 def test_decisions_are_those_of_the_vectors(case):
     assert DECISIONS[case["decision"]](case) == case["expected"]
+
+
+def test_a_text_is_neither_true_nor_false():
+    assert kernel_plan_of({"energy": True}).energy is True and kernel_plan_of({"energy": 0}).energy is False
+    with pytest.raises(ValueError):
+        kernel_plan_of({"energy": "false"})

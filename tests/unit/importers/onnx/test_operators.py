@@ -55,6 +55,7 @@ def whole(*values: int) -> np.ndarray:
         ("ReduceL2", real(2, 3, 4), {"axes": whole(1)}, {}),
         ("CumSum", real(3, 4), {"axis": np.array(1)}, {"exclusive": 1, "reverse": 1}),
         ("TopK", real(3, 9), {"k": whole(4)}, {"largest": 0}),
+        ("TopK", real(3, 9), {"k": whole(0)}, {}),
         ("ReverseSequence", real(4, 3, 2), {"lengths": whole(4, 1, 2)}, {}),
         ("ReverseSequence", real(2, 5), {"lengths": whole(3, 5)}, {"batch_axis": 0, "time_axis": 1}),
         ("Gather", real(5, 3), {"indices": whole(0, -1, 2)}, {}),

@@ -61,6 +61,42 @@ def test_whole_numbers_and_floats_are_computed_in_floats() -> None:
     compare(promoted, whole(9, 4, 5), whole(8, 4, 5) + 1)
 
 
+def test_quotients_that_are_rounded() -> None:
+    def divided(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        modes = ("floor", "trunc")
+        whole_ones = (torch.div(a - 9, other, rounding_mode=mode) for mode in modes for other in (3, b - 4.5))
+        return *whole_ones, *(torch.div(a - 9, (b * 2 - 7), rounding_mode=mode) for mode in modes)
+
+    compare(divided, whole(19, 6, 5), whole(8, 6, 5))
+
+
+def test_whole_numbers_where_a_condition_holds() -> None:
+    def chosen(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.where(x > 3, x, 0), torch.where(x > 3, -100, x), torch.where(x > 3, x, torch.tensor(1))
+
+    compare(chosen, whole(9, 4, 5))
+
+
+def test_sums_and_products_of_truth_values() -> None:
+    def combined(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        left, right = a > 0, b > 0
+        logic = left * right, left + right, torch.maximum(left, right), torch.minimum(left, right)
+        return *logic, torch.isfinite(a.log()), torch.isclose(a, b, 0.5)
+
+    compare(combined, drawn(4, 5), drawn(5, 4).T)
+
+
+def test_whole_numbers_whose_bits_are_moved() -> None:
+    def shifted(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return a << 2, a >> 1, a << b, (a.to(torch.int32) - 20) >> b.to(torch.int32)
+
+    compare(shifted, whole(50, 4, 5), whole(5, 4, 5))
+
+
+def test_powers_of_two_and_complements_of_error_functions() -> None:
+    compare(lambda x: (x.exp2(), x.erfc()), drawn(4, 5))
+
+
 def test_the_largest_over_several_axes() -> None:
     compare(lambda x: (x.amax((0, 2)), x.amin(1, keepdim=True), x.amax()), drawn(3, 4, 5))
 
@@ -125,6 +161,22 @@ def test_elements_by_number(name: str) -> None:
     compare(INDICES[name], drawn(6, 6, 6), whole(5, 4), whole(4, 4))
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_rows(mode: str) -> None:
+    compare(
+        lambda table, numbers: functional.embedding_bag(numbers, table, mode=mode),
+        drawn(20, 5),
+        whole(20, 4, 6),
+    )
+
+
+def test_bags_of_weighted_rows() -> None:
+    def bags(table: torch.Tensor, numbers: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return functional.embedding_bag(numbers, table, mode="sum", per_sample_weights=weights)
+
+    compare(bags, drawn(20, 5), whole(20, 4, 6), drawn(4, 6))
+
+
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("kind", ["sum", "mean", "prod", "amax", "amin"])
 def test_values_are_combined_at_their_places(kind: str, own: bool) -> None:
@@ -142,6 +194,27 @@ def test_messages_of_a_graph_are_added_up() -> None:
     compare(summed, drawn(5, 3), whole(4, 12), drawn(12, 3))
 
 
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+def test_values_are_added_or_multiplied_at_their_places() -> None:
+    def combined(x: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(x.scatter(1, places, values, reduce=kind) for kind in ("add", "multiply"))
+
+    compare(combined, drawn(2, 5, 4), whole(4, 2, 7, 4), drawn(2, 7, 4))
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_where_values_belong_among_sorted_ones(right: bool) -> None:
+    def searched(rows: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ordered = rows.sort(-1)[0]
+        return (
+            torch.searchsorted(ordered, values, right=right),
+            torch.searchsorted(ordered[0], values, side="right" if right else "left", out_int32=True),
+            torch.bucketize(values, ordered[1], right=right),
+        )
+
+    compare(searched, drawn(3, 9).round(), drawn(3, 5).round())
+
+
 @pytest.mark.parametrize("added", [False, True])
 def test_values_at_places_of_several_axes(added: bool) -> None:
     def written(x: torch.Tensor, a: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -156,6 +229,17 @@ def test_values_at_places_of_several_axes(added: bool) -> None:
     compare(written, drawn(4, 6, 5), torch.tensor([1, 5, 3]) % 4, drawn(3, 5))
 
 
+def test_values_where_a_mask_holds() -> None:
+    def written(x: torch.Tensor, mask: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        zeroed, rows, columns = x.clone(), x.clone(), x.clone()
+        zeroed[x > 0] = 0
+        rows[mask > 0] = row
+        columns[:, row > 0] = -1
+        return zeroed, rows, columns, torch.ops.aten.index_put(x, [mask > 0], row, True)
+
+    compare(written, drawn(3, 4, 4), drawn(3, 4), drawn(4))
+
+
 def test_windows_along_an_axis() -> None:
     compare(lambda x: (x.unfold(1, 3, 2), x.unfold(-1, 4, 1)), drawn(2, 8, 7))
 
@@ -168,6 +252,28 @@ def test_maximum_pooling_without_steps_of_its_own() -> None:
     compare(pooled, drawn(2, 3, 9, 8), drawn(1, 2, 5, 6, 7))
 
 
+def test_places_of_maxima_and_what_is_put_back_there() -> None:
+    def pooled(x: torch.Tensor, volume: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made, places = functional.max_pool2d(x, 2, return_indices=True)
+        options = {"kernel_size": (3, 2), "stride": (2, 1), "padding": 1, "dilation": (1, 2)}
+        found = functional.max_pool2d(x, **options, return_indices=True, ceil_mode=True)
+        inner = functional.max_pool3d(volume, 3, 2, 1, return_indices=True)
+        return functional.max_unpool2d(made, places, 2, output_size=x.shape), places, *found, *inner
+
+    compare(pooled, drawn(2, 3, 9, 8), drawn(1, 2, 5, 6, 7))
+
+
+def test_sums_of_windows_over_a_number_of_their_own() -> None:
+    def pooled(x: torch.Tensor, volume: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            functional.avg_pool2d(x, 2, divisor_override=3),
+            functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=1),
+            functional.avg_pool3d(volume, (2, 3, 2), divisor_override=5),
+        )
+
+    compare(pooled, drawn(2, 3, 9, 8), drawn(1, 2, 5, 6, 7))
+
+
 def test_maximum_pooling_without_a_batch() -> None:
     """A volume without one has as many axes as a batch of images."""
     compare(lambda x: functional.max_pool3d(x, 2, 1), drawn(2, 5, 6, 7))
@@ -176,6 +282,20 @@ def test_maximum_pooling_without_a_batch() -> None:
 
 def test_the_largest_few_in_any_order() -> None:
     compare(lambda x: x.topk(3, 1, sorted=False)[0].sum(1), drawn(2, 8, 7))
+
+
+def test_the_largest_none_are_empty() -> None:
+    compare(lambda x: tuple(x.topk(0, 1)), drawn(2, 8, 7))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorts_that_keep_equal_elements_in_their_order(descending: bool) -> None:
+    def ordered(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = torch.sort(x, stable=True, dim=1, descending=descending)
+        return *first, torch.argsort(x, stable=True, descending=descending)
+
+    compare(ordered, whole(4, 2, 40, 3))
+    compare(lambda x: tuple(torch.sort(x, 0, descending)), drawn(50, 3))
 
 
 def test_transposed_convolutions_of_volumes() -> None:

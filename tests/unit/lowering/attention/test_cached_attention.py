@@ -172,6 +172,46 @@ def test_threads_share_the_positions_of_a_head(case: Case, threads: int, splits:
     follow(case, program(lowered(case), threads, splits))
 
 
+# Tiles of one token and of several, of more sums than registers hold, of windows, and of heads of keys that
+# many heads of queries share.
+FEW = [
+    (Case(4, 4, 4, 32, 96), 1, 1),
+    (Case(4, 14, 2, 64, 112, kept="float16"), 1, 1),
+    (Case(3, 6, 3, 24, 64, window=9), 1, 1),
+    (Case(4, 8, 1, 64, 96, kept="int8"), 1, 1),
+    (Case(4, 16, 1, 32, 160, window=40, kept="float16", lanes=8), 2, 2),
+    (Case(4, 3, 1, 40, 160, cap=0.5), 5, 3),
+    (Case(4, 40, 1, 16, 96), 2, 2),
+]
+
+
+@pytest.mark.parametrize(("case", "threads", "splits"), FEW, ids=str)
+def test_rows_of_few_tokens_have_the_bits_of_steps(case: Case, threads: int, splits: int) -> None:
+    """Whatever else is computed in the same call, and behind drafts that turned out wrong."""
+    draw, step = np.random.default_rng(7), replace(case, rows=1)
+    query, key, value = (
+        draw.normal(size=(case.capacity, *shape[1:])).astype(dtype) for shape, dtype in case.shapes[:3]
+    )
+
+    def caller(own: Case) -> Any:
+        call = program(lowered(own), threads, splits)
+        kept = [tvm.runtime.tensor(np.zeros(shape, dtype)) for shape, dtype in own.shapes[4:]]
+
+        def called(start: int) -> np.ndarray:
+            rows = slice(start, start + own.rows)
+            given = (query[rows], key[rows], value[rows], np.array([start], np.int32))
+            made = tvm.runtime.tensor(np.zeros(own.shapes[0][0], "float32"))
+            call(*map(tvm.runtime.tensor, given), *kept, made)
+            return np.asarray(made.numpy())
+
+        return called
+
+    steps, rows = caller(step), caller(case)
+    by_steps = np.concatenate([steps(place) for place in range(case.capacity)])
+    for start in range(0, case.capacity - case.rows + 1, case.rows - 1):
+        np.testing.assert_array_equal(rows(start), by_steps[start : start + case.rows])
+
+
 def space_of(case: Case, threads: int) -> DesignSpace:
     [task] = lowered(case).tasks
     return space_for(task, board().hardware, threads)

@@ -19,7 +19,8 @@ from tests.unit.importers.harness import execute_cases, graph, load, value
 from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered
 
 op = relax.op
-TYPES = ["float32", "float64", "float16", "int64", "int32", "uint32", "int16", "int8", "uint8", "bool"]
+FLOATS = ["float32", "float64", "float16"]
+TYPES = [*FLOATS, "int64", "uint64", "int32", "uint32", "int16", "int8", "uint8", "bool"]
 
 
 def _first(data: np.ndarray, count: int, axis: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -76,6 +77,15 @@ def test_the_first_few_are_those_of_a_stable_sort(largest: bool, dtype: str) -> 
         np.testing.assert_array_equal(values, wanted_values)
         assert values.dtype == data.dtype
         assert "fused_first_in_order" in functions(model)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32", "uint64"])
+@pytest.mark.parametrize(("shape", "count"), [((3, 0), 0), ((0, 5), 2)])
+def test_results_without_elements(shape: tuple[int, ...], count: int, dtype: str) -> None:
+    data = np.zeros(shape, dtype)
+    values, places = run_lowered(lowered(_top(count, 1, True), [data]), [data])
+    assert values.shape == places.shape == (shape[0], count)
+    assert values.dtype == data.dtype and places.dtype == np.int64
 
 
 @pytest.mark.parametrize("count", [7, 90])

@@ -58,6 +58,18 @@ def test_updates_of_one_place_are_combined_in_order(kind: str, dtype: str) -> No
         np.testing.assert_array_equal(found, _scattered(data, indices, updates, axis, kind))
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_extremes_are_nan_where_an_update_or_the_tensor_is(kind: str, dtype: str) -> None:
+    data = np.array([np.nan, 1, 2, 3, -np.inf, np.inf], dtype)
+    indices = np.array([0, 1, 1, 2, 2, 3, 3, 4, 5])
+    updates = np.array([5, np.nan, 7, 9, np.nan, -4, 8, -np.inf, np.inf], dtype)
+    model = lowered(lambda bb, x, i, u: op.scatter_elements(x, i, u, 0, kind), [data, indices, updates])
+    found = run_lowered(model, [data, indices, updates])[0]
+    third = 8 if kind == "max" else -4
+    np.testing.assert_array_equal(found, np.array([np.nan] * 3 + [third, -np.inf, np.inf], dtype))
+
+
 def _by_row(kind: str, nodes: int, edges: int, width: int) -> LoweredModel:
     """A row of updates for each index, as graph networks add messages to nodes."""
 

@@ -68,3 +68,16 @@ def test_panels_are_shared_where_weights_are_larger_than_rows() -> None:
     values = {"rows": 8, "rows2": 1, "block": 1, "block2": 1, "vectors": 1, "panel": 1, "pad": 0}
     assert _bands(_space(ROWS, 32, 16), values) == 2
     assert _bands(_space(ROWS, 512, 256), values) == 1
+
+
+@pytest.mark.parametrize("columns, keeps", [(197, True), (208, False)])
+def test_blocks_of_tiles_in_bands_are_estimated_with_the_conditions_that_stay_in_them(
+    columns: int, keeps: bool
+) -> None:
+    """Rows and vectors that are both not full: TVM separates them in bands of single tiles alone."""
+    space = space_for(fn.task(fn.batched(1, 197, columns, 64)), BOARD.hardware, 2)
+    values = {"vectors": 1, "rows": 5, "rows2": 1, "panel": 1, "block": 1, "block2": 1, "unroll": 1}
+    values |= {"window": 0, "pad": 0, "fetch": 0, "parallel": 2}
+    assert _bands(space, values) == _bands(space, {**values, "block": 5}) == 2
+    single, blocks = (space.estimate_s({**values, "block": block}) for block in (1, 5))
+    assert (blocks > 3 * single) == keeps

@@ -54,6 +54,31 @@ def grouped(size: int, groups: int, depth: int, columns: int, lanes: int = 8, ke
     return te.create_prim_func([a, w, result])
 
 
+def one_column_groups(size: int, groups: int, depth: int) -> tirx.PrimFunc:
+    """3x3 convolution in groups of one column each, padded to keep the size, then a ReLU."""
+    a = te.placeholder((1, size, size, groups * depth), name="A")
+    w = te.placeholder((groups, 1, 3, 3, depth, 1), name="W")
+    inside = lambda place: tirx.all(place >= 1, place < size + 1)  # noqa: E731
+    padded = te.compute(
+        (1, size + 2, size + 2, groups * depth),
+        lambda n, h, x, c: tirx.if_then_else(
+            tirx.all(inside(h), inside(x)), a[n, h - 1, x - 1, c], tirx.const(0.0, "float32")
+        ),
+        name="padded",
+    )
+    kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")
+    ic = te.reduce_axis((0, depth), name="ic")
+    result = te.compute(
+        (1, size, size, groups),
+        lambda n, h, x, o: te.sum(
+            padded[n, h + kh, x + kw, o * depth + ic] * w[o, 0, kh, kw, ic, 0], axis=[kh, kw, ic]
+        ),
+        name="grouped_conv2d",
+    )
+    made = te.compute(result.shape, lambda *i: te.max(result(*i), tirx.const(0.0, "float32")), name="relu")
+    return te.create_prim_func([a, w, made])
+
+
 def kept_numpy(result: np.ndarray, groups: int, kept: int) -> np.ndarray:
     """The first `kept` columns of every group, if they are positive."""
     parts = np.split(result, groups, axis=-1)
@@ -138,6 +163,8 @@ def cases() -> dict[str, Case]:
     left, right, square = draw(3, 7, 20), draw(3, 20, 37), draw(10, 7, 7)
     in_groups, group_weights = draw(1, 7, 7, 12), draw(3, 2, 3, 3, 4, 8)
     odd_groups = draw(3, 1, 3, 3, 4, 12)
+    narrow, own_weights = draw(1, 6, 6, 20), draw(5, 1, 3, 3, 4, 1)
+    surrounded = np.pad(narrow, ((0, 0), (1, 1), (1, 1), (0, 0)))
     wide, rows, norm, scale = draw(1, 8, 8, 12), draw(2, 5, 37), draw(3, 7, 64), draw(64)
     one, other, permuted = draw(1, 7, 13, 4), draw(1, 7, 13, 4), draw(1, 6, 4, 16)
     pooled = wide.reshape(1, 4, 2, 4, 2, 12).max((2, 4))
@@ -169,6 +196,11 @@ def cases() -> dict[str, Case]:
         ),
         "grouped by 12": Case(
             grouped(7, 3, 4, 12, 12), (in_groups, odd_groups), grouped_numpy(in_groups, odd_groups)
+        ),
+        "groups of one column": Case(
+            one_column_groups(6, 5, 4),
+            (narrow, own_weights),
+            np.maximum(grouped_numpy(surrounded, own_weights), 0),
         ),
         "batched": Case(fn.batched(3, 7, 37, 20), (left, right), left @ right),
         "pooling": Case(pooling(8, 12), (wide,), pooled),

@@ -16,7 +16,8 @@ from host.schedules import DesignSpace, scheduled_function, space_for
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import Size
 from host.tlm.model.completions import Completions
-from host.tlm.model.decoding import generate
+from host.tlm.model.decoding import Decoder, generate
+from host.tlm.model.gpt2 import LanguageModel
 from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
 from tests.unit.schedules import functions as fn
@@ -26,6 +27,7 @@ VOCABULARY = Vocabulary()
 SIZE = Size(layers=1, heads=2, width=32)
 # Tasks of each target; EDGETLM_TASKS=100 tries more.
 TASKS = int(os.environ.get("EDGETLM_TASKS", "4"))
+DRAWS = 300
 
 
 def _values(space: DesignSpace, values: tuple[int, ...]) -> dict[str, int]:
@@ -40,12 +42,19 @@ def test_programs_are_legal_and_apply_whatever_the_weights(target: str) -> None:
             # A new network finds every token nearly as likely; this one is sure of nonsense.
             model.transformer.wte.weight.mul_(40.0)
         written = generate(model, VOCABULARY, space, 16, seed=number)
-        assert len(written) == 16
+        assert len({one.values for one in written}) == len(written) <= 16
+        assert len(written) == 16 or len(written) == _programs(space)
         for one in written:
             assert space.legal(_values(space, one.values))
             assert one.log_probability <= 0.0
         for values in sorted({one.values for one in written})[:3]:
             space.apply(space.candidate(_values(space, values), "tlm"))
+
+
+def _programs(space: DesignSpace) -> int:
+    """Legal programs of a space of which all values can be listed."""
+    every = itertools.product(*(decision.choices for decision in space.decisions))
+    return sum(space.legal(_values(space, values)) for values in every)
 
 
 def _small_spaces() -> dict[str, DesignSpace]:
@@ -105,8 +114,66 @@ def test_probabilities_are_those_of_the_masked_model() -> None:
     model = new_model(VOCABULARY, SIZE, seed=0).eval()
     found = {one.values: one.log_probability for one in generate(model, VOCABULARY, space, 200, seed=0)}
     assert math.fsum(math.exp(value) for value in found.values()) == pytest.approx(1.0, abs=1e-4)
+    assert len(found) == _programs(space) < 200
     likeliest = generate(model, VOCABULARY, space, 1, seed=9)[0]
     assert likeliest.values in found
+
+
+def _sure_model(number: int) -> LanguageModel:
+    """A new network finds every token nearly as likely; this one prefers some."""
+    model = new_model(VOCABULARY, SIZE, seed=number).eval()
+    with torch.no_grad():
+        model.transformer.wte.weight.mul_(20.0)
+    return model
+
+
+def test_programs_are_drawn_without_replacement_by_their_probability() -> None:
+    space = space_for(fn.task(fn.softmax(5, 16)), board_of("x86_64-v4").hardware, 2)
+    decoder = Decoder(_sure_model(0), VOCABULARY, space)
+    likeliest, *others = decoder.draw(200, seed=0)
+    draws = [[one.values for one in decoder.draw(3, seed)] for seed in range(DRAWS)]
+    assert all(first == likeliest.values for first, _, _ in draws)
+    assert all(len(set(drawn)) == 3 for drawn in draws)
+    # The likeliest tokens are always taken; of the others, two are drawn without replacement.
+    left = {one.values: math.exp(one.log_probability) for one in others}
+    whole = math.fsum(left.values())
+    expected = dict.fromkeys(left, 0.0)
+    for first, second in itertools.permutations(left, 2):
+        both = left[first] / whole * left[second] / (whole - left[first])
+        expected[first] += both
+        expected[second] += both
+    assert max(expected.values()) > 0.3
+    for values, share in expected.items():
+        seen = sum(values in drawn[1:] for drawn in draws) / DRAWS
+        assert abs(seen - share) < 4.0 * math.sqrt(share * (1.0 - share) / DRAWS) + 2.0 / DRAWS
+
+
+def test_bolder_draws_are_less_likely() -> None:
+    space = space_for(fn.task(fn.dense(6, 48, 8)), board_of("x86_64-v4").hardware, 2)
+    decoder = Decoder(_sure_model(1), VOCABULARY, space)
+    plain, bold = (
+        math.fsum(one.log_probability for seed in range(8) for one in decoder.draw(9, seed, temperature))
+        for temperature in (1.0, 4.0)
+    )
+    assert bold < plain
+
+
+@pytest.mark.parametrize("name", _small_spaces())
+def test_what_is_drawn_near_a_program_differs_in_one_decision(name: str) -> None:
+    space = _small_spaces()[name]
+    decoder = Decoder(_sure_model(2), VOCABULARY, space)
+    every = {one.values: one.log_probability for one in decoder.draw(5000, seed=0)}
+    near = list(every)[len(every) // 2]
+    drawn = {one.values: one.log_probability for one in decoder.draw(5000, seed=1, near=near)}
+    assert near in drawn
+    for values, log_probability in drawn.items():
+        changed = [place for place, value in enumerate(values) if value != near[place]]
+        # Behind the first decision that differs, another one differs only where it has to.
+        for place in changed[1:]:
+            assert near[place] not in decoder.allowed(values[:place])
+        assert log_probability == pytest.approx(every[values], abs=1e-3)
+    single = [values for values in every if sum(a != b for a, b in zip(values, near, strict=True)) == 1]
+    assert set(single) <= set(drawn)
 
 
 def test_decoding_takes_one_core_and_leaves_the_threads_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,24 @@ def test_a_kernel_that_fails_by_itself_keeps_its_time(tmp_path: Path) -> None:
     assert "the executor crashed" in outcome.measurement.energy.reason
 
 
+def test_a_board_that_goes_away_in_a_window_keeps_the_times_of_its_job(tmp_path: Path) -> None:
+    board = Board(lambda name, number: 1.0 + number)
+    dropped: list[str] = []
+    asked: list[str] = []
+
+    def lost(task: TuningTask, library: Path, program: Candidate) -> Measurement:
+        asked.append(task.name)
+        raise DeviceError("desk: the connection is lost")
+
+    board.measure_energy = lost  # type: ignore[method-assign]
+    board.drop = lambda: dropped.append("desk") or ""  # type: ignore[attr-defined]
+    programs = [heavy("a", 1), program("b", 1), heavy("c", 2)]
+    outcomes = method(tmp_path).measure(board, programs, 1.0)  # type: ignore[arg-type]
+    assert seconds_of(outcomes) == {("a", 1): 2.0, ("b", 1): 2.0, ("c", 2): 3.0}
+    assert all(one.measurement is not None and one.measurement.energy.gross_j is None for one in outcomes)
+    assert dropped == ["desk"] and asked == ["c"], "the next job connects again; no window begins before"
+
+
 def test_times_are_those_of_the_first_job_however_fast_the_board_is_later(tmp_path: Path) -> None:
     measuring = method(tmp_path)
     board = Board(lambda name, number: 1.0 + number)

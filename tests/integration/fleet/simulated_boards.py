@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_EXAMPLE = Path(__file__).parents[1] / "examples" / "replay" / "small_board.toml"
+_EXAMPLE = Path(__file__).parents[3] / "examples" / "replay" / "small_board.toml"
 _FACTOR, _SLOWER = "factor = 3.0\n", "factor = 100.0\n"
 
 

@@ -93,6 +93,7 @@ def test_a_folder_goes_on_only_with_the_settings_that_it_was_made_with(
     for name, place in (
         ("gate", "host.tlm.training.gate.LEAST_GAIN"),
         ("between_batches", "host.tuning.learning.finetuning._STEPS"),
+        ("false_acceptance", "benchmarks.gate.false_acceptance.SHUFFLES"),
         ("rules", "benchmarks.gate.settings.rule_versions"),
     ):
         with monkeypatch.context() as patch:
@@ -157,7 +158,7 @@ def test_times_change_hands_and_estimates_stay_with_their_programs() -> None:
 def test_a_simulated_board_departs_from_its_estimate_in_a_way_that_can_be_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.gate.simulated._TASKS", 30)
+    monkeypatch.setattr("benchmarks.gate.simulated.TASKS", 30)
     monkeypatch.setattr("benchmarks.gate.simulated._PROGRAMS", 24)
     tasks = simulated_tasks(1, tmp_path / "tasks.jsonl")
     assert len(tasks) > 20 and len({one.example.prompt for one in tasks}) == len(tasks)
@@ -170,7 +171,7 @@ def test_a_simulated_board_departs_from_its_estimate_in_a_way_that_can_be_learne
     found = beside(before, {"chance": before, "chance_that": after})
     assert found["chance"] == {"first": 1.0, "best": 1.0} and found["chance_that"]["first"] > 1.1
     # A later call reads what is kept, and another seed is another board.
-    monkeypatch.setattr("benchmarks.gate.simulated._TASKS", 0)
+    monkeypatch.setattr("benchmarks.gate.simulated.TASKS", 0)
     again = simulated_tasks(1, tmp_path / "tasks.jsonl")
     assert [one.example for one in again] == [one.example for one in tasks]
     assert simulated_tasks(2, tmp_path / "others.jsonl") == []

@@ -1,0 +1,1 @@
+"""Reductions along columns, on a GPU: many positions become one number for each channel."""

@@ -1,0 +1,1 @@
+"""Scatters on a GPU: elements written into a copy of a tensor."""
