@@ -64,6 +64,7 @@ TABLES: dict[str, Table] = {
     "gate_arms": Table(("gate",), modelled.gate_arms),
     "gate_simulated_arms": Table(("gate_simulated",), modelled.gate_arms),
     "proposals": Table(("proposals",), modelled.by_measurements),
+    "proposals_8_9": Table(("proposals_8_9",), modelled.by_measurements),
     "headroom": Table(("headroom",), modelled.headroom),
     "energy": Table(("energy",), modelled.energy),
     "learning": Table(("learning",), modelled.by_measurements),
