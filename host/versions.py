@@ -39,8 +39,8 @@ def wrong_version(error: BaseException) -> str | None:
     """One line about the installed package of another version that an error comes from; None for others.
 
     The module that lacks a name is looked at first, then those whose code ran, last first. A package that
-    this one requires has the wrong version if it is not the required one. Of one that only those packages
-    require, the line says what they require.
+    edgetlm requires has the wrong version if it is not the required one. Of one that only those require, the
+    line says what they require.
 
     Args:
         error: with its traceback.

@@ -1,4 +1,4 @@
-"""What is slow to make and the same for every test: native executors, root file systems, models, C libraries.
+"""What is slow to make and the same for every test: executors, C++ examples, root file systems, models.
 
 They are kept by content below the repository, where the next run finds them; several processes of the tests
 may ask at once, and one makes what the others wait for. `python -m tests.shared_cache --jobs N` makes the
@@ -12,15 +12,22 @@ import fcntl
 import functools
 import hashlib
 import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
-SHARED = Path(__file__).resolve().parents[1] / ".cache"
+_ROOT = Path(__file__).resolve().parents[1]
+SHARED = _ROOT / ".cache"
 FOLDER = SHARED / "edgetlm" / "native"
 # The C and C++ libraries that zig compiles for every system that something is built for.
 ZIG = SHARED / "zig"
 ARCHITECTURES = ("x86_64", "riscv64", "aarch64")
+# What programs in C++ are compiled by and linked with.
+_LINKED = ("ziglang", "apache-tvm", "apache-tvm-ffi")
 
 
 @functools.cache
@@ -44,6 +51,37 @@ def root_of(architecture: str) -> Path:
         except DeviceError as error:
             skip_while_in_flux(str(error))
             raise
+
+
+@functools.cache
+def cpp_example(name: str) -> Path:
+    """A program of `examples/cpp`, built as for a board, with the compiler that every host has."""
+    parts = ("examples/cpp", "device_agent/native", "device_agent/contract", "host/payload")
+    sources = sorted(path for part in parts for path in (_ROOT / part).rglob("*") if path.is_file())
+    made_of = hashlib.sha256(repr([version(one) for one in _LINKED] + [sys.executable]).encode())
+    for path in sources:
+        if "__pycache__" not in path.parts:
+            made_of.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
+    folder = SHARED / "cpp" / made_of.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    # Not "CXX": pytest's own environment must not choose another. The system is that of the native executor:
+    # zig's C++ library is compiled once for both.
+    target = f"{platform.machine()}-linux-gnu.2.28"
+    command = [
+        "make",
+        "-s",
+        "-C",
+        str(_ROOT / "examples" / "cpp"),
+        f"PYTHON={sys.executable}",
+        f"OUT={folder}",
+    ]
+    command += [f"CXX={sys.executable} -m ziglang c++ -target {target}", str(folder / name)]
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    return folder / name
 
 
 @functools.cache

@@ -65,6 +65,7 @@ TABLES: dict[str, Table] = {
     "gate_simulated_arms": Table(("gate_simulated",), modelled.gate_arms),
     "proposals": Table(("proposals",), modelled.by_measurements),
     "headroom": Table(("headroom",), modelled.headroom),
+    "energy": Table(("energy",), modelled.energy),
     "learning": Table(("learning",), modelled.by_measurements),
     "written_programs": Table(("written_programs",), modelled.first_programs),
     "written_programs_modelled": Table(("written_programs_modelled",), modelled.first_programs),

@@ -158,6 +158,33 @@ def withheld(result: Result) -> list[str]:
     return markdown(("choice", *sorted(by_board), "all boards", "all boards, drawn programs alone"), rows)
 
 
+_ENERGY = {
+    "learned": "chosen and taken by seconds and watts (the product's)",
+    "latency_by_energy": "chosen by seconds, taken by seconds and watts",
+    "latency": "chosen and taken by seconds",
+    "random_ranked": "random programs, chosen and taken by seconds and watts",
+    "random": "random programs, each the best of 8 by the estimate, taken by seconds and watts",
+    "pool": "the best of 300 random programs, by the truth",
+    "fastest": "the fastest program, by the truth",
+}
+
+
+def energy(result: Result) -> list[str]:
+    """True cost of what each arm takes over the optimum: joules by board and in all, and EDP."""
+    costs = result.figures["cost"]
+    boards = sorted({board for found in costs["energy"].values() for board in found} - {_ALL})
+    rows = [
+        (
+            title,
+            *(f"{costs['energy'][arm][board]['value']:.3f}" for board in boards),
+            _valued(costs["energy"][arm][_ALL]),
+            _valued(costs["edp"][arm][_ALL]),
+        )
+        for arm, title in _ENERGY.items()
+    ]
+    return markdown(("programs", *boards, "joules, all boards, 95%; median", "joules x seconds"), rows)
+
+
 def _valued(figure: Mapping[str, Any]) -> str:
     bounds = "" if figure["low"] is None else f" ({figure['low']:.3f} to {figure['high']:.3f})"
     return f"{figure['value']:.3f}{bounds}; {figure['median']:.3f}"

@@ -26,10 +26,11 @@ from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
 from host.tensor_ir.joined_loops import with_joined_loops
 from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
+from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 12
+BUILD_VERSION = 13
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -101,7 +102,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with thirteen changes.
+    """What TVM's own build does before code generation, with fourteen changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -123,13 +124,15 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Bytes of four vectors are put side by side by one instruction: see `host.tensor_ir.interleaved_bytes`.
     - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
       `host.tensor_ir.saturation`.
+    - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
     architecture = architecture_of(target)
     narrowed = saturation_for(target) or (lambda body: body)
     tabulated = byte_tables_for(target) or (lambda body: body)
-    named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
+    narrow = with_shared_conditions(function)
+    named = (as_bits(narrow) if bfloat16 else narrow).with_attr("global_symbol", symbol)
     fixed = _fixed_vectors(target)
     bound = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
     module = _lowered(bound)

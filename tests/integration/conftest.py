@@ -1,5 +1,8 @@
 """Every test has caches, a device store and a working directory of its own, and leaves no process.
 
+Of the caches, that of kernels is the same for all tests of a run: what LLVM has compiled for one is not
+compiled again for the next one. Another run, of a tree that may compile otherwise, begins with an empty one.
+
 What takes a deployment the most time is less: see `tests.deployments`.
 """
 
@@ -15,12 +18,23 @@ import pytest
 from tests.signing import trust
 
 
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled kernels of this run, of all its processes."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kernels"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_places(tmp_path: Path, kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the user's is read or written."""
     home = tmp_path / "home"
     work = tmp_path / "work"
     work.mkdir()
+    (home / "cache" / "edgetlm").mkdir(mode=0o700, parents=True)
+    (home / "cache" / "edgetlm" / "kernels").symlink_to(kernels)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("EDGETLM_STORE", str(home / "store"))

@@ -30,6 +30,9 @@ _PASSING = {
     "Tile",
 }
 
+# Operators that hand on some values in order, or each once, and other numbers behind them: exporters sort
+# the lengths of sequences.
+_ORDERING = {"TopK", "Unique"}
 # Operators whose second input has regions, and how many numbers a region is: corners, which may have the
 # number of an image before them.
 _REGIONS = {"RoiAlign": 4, "MaxRoiPool": 5}
@@ -100,8 +103,8 @@ def _bounds(name: str, graph: onnx.GraphProto, shapes: dict[str, Shape | None]) 
                 bounds.append((bound // 2 if rule is _step else 0, bound))
         # A tuple of indices, one for each axis, is put together.
         passed = node.input if node.op_type == "Concat" else node.input[:1]
-        if node.op_type in (*_PASSING, "Concat") and any(given in carriers for given in passed):
-            carriers.update(node.output)
+        if node.op_type in (*_PASSING, *_ORDERING, "Concat") and any(given in carriers for given in passed):
+            carriers.update(node.output[:1] if node.op_type in _ORDERING else node.output)
     return bounds
 
 

@@ -102,6 +102,18 @@ def _distances(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, A
     return emit(relax.op.sqrt(emit(relax.op.sum(emit(relax.op.multiply(apart, apart)), -1))))
 
 
+def _of_truth_values(combine: Callable[..., Any]) -> Converter:
+    """Arithmetic of truth values, which is logic; TVM converts that of numbers."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        left, right = given["self"], given["other"]
+        if any(isinstance(one, int | float) or str(one.ty.dtype) != "bool" for one in (left, right)):
+            return None
+        return builder.emit(combine(left, right))
+
+    return convert
+
+
 def _shifted(shift: Callable[..., Any]) -> Converter:
     """Whole numbers whose bits are moved."""
 
@@ -324,6 +336,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "grid_sampler_3d.default": _sampled,
     "index.Tensor": indexed,
     "native_group_norm.default": _group_norm,
+    **dict.fromkeys(("add.Tensor", "maximum.default"), _of_truth_values(relax.op.logical_or)),
+    **dict.fromkeys(("mul.Tensor", "minimum.default"), _of_truth_values(relax.op.logical_and)),
     "erfc.default": _complement_of_erf,
     "exp2.default": _power_of_two,
     "prod.dim_int": _product,

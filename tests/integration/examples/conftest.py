@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +9,8 @@ import pytest
 from onnx import helper
 
 import sdk
-from tests.integration.examples.running import EXAMPLES
 from tests.integration.small_models import convnet, floats, save
+from tests.shared_cache import cpp_example
 
 
 @pytest.fixture(scope="package")
@@ -44,26 +41,12 @@ def pair_bundle(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="package")
-def run_bundle(folder: Path) -> Path:
+def run_bundle() -> Path:
     """The C++ program that runs a bundle."""
-    return built("run_bundle", folder)
+    return cpp_example("run_bundle")
 
 
 @pytest.fixture(scope="package")
-def generate(folder: Path) -> Path:
+def generate() -> Path:
     """The C++ program that writes texts."""
-    return built("generate", folder)
-
-
-def built(name: str, folder: Path) -> Path:
-    """A C++ program, built as for a board, with the compiler that every host has."""
-    # Not "CXX": pytest's own environment must not choose another. The system is that of the native executor:
-    # zig's C++ library is compiled once for both.
-    target = f"{platform.machine()}-linux-gnu.2.28"
-    program = folder / name
-    command = ["make", "-s", "-C", str(EXAMPLES / "cpp"), f"PYTHON={sys.executable}", f"OUT={folder}"]
-    command += [f"CXX={sys.executable} -m ziglang c++ -target {target}", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr
-    return program
+    return cpp_example("generate")

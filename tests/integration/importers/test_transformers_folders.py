@@ -69,11 +69,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def folder_of(name: str, place: Path) -> tuple[Path, Any]:
     """A folder with seeded weights, and its model."""
     title, options = MODELS[name]

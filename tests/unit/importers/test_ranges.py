@@ -175,6 +175,17 @@ READERS: dict[str, tuple[list[NodeProto], dict[str, Shape], Shape, Shape, range]
         (40, 1, 8, 2),
         range(4),
     ),
+    "TopK": (
+        [
+            helper.make_node("TopK", ["i", "all"], ["ordered", "places"]),
+            helper.make_node("Gather", ["x", "ordered"], ["rows"]),
+            helper.make_node("Gather", ["rows", "places"], ["y"]),
+        ],
+        {"x": (48, 3)},
+        (40,),
+        (40, 3),
+        range(48),
+    ),
     # At least half of the steps.
     "GRU": ([_gru()], {"x": (3, 40, 2), "w": (1, 3, 2), "r": (1, 3, 1)}, (40,), (3, 1, 40, 1), range(2, 4)),
 }
@@ -189,6 +200,7 @@ def test_indices_and_lengths_are_those_that_their_operator_takes(name: str, tmp_
         "depth": np.array(15),
         "ends": np.array([0, 1], np.float32),
         "zeros": np.zeros((40, 1), np.int64),
+        "all": np.array([40]),
     }
     used = {given for node in nodes for given in node.input}
     constants = {key: array for key, array in constants.items() if key in used}

@@ -109,8 +109,8 @@ def test_later_programs_are_near_the_best_by_the_estimate(checkpoint: Path) -> N
         estimated.clear()
         [best] = Tlm(checkpoint, estimate=seconds).propose(space, profile, [], 1, seed)
         near += distance(_values(best))
-        # As many programs as without an estimate, each once.
-        assert len(estimated) == len({tuple(one.values()) for one in estimated}) == 32
+        # No more programs than without an estimate, each once; some that are drawn near the best are known.
+        assert 24 < len({tuple(one.values()) for one in estimated}) == len(estimated) <= 32
     assert near < plain
 
 

@@ -10,7 +10,7 @@ from host.schedules.cuda.results import results_of
 from host.schedules.workload import Stage, Workload
 
 # Fewer positions are summed by one thread each.
-_LEAST_STEPS = 16
+_LEAST_STEPS = 8
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,5 @@ def cuda_columnwise_seconds(workload: Workload, tiles: ColumnTiles, gpu: GpuMode
 
 def _joining(tiles: ColumnTiles, gpu: GpuModel) -> float:
     """Seconds of the second kernel: a thread loads a part from every split."""
-    parts = tiles.splits * tiles.columns.results * tiles.columns.stage.write.element_bytes
     loaded = tiles.splits / _ON_THEIR_WAY * gpu.level("L2").latency_s
-    return gpu.next_launch_s + max(loaded, 2 * parts / gpu.level("L2").bandwidth_bytes_per_s)
+    return gpu.next_launch_s + max(loaded, 2 * tiles.parts_bytes / gpu.level("L2").bandwidth_bytes_per_s)

@@ -59,6 +59,11 @@ class ColumnTiles:
         return self.columns.groups * self.tiles * self.splits
 
     @property
+    def parts_bytes(self) -> int:
+        """What all blocks have of all results."""
+        return self.splits * self.columns.results * self.columns.stage.write.element_bytes
+
+    @property
     def turns(self) -> int:
         """Positions of a thread."""
         return -(-self.columns.steps // (self.slices * self.splits))

@@ -20,6 +20,8 @@ from targets import HardwareModel
 _WARPS, _SPLITS = (1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64)
 # Results for each multiprocessor from which on a thread for each of them fills the GPU.
 _MANY_RESULTS = 2048
+# Bound on what blocks have of results, as of products on tensor cores.
+_MOST_PARTS_BYTES = 32 << 20
 
 
 class CudaColumnwise(Rule):
@@ -50,6 +52,8 @@ class CudaColumnwise(Rule):
         """Threads of a block are within the GPU's, and hardly any of them is without a position."""
         tiles, gpu = _tiles(workload, values), gpu_of(hardware)
         if tiles.warps * gpu.warp > gpu.threads_per_block:
+            return False
+        if tiles.splits > 1 and tiles.parts_bytes > _MOST_PARTS_BYTES:
             return False
         return tiles.warps * tiles.splits == 1 or tiles.slices * tiles.splits < 2 * tiles.columns.steps
 

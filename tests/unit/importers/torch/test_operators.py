@@ -77,6 +77,15 @@ def test_whole_numbers_where_a_condition_holds() -> None:
     compare(chosen, whole(9, 4, 5))
 
 
+def test_sums_and_products_of_truth_values() -> None:
+    def combined(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        left, right = a > 0, b > 0
+        logic = left * right, left + right, torch.maximum(left, right), torch.minimum(left, right)
+        return *logic, torch.isfinite(a.log()), torch.isclose(a, b, 0.5)
+
+    compare(combined, drawn(4, 5), drawn(5, 4).T)
+
+
 def test_whole_numbers_whose_bits_are_moved() -> None:
     def shifted(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return a << 2, a >> 1, a << b, (a.to(torch.int32) - 20) >> b.to(torch.int32)

@@ -1,0 +1,1 @@
+"""Programs chosen for energy on simulated boards whose true joules are known."""
