@@ -137,30 +137,6 @@ def test_an_input_and_an_output_in_channels_first_are_the_only_transposes() -> N
     assert functions(model) == ["fused_transpose_packed_conv_relu_transpose"]
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-def test_a_rotation_of_halves_behind_a_norm_is_one_function(rows: int) -> None:
-    """As of heads whose norm works on rows: a view without a dimension of one is no matter."""
-
-    def rotated(bb, x):
-        heads = bb.emit(op.reshape(bb.emit(op.nn.relu(x)), (rows, 3, 2, 8)))
-        heads = bb.emit(op.nn.rms_norm(heads, relax.const(np.ones((2, 8), "float32")), axes=[-2, -1]))
-        turned = bb.emit(op.multiply(bb.emit(op.flip(heads, axis=2)), weight(rows, 1, 2, 8)))
-        return op.add(bb.emit(op.multiply(heads, weight(rows, 1, 2, 8))), turned)
-
-    names = functions(check(rotated, [normal(rows, 48)]))
-    assert [name for name in names if "add" in name] == ["fused_slice_multiply_multiply_add"]
-    assert not [name for name in names if "slice" in name and "add" not in name]
-
-
-def test_a_slice_of_every_dimension_behind_a_view_without_one() -> None:
-    def build(bb, x):
-        rows = bb.emit(op.nn.softmax(bb.emit(op.exp(bb.emit(op.reshape(x, (1, 6, 4, 1, 8))))), -1))
-        y = bb.emit(op.strided_slice(rows, [1, 2, 4], [1, 3, 0], [6, 0, 8], [2, -1, 3]))
-        return op.add(y, weight(1, 3, 1, 1, 3))
-
-    check(build, [normal(1, 6, 4, 8)])
-
-
 @pytest.mark.parametrize("keepdims", [True, False])
 def test_reductions_and_slices_of_transposed_tensors(keepdims: bool) -> None:
     def build(bb, x):
