@@ -19,7 +19,7 @@ from tests.signing import trust
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kernels_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled kernels of this run, of all its processes."""
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kernels"
@@ -28,13 +28,13 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_places(tmp_path: Path, kernels_of_this_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the user's is read or written."""
     home = tmp_path / "home"
     work = tmp_path / "work"
     work.mkdir()
     (home / "cache" / "edgetlm").mkdir(mode=0o700, parents=True)
-    (home / "cache" / "edgetlm" / "kernels").symlink_to(kernels)
+    (home / "cache" / "edgetlm" / "kernels").symlink_to(kernels_of_this_run)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("EDGETLM_STORE", str(home / "store"))
