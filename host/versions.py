@@ -83,7 +83,10 @@ def _of_others(package: str, module: str, needed: dict[str, str], error: BaseExc
 
 def _modules(error: BaseException | None) -> Iterator[str]:
     """Packages of modules that an error concerns, by their names in Python."""
-    while error is not None:
+    seen: set[int] = set()
+    # Errors may be causes of each other.
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         name = getattr(error.obj, "__name__", None) if isinstance(error, AttributeError) else None
         if isinstance(error, ImportError):
             name = error.name

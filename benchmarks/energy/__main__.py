@@ -14,7 +14,9 @@ and no language model; a task is taught by those before it. Each arm takes a pro
     pool               without measuring, the best of 300 random programs by the truth
     fastest            without measuring, the fastest program of all by the truth
 
-Both random arms take by seconds and watts. The figure of an arm is the true cost of its program over the
+Both random arms take by seconds and watts. At its end a tuning measures again what would be taken, and only
+programs that were measured again, or first, are taken: in `random` and `latency_by_energy` these are chosen
+by seconds. The figure of an arm is the true cost of its program over the
 optimum: the least true cost of what descends from the best three of 300 random programs and all that any arm
 has measured. The cost is joules for energy, and joules x seconds for EDP. A task of a board counts once, with
 the mean over seeds of the noise and of what the host does not know; intervals are over tasks. Nothing of this

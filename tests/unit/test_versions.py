@@ -94,6 +94,13 @@ def test_the_right_versions_are_not_blamed(installed: Path) -> None:
     assert versions.wrong_version(failure(installed, "import absent_of_tests")) is None
 
 
+@pytest.mark.timeout(30)
+def test_errors_that_cause_each_other_end(installed: Path) -> None:
+    first, second = failure(installed, "raise ImportError('of its own')"), ValueError("of the other")
+    first.__cause__, second.__cause__ = second, first
+    assert versions.wrong_version(first) is None
+
+
 def test_attributes_of_values_are_no_fault_of_a_package() -> None:
     with pytest.raises(AttributeError) as caught:
         _ = None.missing  # type: ignore[attr-defined]
