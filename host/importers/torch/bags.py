@@ -43,7 +43,11 @@ def _bags(offsets: Any, sizes: list[int] | None, last_included: bool) -> tuple[i
     if not isinstance(offsets, tvm.ir.GenericConst) or not sizes or not sizes[0]:
         return None
     begins = offsets.value.numpy()
-    begins = begins[:-1] if last_included else begins
+    if last_included:
+        # Rows behind the last offset are in no bag.
+        if not len(begins) or begins[-1] != sizes[0]:
+            return None
+        begins = begins[:-1]
     count = len(begins)
     if not count or sizes[0] % count or (begins != np.arange(count) * (sizes[0] // count)).any():
         return None
