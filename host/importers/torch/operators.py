@@ -222,9 +222,10 @@ def _searched(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
     ):
         return None
     right = given["right"] or given["side"] == "right"
-    compare = relax.op.less_equal if right else relax.op.less
+    # The numbers before NaN are all: no comparison with it holds.
+    behind = relax.op.greater if right else relax.op.greater_equal
     one, other = emit(relax.op.expand_dims(numbers, -2)), emit(relax.op.expand_dims(values, -1))
-    before = emit(relax.op.astype(emit(compare(one, other)), _made_in(node)))
+    before = emit(relax.op.astype(emit(relax.op.logical_not(emit(behind(one, other)))), _made_in(node)))
     return emit(relax.op.sum(before, -1))
 
 

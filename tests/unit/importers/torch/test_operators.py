@@ -13,6 +13,7 @@ import tvm
 from torch import nn
 from torch.nn import functional
 
+from host.errors import ImportFailed
 from host.importers.normalise import normalise
 from host.importers.torch.convert import convert_program
 from tests.unit.importers.harness import execute
@@ -177,6 +178,18 @@ def test_bags_of_weighted_rows() -> None:
     compare(bags, drawn(20, 5), whole(20, 4, 6), drawn(4, 6))
 
 
+def test_rows_behind_the_last_bag_are_not_added() -> None:
+    def bags(last: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+        return lambda table, numbers: functional.embedding_bag(
+            numbers, table, torch.arange(0, last, 3), mode="sum", include_last_offset=True
+        )
+
+    table, numbers = drawn(20, 5), whole(20, 6)
+    compare(bags(7), table, numbers)
+    with pytest.raises(ImportFailed, match="_embedding_bag"):
+        compare(bags(4), table, numbers)
+
+
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("kind", ["sum", "mean", "prod", "amax", "amin"])
 def test_values_are_combined_at_their_places(kind: str, own: bool) -> None:
@@ -212,7 +225,9 @@ def test_where_values_belong_among_sorted_ones(right: bool) -> None:
             torch.bucketize(values, ordered[1], right=right),
         )
 
-    compare(searched, drawn(3, 9).round(), drawn(3, 5).round())
+    values = drawn(3, 5).round()
+    values[1, 2] = math.nan
+    compare(searched, drawn(3, 9).round(), values)
 
 
 @pytest.mark.parametrize("added", [False, True])
