@@ -7,7 +7,7 @@ The tunings are those of the product, with N measurements for each task, 2% of n
 and no language model; a task is taught by those before it. Each arm takes a program for each task:
 
     learned            chooses what to measure, and what to take, by seconds and watts
-    latency_by_energy  chooses what to measure by seconds, and takes by seconds and watts
+    latency_by_energy  chooses what to measure and to confirm by seconds, and takes by seconds and watts
     latency            chooses both by seconds
     random             measures programs that are each the best of 8 random ones by the estimate
     random_ranked      chooses what to measure by seconds and watts, of 32 random programs each time
@@ -15,12 +15,11 @@ and no language model; a task is taught by those before it. Each arm takes a pro
     fastest            without measuring, the fastest program of all by the truth
 
 Both random arms take by seconds and watts. At its end a tuning measures again what would be taken, and only
-programs that were measured again, or first, are taken: in `random` and `latency_by_energy` these are chosen
-by seconds. The figure of an arm is the true cost of its program over the
-optimum: the least true cost of what descends from the best three of 300 random programs and all that any arm
-has measured. The cost is joules for energy, and joules x seconds for EDP. A task of a board counts once, with
-the mean over seeds of the noise and of what the host does not know; intervals are over tasks. Nothing of this
-machine is timed: the figures are the same on any.
+programs that were measured again, or first, are taken. The figure of an arm is the true cost of its program
+over the optimum: the least true cost of what descends from the best three of 300 random programs and all
+that any arm has measured. The cost is joules for energy, and joules x seconds for EDP. A task of a board
+counts once, with the mean over seeds of the noise and of what the host does not know; intervals are over
+tasks. Nothing of this machine is timed: the figures are the same on any.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ def judge_board(
     def tuned(arm: str, exponent: float) -> Tuned:
         return Tuned(board, spaces, arm, exponent, options.measurements, seed, folder)
 
-    fast, random = tuned("learned", 0.0), tuned("random", 0.0)
+    fast = tuned("learned", 0.0)
     for objective in options.objectives:
         exponent = power_exponent(objective)
-        learned, ranked = tuned("learned", exponent), tuned("random_ranked", exponent)
+        learned, ranked, random = (tuned(arm, exponent) for arm in ("learned", "random_ranked", "random"))
         arms = {
             "learned": (learned, exponent),
             "latency_by_energy": (fast, exponent),

@@ -160,7 +160,7 @@ def withheld(result: Result) -> list[str]:
 
 _ENERGY = {
     "learned": "chosen and taken by seconds and watts (the product's)",
-    "latency_by_energy": "chosen by seconds, taken by seconds and watts",
+    "latency_by_energy": "chosen and confirmed by seconds, taken by seconds and watts",
     "latency": "chosen and taken by seconds",
     "random_ranked": "random programs, chosen and taken by seconds and watts",
     "random": "random programs, each the best of 8 by the estimate, taken by seconds and watts",
