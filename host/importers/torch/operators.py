@@ -212,20 +212,25 @@ def _searched(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
 
     Every value is compared with every number, so there is a bound on the comparisons.
     """
-    numbers, values, emit = given["sorted_sequence"], given["self"], builder.emit
+    # `bucketize` has another name for the numbers, and no side.
+    numbers = given["boundaries"] if "boundaries" in given else given["sorted_sequence"]
+    values, emit = given["self"], builder.emit
     sizes, shape = sizes_of(numbers), sizes_of(values)
     if (
         sizes is None
         or not shape
         or prod(shape) * sizes[-1] > _MOST_COMPARISONS
-        or given["sorter"] is not None
+        or given.get("sorter") is not None
     ):
         return None
-    right = given["right"] or given["side"] == "right"
-    # The numbers before NaN are all: no comparison with it holds.
-    behind = relax.op.greater if right else relax.op.greater_equal
+    right = given["right"] or given.get("side") == "right"
+    compare = relax.op.less_equal if right else relax.op.less
     one, other = emit(relax.op.expand_dims(numbers, -2)), emit(relax.op.expand_dims(values, -1))
-    before = emit(relax.op.astype(emit(relax.op.logical_not(emit(behind(one, other)))), _made_in(node)))
+    found = emit(compare(one, other))
+    if str(values.ty.dtype).startswith("float"):
+        # All numbers are before NaN.
+        found = emit(relax.op.logical_or(found, emit(relax.op.isnan(other))))
+    before = emit(relax.op.astype(found, _made_in(node)))
     return emit(relax.op.sum(before, -1))
 
 
@@ -342,7 +347,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "erfc.default": _complement_of_erf,
     "exp2.default": _power_of_two,
     "prod.dim_int": _product,
-    "searchsorted.Tensor": _searched,
+    **dict.fromkeys(("searchsorted.Tensor", "bucketize.Tensor"), _searched),
     **{
         f"{name}.{form}": _shifted(shift)
         for side, shift in (("left", relax.op.left_shift), ("right", relax.op.right_shift))
