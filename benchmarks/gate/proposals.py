@@ -34,8 +34,8 @@ from benchmarks.gate.recorded import RecordedTask, observations
 from benchmarks.gate.settings import check_settings
 from benchmarks.gate.simulated import TASKS, simulated_tasks
 from benchmarks.learning.__main__ import figures_of
-from benchmarks.learning.draws import by_chance, written
-from benchmarks.modelled_boards.choices import Program, programs_in
+from benchmarks.modelled_boards.choices import programs_in
+from benchmarks.modelled_boards.draws import Program, by_chance, written
 from benchmarks.modelled_boards.figures import Judged
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.execution import LocalEngine

@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.gpu.prepare import KitWriter, gpu_profile_of
 from benchmarks.gpu_written.tasks import WithheldTask, chosen_tasks, withheld_tasks
 from benchmarks.learning.arms import programs_of_arms
-from benchmarks.modelled_boards.choices import Program
+from benchmarks.modelled_boards.draws import Program
 from benchmarks.result_file import heading
 from host.errors import EdgeError, UserError
 from host.model import Candidate, DeviceProfile

@@ -27,7 +27,8 @@ from typing import Any
 
 from benchmarks.learned_estimate.withheld import observations_of
 from benchmarks.learning.arms import programs_of_arms
-from benchmarks.modelled_boards.choices import Program, programs_in
+from benchmarks.modelled_boards.choices import programs_in
+from benchmarks.modelled_boards.draws import Program
 from benchmarks.modelled_boards.figures import Judged, ratios, shares, worst
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.result_file import add_json_option, heading, write_result

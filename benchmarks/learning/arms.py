@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.learning.draws import by_chance, written
-from benchmarks.modelled_boards.choices import CONSTRUCTED, Program, random_programs
+from benchmarks.modelled_boards.choices import CONSTRUCTED
+from benchmarks.modelled_boards.draws import Program, by_chance, by_model, random_programs
 from host.compile.tuning.first_programs import WRITTEN
-from host.errors import EdgeError
 from host.gensor import Gensor
 from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
 from host.learned_estimate.observation import values_of
@@ -72,16 +71,10 @@ def programs_of_arms(
         found["gensor_that"] = ordered(learned, space, constructed)
         found["search_that"] = [first_program(learned, space, profile, constructed[0], seed)[0]]
     found |= by_chance(space, estimates, seed)
-    try:
-        likeliest = written(model, space, profile, None, seed)
-        by = {name: written(model, space, profile, one, seed) for name, one in estimates.items()}
-    except EdgeError:
-        return found
-    found["tlm_likelihood"] = likeliest
-    found |= {f"tlm32_{name}": programs for name, programs in by.items()}
-    if learned is not None:
+    found |= by_model(model, space, profile, estimates, seed)
+    if learned is not None and "tlm32_that" in found:
         # As `host.compile.tuning.first_programs` does.
-        begin, *others = by["that"][:WRITTEN]
+        begin, *others = found["tlm32_that"][:WRITTEN]
         choice = first_program(learned, space, profile, begin, seed, [*others, constructed[0]])
         found["search_tlm_that"] = [choice[0]]
     return found

@@ -26,10 +26,14 @@ RATIOS = (
     ("random32_t", "gensor_t"),
     ("random32_that", "gensor_t"),
     ("random32_that", "random32_t"),
+    ("infilled_random32_that", "random32_that"),
     ("tlm_likelihood", "gensor_t"),
     ("tlm32_t", "random32_t"),
+    ("tlm32_t", "infilled_random32_t"),
+    ("tlm32_that", "gensor_t"),
     ("tlm32_that", "random32_t"),
     ("tlm32_that", "random32_that"),
+    ("tlm32_that", "infilled_random32_that"),
     ("search_that", "tlm32_that"),
 )
 ALL = "all"

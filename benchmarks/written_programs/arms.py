@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.learning.draws import by_chance, written
-from benchmarks.modelled_boards.choices import Program, random_programs
+from benchmarks.modelled_boards.draws import Program, by_chance, random_programs, written
 from benchmarks.modelled_boards.figures import Judged
 from benchmarks.modelled_boards.judging import Judge
 from host.errors import EdgeError, ScheduleError

@@ -8,8 +8,7 @@ import pytest
 
 from benchmarks.gate.proposals import PAIRS, fine_tuned, programs_of_arms
 from benchmarks.learning.__main__ import figures_of
-from benchmarks.learning.draws import in_order, infilled_by_chance
-from benchmarks.modelled_boards.choices import random_programs
+from benchmarks.modelled_boards.draws import in_order, infilled_by_chance, random_programs
 from benchmarks.modelled_boards.figures import Judged
 from host.learned_estimate.estimate import LearnedEstimate
 from host.schedules import DesignSpace

@@ -12,7 +12,8 @@ import tvm
 
 from benchmarks.learning.__main__ import PAIRS, figures_of, judged_arms
 from benchmarks.learning.arms import ordered, programs_of_arms
-from benchmarks.modelled_boards.choices import programs_in, random_programs
+from benchmarks.modelled_boards.choices import programs_in
+from benchmarks.modelled_boards.draws import random_programs
 from benchmarks.modelled_boards.figures import Judged
 from benchmarks.modelled_boards.judging import Judge
 from host.errors import TlmError

@@ -5,13 +5,24 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from benchmarks.modelled_boards.choices import DRAWN, Program, random_programs
+from host.errors import EdgeError
 from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
 from host.schedules import DesignSpace
 from host.schedules.proposer import Estimate
 from host.tlm.proposer import INFILLED, Tlm
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
+
+Program = dict[str, int]
+
+# Programs that chance and the language model draw for a ranker to choose from.
+DRAWN = 32
+
+
+def random_programs(space: DesignSpace, seed: int) -> list[Program]:
+    """Draw `DRAWN` legal programs of the space, uniformly."""
+    generator = random.Random(f"{space.task.workload_hash}/{seed}")
+    return [space.sample(generator) for _ in range(DRAWN)]
 
 
 def in_order(space: DesignSpace, programs: Sequence[Program], estimate: Estimate) -> list[Program]:
@@ -76,3 +87,29 @@ def written(
         TlmError: the model's language cannot express the task.
     """
     return [values_of(one) for one in model.by(estimate).propose(space, profile, (), DRAWN, seed)]
+
+
+def by_model(
+    model: Tlm, space: DesignSpace, profile: DeviceProfile, estimates: Mapping[str, Estimate], seed: int
+) -> dict[str, list[Program]]:
+    """The programs of a language model's arms in the order in which they would be measured.
+
+    Args:
+        model: the language model.
+        space: of the task.
+        profile: of the board.
+        estimates: by name.
+        seed: of the draws.
+
+    Returns:
+        By arm: "tlm_likelihood", the likeliest first; "tlm32_NAME", by each estimate. None where the model's
+        language cannot express the task: its arms are left out together.
+    """
+    try:
+        found = {"tlm_likelihood": written(model, space, profile, None, seed)}
+        found |= {
+            f"tlm32_{name}": written(model, space, profile, one, seed) for name, one in estimates.items()
+        }
+    except EdgeError:
+        return {}
+    return found
