@@ -74,8 +74,9 @@ def programs_of_arms(
     found |= by_model(model, space, profile, estimates, seed)
     if learned is not None and "tlm32_that" in found:
         # As `host.compile.tuning.first_programs` does.
-        begin, *others = found["tlm32_that"][:WRITTEN]
-        choice = first_program(learned, space, profile, begin, seed, [*others, constructed[0]])
+        first = found["tlm32_that"][:WRITTEN]
+        begin = min(first, key=space.estimate_s)
+        choice = first_program(learned, space, profile, begin, seed, [*first, constructed[0]])
         found["search_tlm_that"] = [choice[0]]
     return found
 
