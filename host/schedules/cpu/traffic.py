@@ -101,15 +101,44 @@ def _tile_bytes(access: Access, tile: dict[int, int], line_bytes: int) -> float:
     return min(total, float(max(line_bytes, access.elements * access.element_bytes)))
 
 
-def footprints(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> list[list[float]]:
+class Inner(NamedTuple):
+    """The innermost loops of a nest, which nests that differ outside of them share.
+
+    Attributes:
+        nest: outermost first.
+        tile: iterations of all of them, by axis.
+        rows: their `footprints`.
+    """
+
+    nest: tuple[Loop, ...]
+    tile: dict[int, int]
+    rows: list[list[float]]
+
+
+def inner_of(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> Inner:
+    """Loops that others are put around."""
+    tile: dict[int, int] = {}
+    for axis, trips in nest:
+        tile[axis] = tile.get(axis, 1) * trips
+    return Inner(nest, tile, footprints(accesses, nest))
+
+
+def footprints(
+    accesses: tuple[Access, ...], nest: tuple[Loop, ...], inner: Inner | None = None
+) -> list[list[float]]:
     """Bytes of each buffer that the loops from each depth inwards touch, outermost depth first.
 
+    Args:
+        accesses: buffers read and written.
+        nest: loops, outermost first.
+        inner: loops inside of these.
+
     Returns:
-        `len(nest) + 1` rows: row d is what one iteration of the loops outside of depth d uses.
+        A row more than there are loops: row d is what one iteration of the loops outside of depth d uses.
     """
-    tile: dict[int, int] = {}
-    row = [footprint_bytes(access, tile) for access in accesses]
-    rows = [row]
+    tile = {} if inner is None else dict(inner.tile)
+    rows = [[footprint_bytes(access, tile) for access in accesses]] if inner is None else inner.rows[::-1]
+    row = rows[-1]
     for axis, trips in reversed(nest):
         tile[axis] = tile.get(axis, 1) * trips
         row = row.copy()

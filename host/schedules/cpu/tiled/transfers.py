@@ -7,7 +7,7 @@ from typing import NamedTuple
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.tiled.roles import Counts, Roles, counts_of, outer_order, tiles_and_blocks
-from host.schedules.cpu.traffic import Loop, footprints, traffic_bytes
+from host.schedules.cpu.traffic import Inner, Loop, footprints, inner_of, traffic_bytes
 from host.schedules.workload import Access, Stage
 from targets import HardwareModel
 
@@ -77,13 +77,30 @@ def _nest_of(anchor: Stage, roles: Roles) -> _Nest:
     return found
 
 
+def _register_tile(anchor: Stage, roles: Roles, values: Decisions) -> Inner:
+    """The loops of the sum around a register tile, and those of the tile."""
+    rows, rows2, vectors = values["rows"], values["rows2"], values["vectors"]
+    known = anchor.known("tiled.register_tile", roles)
+    found: Inner | None = known.get((rows, rows2, vectors))
+    if found is None:
+        accesses, _, reduction, _ = _nest_of(anchor, roles)
+        nest = [*reduction]
+        if roles.second is not None:
+            nest.append(Loop(roles.second, rows2))
+        rows_axis = roles.rows[0] if roles.rows else roles.vector
+        nest += [Loop(rows_axis, rows), Loop(roles.vector, vectors * roles.lanes)]
+        useful = tuple([loop for loop in nest if loop.trips > 1])
+        found = known[rows, rows2, vectors] = inner_of(accesses, useful)
+    return found
+
+
 def _transfer_seconds(
     anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions
 ) -> tuple[float, ...]:
     """As `memory_seconds`, which follow from the loops around a tile."""
     rows_axis = roles.rows[0] if roles.rows else roles.vector
     counts = counts_of(roles, values)
-    accesses, outer, reduction, jumping = _nest_of(anchor, roles)
+    accesses, outer, _, jumping = _nest_of(anchor, roles)
     trips = {
         "second": Loop(roles.second if roles.second is not None else rows_axis, counts.second_blocks),
         "rows": Loop(rows_axis, counts.tile_blocks),
@@ -93,12 +110,11 @@ def _transfer_seconds(
     nest = [*outer, *[trips[name] for name in order]]
     if roles.second is not None:
         nest.append(Loop(roles.second, values["block2"]))
-    nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"]), *reduction]
-    if roles.second is not None:
-        nest.append(Loop(roles.second, values["rows2"]))
-    nest += [Loop(rows_axis, values["rows"]), Loop(roles.vector, values["vectors"] * roles.lanes)]
-    useful = tuple([loop for loop in nest if loop.trips > 1])
-    sizes = footprints(accesses, useful)
+    nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"])]
+    inner = _register_tile(anchor, roles, values)
+    blocks = tuple([loop for loop in nest if loop.trips > 1])
+    sizes = footprints(accesses, blocks, inner)
+    useful = (*blocks, *inner.nest)
     once = sum(sizes[0])
     runs = _runs(accesses, roles, counts, values, order)
     lanes = values["vectors"] * roles.lanes
