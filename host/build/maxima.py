@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from host.tensor_ir.structural import mapped
@@ -37,6 +38,10 @@ def keeping_nan(body: tirx.Stmt, architecture: str) -> tirx.Stmt:
         return body
 
     def stored(store: tirx.BufferStore) -> tirx.BufferStore:
+        extremes: list[Any] = []
+        tvm_ffi.structural_walk(store.value, ((tirx.Max, tirx.Min), extremes.append))
+        if not extremes:
+            return store
         value = _kept(store.value, write)
         if value.same_as(store.value):
             return store

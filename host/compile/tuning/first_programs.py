@@ -14,9 +14,9 @@ from host.errors import EdgeError, TlmError, one_line
 from host.model import Candidate, DeviceProfile
 from host.options.objective import power_exponent
 from host.progress import StageClock
-from host.records import Record, RecordStore
+from host.records import Record, profile_data
+from host.records.place import is_there
 from host.records.record import of_one_kind
-from host.records.store import profile_data
 
 if TYPE_CHECKING:
     from host.learned_estimate.estimate import LearnedEstimate
@@ -46,9 +46,10 @@ def learn_from_others(
     (`host.options.objective`).
     """
     open_tasks = plan.chosen.keys() - plan.from_database
-    if not open_tasks or (isinstance(records, Path) and not records.is_file()):
+    if not open_tasks or not is_there(records):
         return plan
     from host.learned_estimate.observation import observations_of
+    from host.records import RecordStore
     from host.schedules.families import rule_versions
 
     with RecordStore(records) as store:
