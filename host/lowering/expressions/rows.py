@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 
 from tvm import te, tirx
 
@@ -19,11 +19,18 @@ COMBINE: dict[str, Callable[..., Expression]] = {
     "min": te.min,
     "prod": _product,
 }
+
+
+def _beyond(sign: float, of_integers: Callable[[str], Expression]) -> Callable[[str], Expression]:
+    """A number that no element is behind: an infinity of floats, as a row may hold nothing else."""
+    return lambda dtype: tirx.const(sign * inf, dtype) if numeric_type(dtype).is_float else of_integers(dtype)
+
+
 # What a reduction does not notice among the elements of a row.
 _NEUTRAL: dict[str, Callable[[str], Expression]] = {
     "sum": lambda dtype: tirx.const(0, dtype),
-    "max": tirx.min_value,
-    "min": tirx.max_value,
+    "max": _beyond(-1.0, tirx.min_value),
+    "min": _beyond(1.0, tirx.max_value),
     "prod": lambda dtype: tirx.const(1, dtype),
 }
 

@@ -2,6 +2,10 @@
 
 Of equal elements it is the first, and NaN leads, as NumPy has it. TVM's own function begins with the smallest
 finite number: for a row of minus infinities, or of bytes of zero, it answers -1.
+
+Pairs of a place and a value are combined one by one, and no rule has a program for that. On a CPU the place
+is therefore found by two reductions, which have vectors: the extreme, and the least of the places of all
+elements that are equal to it.
 """
 
 from __future__ import annotations
@@ -11,14 +15,23 @@ from typing import Any
 from tvm import te, tirx
 
 from host.lowering.builder import Builder
-from host.lowering.expressions.stage import Expression, Stage, load
-from host.lowering.graph import Node, Value, normalise_axis
+from host.lowering.expressions.stage import Expression, Indices, Stage, load
+from host.lowering.expressions.truth import compared
+from host.lowering.graph import Graph, Node, Value, normalise_axis
+from host.lowering.ops.reduction.axes import reduced
 from host.lowering.reader.call import OperatorCall
-from host.lowering.spec import OpSpec, Reader
+from host.lowering.rebuild import rebuild
+from host.lowering.spec import GraphPass, Kind, OpSpec, Phase, Reader
 from host.lowering.types import numeric_type
+from targets import HardwareModel
 
 # A place and the value there.
 _Pair = tuple[Expression, Expression]
+_EXTREMES = {"argmax": "max", "argmin": "min"}
+# Of fewer elements, the call of a second function costs more than vectors save.
+_FEW_ELEMENTS = 2048
+# Places are compared as floats, which hold whole numbers up to here.
+_MOST_PLACES = 1 << 24
 
 
 def _read_as(name: str) -> Reader:
@@ -65,6 +78,50 @@ def _leading(a: _Pair, b: _Pair, largest: bool, is_float: bool) -> _Pair:
     return tirx.Select(chosen, place, other_place), tirx.Select(chosen, value, other)
 
 
-SPECS: tuple[OpSpec, ...] = tuple(
-    OpSpec(name, read={name: _read_as(name)}, write=_write) for name in ("argmax", "argmin")
+def _by_reductions(graph: Graph, hardware: HardwareModel) -> Graph:
+    """An equal graph whose places are found by two reductions, where there is enough for vectors."""
+    if hardware.gpu is not None:
+        return graph
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        value, axis = inputs[0], node.attrs.get("axis")
+        if node.op not in _EXTREMES or value.dtype != "float32" or value.size < _FEW_ELEMENTS:
+            return builder.copy(node, inputs)
+        if value.shape[axis] > _MOST_PLACES:
+            return builder.copy(node, inputs)
+        shape = (*value.shape[:axis], 1, *value.shape[axis + 1 :])
+        attrs = {"axes": (axis,), "keepdims": True}
+        extreme = builder.one(_EXTREMES[node.op], [value], shape, value.dtype, **attrs)
+        place = builder.one("place", [value, extreme], shape, "int32", **attrs)
+        return builder.reshape(builder.cast(place, node.output.dtype), node.output.shape)
+
+    return rebuild(graph, rule)
+
+
+def _place(stage: Stage, node: Node) -> None:
+    """Block "place": the least of the places of all elements that are equal to the extreme, or NaN."""
+    value, extreme = node.inputs
+    [axis] = node.attrs["axes"]
+
+    def element(indices: Indices) -> Expression:
+        found = stage.element(value, indices)
+        leading = stage.element(extreme, [0 if dim == axis else i for dim, i in enumerate(indices)])
+        leads = tirx.any(compared("equal", found, leading), compared("not_equal", found, found))
+        index = indices[axis]
+        place = tirx.Cast("float32", index.var if isinstance(index, tirx.IterVar) else index)
+        return tirx.Select(leads, place, tirx.max_value("float32"))
+
+    least = reduced(stage, node, element, "min", "place")
+    stage.define(node.output, lambda indices: tirx.Cast("int32", load(least, indices)))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    *(OpSpec(name, read={name: _read_as(name)}, write=_write) for name in _EXTREMES),
+    OpSpec(
+        "place",
+        Kind.REDUCTION,
+        write=_place,
+        passes=(GraphPass(Phase.SIMPLIFIED, _by_reductions),),
+        output_type="int32",
+    ),
 )
