@@ -8,7 +8,6 @@ from torch.nn import functional
 
 from tests.unit.importers.torch.test_operators import compare, drawn, imported
 
-
 ADAPTIVE = {
     "equal windows": ((9, 8), (3, 4)),
     "rows alone": ((9, 8), (2, 1)),
