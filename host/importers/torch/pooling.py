@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
@@ -12,6 +12,10 @@ from torch import fx
 from tvm import relax
 
 from host.importers.torch.placed import sizes_of
+from host.importers.torch.resizing import weighted_neighbours
+
+# Elements of a window up to which each is an addend.
+_MOST_TAPS = 32
 
 
 def of_each(numbers: Any, count: int) -> list[int]:
@@ -88,12 +92,64 @@ def _adaptive_max(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str
     data, emit, sizes = given["self"], builder.emit, sizes_of(given["self"])
     if sizes is None or _takes_places(node):
         return None
+    kernel = _equal_windows(sizes, given["output_size"])
+    if kernel is not None and len(sizes) == len(kernel) + 2:
+        pool = relax.op.nn.max_pool2d if len(kernel) == 2 else relax.op.nn.max_pool3d
+        return emit(pool(data, kernel, kernel)), None
     for axis, made in zip(range(-len(given["output_size"]), 0), given["output_size"], strict=True):
         bounds = [(at * sizes[axis] // made, -(-(at + 1) * sizes[axis] // made)) for at in range(made)]
         windows = [emit(relax.op.strided_slice(data, [axis], [low], [high])) for low, high in bounds]
         largest = [emit(relax.op.max(window, axis, keepdims=True)) for window in windows]
         data = emit(relax.op.concat(largest, axis))
     return data, None
+
+
+def _equal_windows(sizes: Sequence[int], made: Sequence[int]) -> list[int] | None:
+    """The lengths of as many windows as are asked for along each of the last axes, where all are equal."""
+    pairs = list(zip(sizes[len(sizes) - len(made) :], made, strict=True))
+    whole = all(count > 0 and size % count == 0 for size, count in pairs)
+    return [size // count for size, count in pairs] if whole else None
+
+
+def _adaptive_mean(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Means of windows, as many along each of the last axes as are asked for.
+
+    TVM has a loop for it whose length depends on the place, which no program has vectors for.
+    """
+    data, made, sizes = given["self"], list(node.meta["val"].shape), sizes_of(given["self"])
+    if sizes is None or len(sizes) not in (4, 5) or not all(isinstance(size, int) for size in made):
+        return None
+    made, spatial = made[2:], sizes[2:]
+    if all(count == 1 for count in made):
+        return None
+    uneven = [count < 1 or size % count != 0 for size, count in zip(spatial, made, strict=True)]
+    windows = [
+        _uneven_windows(*pair) if odd else None for odd, *pair in zip(uneven, spatial, made, strict=True)
+    ]
+    if any(one is not None and len(one[0]) > _MOST_TAPS for one in windows):
+        return None
+    kernel = [1 if odd else size // count for odd, size, count in zip(uneven, spatial, made, strict=True)]
+    if max(kernel) > 1:
+        pool = relax.op.nn.avg_pool2d if len(kernel) == 2 else relax.op.nn.avg_pool3d
+        data = builder.emit(pool(data, kernel, kernel))
+    for axis, one in enumerate(windows, 2):
+        if one is not None:
+            data = weighted_neighbours(builder, data, axis, *one)
+    return data
+
+
+def _uneven_windows(size: int, made: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places and weights of each window along an axis, as of `weighted_neighbours`.
+
+    From floor(i size / made) to the ceiling of (i + 1) size / made. A window that is shorter than others has
+    its last element several times, with a part of its weight each.
+    """
+    at = np.arange(made)
+    low, high = at * size // made, -(-(at + 1) * size // made)
+    lengths = high - low
+    steps = np.arange(lengths.max())[:, None]
+    shares = np.where(steps < lengths - 1, 1, lengths.max() - lengths + 1)
+    return np.minimum(low + steps, high - 1), 1.0 / (lengths * shares)
 
 
 def _mean_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -119,6 +175,8 @@ def _mean_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, A
 
 
 CONVERTERS: Mapping[str, Any] = {
+    "_adaptive_avg_pool2d.default": _adaptive_mean,
+    "_adaptive_avg_pool3d.default": _adaptive_mean,
     "adaptive_max_pool2d.default": _adaptive_max,
     "adaptive_max_pool3d.default": _adaptive_max,
     "avg_pool2d.default": _mean_pool,
