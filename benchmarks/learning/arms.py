@@ -10,7 +10,7 @@ from benchmarks.modelled_boards.choices import CONSTRUCTED
 from benchmarks.modelled_boards.draws import Program, by_chance, by_model, random_programs
 from host.compile.tuning.first_programs import WRITTEN
 from host.gensor import Gensor
-from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate
 from host.learned_estimate.observation import values_of
 from host.learned_estimate.search import first_program
 from host.model import DeviceProfile
@@ -25,17 +25,14 @@ def ordered(
     """Programs in the order of an estimate, the least first.
 
     Args:
-        estimate: learned, whose first choice is the cautious one; None takes the estimate of the space.
+        estimate: learned; None takes the estimate of the space.
         space: of the task.
         programs: to order.
     """
     seconds = [space.estimate_s(values) for values in programs]
     if estimate is None:
         return [programs[number] for number in np.argsort(seconds, kind="stable")]
-    prediction = estimate.predict(space, programs)
-    first = cautious_choice(prediction, int(np.argmin(seconds)))
-    order = [int(number) for number in np.argsort(prediction.mean, kind="stable")]
-    return [programs[number] for number in [first, *(one for one in order if one != first)]]
+    return [programs[number] for number in np.argsort(estimate.means(space, programs), kind="stable")]
 
 
 def programs_of_arms(

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.learned_estimate.withheld import shuffled
 from benchmarks.modelled_boards.draws import Program, by_chance, by_model, random_programs
 from host.gensor import Gensor
-from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate, expected_choice
 from host.learned_estimate.observation import Observation, values_of
 from host.learned_estimate.search import first_program
 from host.model import DeviceProfile
@@ -58,7 +58,7 @@ def best(estimate: LearnedEstimate | None, space: DesignSpace, programs: Sequenc
     first = int(np.argmin([space.estimate_s(values) for values in programs]))
     if estimate is None:
         return programs[first]
-    return programs[cautious_choice(estimate.predict(space, programs), first)]
+    return programs[expected_choice(estimate.predict(space, programs), first)]
 
 
 def chosen_programs(

@@ -9,8 +9,9 @@ import numpy as np
 
 from host.errors import ScheduleError
 from host.gensor import Gensor
-from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate, cautious_choice, expected_choice
 from host.learned_estimate.observation import values_of
+from host.learned_estimate.process import Prediction
 from host.model import DeviceProfile
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
@@ -82,6 +83,9 @@ def first_program(
 ) -> tuple[dict[str, int], float]:
     """The program to take without measuring, and how many times as fast as the given one it should be.
 
+    Of the programs that are proposed without the learned estimate, the one with the least expected cost is
+    taken; one that only the search by that estimate has found has to promise more.
+
     Args:
         estimate: of the board.
         space: of the task.
@@ -90,9 +94,12 @@ def first_program(
         seed: of random programs that are looked at.
         known: further programs to look at.
     """
-    programs = [dict(given), *search(estimate, space, profile, [given, *known], seed)[:_JUDGED]]
+    proposed = [dict(given), *map(dict, known), *_pool(space, profile, seed)]
+    programs = [*proposed, *descended(estimate, space, proposed)[:_JUDGED]]
     prediction = estimate.predict(space, programs)
-    chosen = cautious_choice(prediction, 0)
+    among = slice(len(proposed))
+    best = expected_choice(Prediction(prediction.mean[among], prediction.covariance[among, among]), 0)
+    chosen = cautious_choice(prediction, best)
     return programs[chosen], float(np.exp(prediction.mean[0] - prediction.mean[chosen]))
 
 
