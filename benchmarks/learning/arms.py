@@ -73,7 +73,7 @@ def programs_of_arms(
         # As `host.compile.tuning.first_programs` does.
         first = found["tlm32_that"][:WRITTEN]
         begin = min(first, key=space.estimate_s)
-        choice = first_program(learned, space, profile, begin, seed, [*first, constructed[0]])
+        choice = first_program(learned, space, profile, begin, seed, constructed[:1], first)
         found["search_tlm_that"] = [choice[0]]
     return found
 

@@ -120,17 +120,18 @@ def _chosen_by(
 ) -> Candidate:
     """The program that a learned estimate chooses, else the model's best by the estimate, else the given one.
 
-    The model draws near the program that is the best by the learned estimate, and ranks by it. That one has
-    to be better by so much as every choice of the learned estimate (`cautious_choice`).
+    The model draws near the program that is the best by the learned estimate, and ranks by it. So its programs
+    count as found by that estimate, but for the one that the estimate of the space puts first.
     """
     from host.learned_estimate.observation import values_of
     from host.learned_estimate.search import first_program
 
     written = [] if model is None else _proposed(_by(estimate, model), space, profile, WRITTEN, seed, clock)
     begin = min(written, key=lambda one: space.estimate_s(values_of(one)), default=given)
-    others = [values_of(one) for one in [*written, given] if one is not begin]
-    values, _ = first_program(estimate, space, profile, values_of(begin), seed, others)
-    proposer = begin.proposer if values == values_of(begin) else BAYESIAN
+    known = [] if begin is given else [values_of(given)]
+    others = [values_of(one) for one in written if one is not begin]
+    values, _ = first_program(estimate, space, profile, values_of(begin), seed, known, others)
+    proposer = next((one.proposer for one in (begin, given) if values == values_of(one)), BAYESIAN)
     return space.candidate(values, proposer, space.estimate_s(values))
 
 
