@@ -37,7 +37,7 @@ import numpy as np
 from benchmarks.headroom import kind_of
 from benchmarks.learned_estimate.withheld import observations_of, shuffled
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.learned_estimate.observation import EstimatedProgram, Observation
+from host.learned_estimate.observation import Observation
 from host.learned_estimate.process import RuleProcess
 from host.statistics import MIN_TRIALS, t975
 from research.collection.dataset import MeasuredProgram, read_programs
@@ -105,30 +105,36 @@ class Teaching:
         self._by_rule: dict[str, list[Observation]] = defaultdict(list)
         for one in observations_of(drawn):
             self._by_rule[one.rule].append(one)
+        self._processes = {rule: RuleProcess(known) for rule, known in self._by_rule.items()}
 
     def of(self, rule: str) -> list[Observation]:
         """Those of one rule."""
-        return self._by_rule[rule]
+        return self._by_rule.get(rule, [])
+
+    def process(self, rule: str) -> RuleProcess | None:
+        """What they teach; None where there are none."""
+        return self._processes.get(rule)
 
 
-def orders_of(task: OrderedTask, others: Sequence[Observation], seed: int) -> dict[str, float]:
+def orders_of(task: OrderedTask, teaching: Teaching, seed: int) -> dict[str, float]:
     """Spearman's correlation of each arm with the times of the programs that taught nothing.
 
     Args:
         task: with its programs.
-        others: records of other networks.
+        teaching: records of other networks.
         seed: of the programs that teach, and of shuffled times.
     """
     own = observations_of(task.measured)
+    others, alone = teaching.of(own[0].rule), teaching.process(own[0].rule)
     drawn = random.Random(f"{own[0].program.task}/{seed}").sample(range(len(own)), len(own))
     count = min(_OWN, len(own) // 2)
     taught, judged = [own[one] for one in drawn[:count]], [own[one] for one in drawn[count:]]
     known = [*others, *taught]
     teach = {"ten": known, "ten_alone": taught, "shuffled": shuffled(known, seed)}
-    if others:
-        teach["others"] = others
     programs = [one.program for one in judged]
-    estimates = {arm: _predicted(some, programs) for arm, some in teach.items()}
+    estimates = {arm: RuleProcess(some).predict(programs).mean for arm, some in teach.items()}
+    if alone is not None:
+        estimates["others"] = alone.predict(programs).mean
     estimates["t"] = np.log([one.estimate_s for one in programs])
     times = np.array([one.seconds for one in judged])
     found = {arm: spearman(values, times) for arm, values in estimates.items()}
@@ -136,10 +142,6 @@ def orders_of(task: OrderedTask, others: Sequence[Observation], seed: int) -> di
     if min(map(len, rounds)) >= _LEAST_ROUNDS:
         found["repeated"] = spearman(*(np.array([min(one[half::2]) for one in rounds]) for half in (0, 1)))
     return {arm: value for arm, value in found.items() if not math.isnan(value)}
-
-
-def _predicted(known: Sequence[Observation], programs: Sequence[EstimatedProgram]) -> np.ndarray:
-    return RuleProcess(known).predict(programs).mean
 
 
 def figure(values: Sequence[float]) -> dict[str, Any]:
@@ -199,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for task in tasks:
                     first = task.measured[0]
                     key = (board, task.kind, f"{model}/{first.task}")
-                    for arm, value in orders_of(task, teaching.of(first.rule), seed).items():
+                    for arm, value in orders_of(task, teaching, seed).items():
                         logs[key][arm].append(value)
             print(board, model, len(tasks), "tasks", flush=True)
     means = {key: {arm: statistics.fmean(one) for arm, one in arms.items()} for key, arms in logs.items()}

@@ -5,7 +5,8 @@
 FOLDER has programs of each board, BOARD.jsonl or BOARD.jsonl.gz (`python -m research.modelled_boards`), of
 networks that are not judged here. Every board is the new one in turn: its estimate has learned from records
 of the other boards, of its own, or of both. The tasks are of MODELS, less those that a network of the data
-has too. Each arm chooses a program for each task without measuring; the modelled board gives its time:
+has too. Each arm chooses a program for each task without measuring, by the learned estimate whatever the
+evidence says; the modelled board gives its time:
 
     gensor_t         Gensor's first, by the estimate T
     gensor_that_X    of 24 programs of Gensor by the learned estimate, taught by 10, 50 or 200 records of the

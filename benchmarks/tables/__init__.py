@@ -74,7 +74,7 @@ TABLES: dict[str, Table] = {
     "modelled_boards": Table(("modelled_boards",), modelled.first_programs),
     "modelled_boards_shares": Table(("modelled_boards",), modelled.shares),
     "modelled_boards_withheld": Table(("modelled_boards_withheld",), modelled.withheld),
-    "learned_new_boards": Table(("learned_new_boards",), modelled.withheld),
+    "modelled_boards_withheld_constructed": Table(("modelled_boards_withheld",), modelled.constructed),
     "learned_new_boards_constructed": Table(("learned_new_boards",), modelled.constructed),
     "learned_order": Table(("learned_order",), modelled.orders),
     "modelled_boards_published": Table(("modelled_boards_published",), modelled.published),

@@ -31,16 +31,6 @@ _MOST_PARTS, _MOST_LOOPS = 32, 4096
 _VARIABLE = "__TVMBackendParallelLaunch"
 
 
-class _Loop(ctypes.Structure):
-    _fields_ = [
-        ("begin", ctypes.c_int64),
-        ("end", ctypes.c_int64),
-        ("parts", ctypes.c_int64),
-        ("part_begin", ctypes.c_int64 * _MOST_PARTS),
-        ("part_end", ctypes.c_int64 * _MOST_PARTS),
-    ]
-
-
 class Worker:
     """A loaded bundle whose parallel loops are timed.
 
@@ -58,8 +48,10 @@ class Worker:
         self._hooks = compiled_hooks(_HOOKS.read_text())
         self._loops = ctypes.c_int64.in_dll(self._hooks, "loops")
         self._alone = ctypes.c_int32.in_dll(self._hooks, "alone")
-        table = (_Loop * _MOST_LOOPS).in_dll(self._hooks, "table")
-        self._table = np.frombuffer(table, dtype=np.int64).reshape(_MOST_LOOPS, 3 + 2 * _MOST_PARTS)
+        # Of each loop its begin and its end, the number of its parts, their begins, and their ends.
+        width = 3 + 2 * _MOST_PARTS
+        table = (ctypes.c_int64 * (_MOST_LOOPS * width)).in_dll(self._hooks, "table")
+        self._table = np.ctypeslib.as_array(table).reshape(_MOST_LOOPS, width)
         self._watch(path.resolve() / opened.bundle.manifest.model)
 
     def _watch(self, library: Path) -> None:
@@ -110,6 +102,8 @@ class Worker:
             self._engine.invoke()
             run_s.append(time.perf_counter() - begin)
             noted.append(self._table[: self._loops.value].copy())
+        if self._loops.value > _MOST_LOOPS:
+            raise SystemExit(f"a run starts {self._loops.value} parallel loops; {_MOST_LOOPS} have room here")
         loops = np.stack(noted) / 1e9
         took = loops[:, :, 1] - loops[:, :, 0]
         parts = np.round(loops[:, :, 2] * 1e9).astype(int)
@@ -126,7 +120,10 @@ class Worker:
 
 def main() -> None:
     """Answer lines until the input ends."""
-    worker = Worker(Path(sys.argv[1]), int(sys.argv[2]))
+    threads = int(sys.argv[2])
+    if threads > _MOST_PARTS:
+        raise SystemExit(f"loops of {threads} parts: {_MOST_PARTS} have room here; give fewer --threads")
+    worker = Worker(Path(sys.argv[1]), threads)
     print(json.dumps(worker.kernels()), flush=True)
     for line in sys.stdin:
         count, way = line.split()

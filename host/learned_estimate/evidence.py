@@ -21,6 +21,9 @@ _PROGRAMS = 4
 _TASKS = 6
 # From so many models on, a task is judged by what other models taught, else by what other tasks did.
 _MODELS = 3
+# What the bound of the agreement has to be above. It is not 0: corrections that agree by chance cost more than
+# those that agree a little gain.
+_LEAST_AGREEMENT = 0.1
 # A product of two lengths of logarithms that is rounding.
 _CONSTANT = 1e-12
 
@@ -63,7 +66,7 @@ class Evidence:
         on the whole. A bound above 1 of the speed would take several times as many tasks: a choice depends on
         two programs of a task, the agreement on all of them.
         """
-        shown = self.agreement_bound is not None and self.agreement_bound > 0.0
+        shown = self.agreement_bound is not None and self.agreement_bound > _LEAST_AGREEMENT
         return self.speed.n >= _TASKS and shown and self.speed.value >= 1.0
 
 

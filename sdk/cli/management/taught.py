@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sdk.management.taught import TaughtRule
 
 # Columns are not cut where no terminal sets a width.
-_WIDTH = 110
+_WIDTH = 130
 _COLUMNS = (
     "board",
     "threads",
@@ -110,7 +110,7 @@ def _print_table(rows: Sequence[Sequence[object]]) -> None:
     ) in rows:
         bounds = "" if low is None else f" ({low:.3f} to {high:.3f})"
         speed = "" if value is None else f"{value:.3f}{bounds}"
-        agrees = "" if least is None else f"{agreement:.2f}, at least {least:.2f}"
+        agrees = "" if least is None else f"{agreement:.2f} >= {least:.2f}"
         texts = (board, threads, rule, programs, models, speed, agrees, tasks, "yes" if used else "no")
         table.add_row(*map(cell, (*texts, pulled)[: len(table.columns)]))
     table_console(_WIDTH).print(table)

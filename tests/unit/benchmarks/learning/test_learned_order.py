@@ -32,9 +32,9 @@ def test_ten_records_of_a_task_order_its_other_programs() -> None:
     found = {}
     for task in tasks:
         own = [one for one in tasks if one.model == task.model]
-        others = Teaching(programs, own, 100, 0).of("tiled")
-        assert task.measured[0].task not in {one.program.task for one in others}
-        found["here", task.kind, task.measured[0].task] = orders_of(task, others, 0)
+        teaching = Teaching(programs, own, 100, 0)
+        assert task.measured[0].task not in {one.program.task for one in teaching.of("tiled")}
+        found["here", task.kind, task.measured[0].task] = orders_of(task, teaching, 0)
     figures = figures_of(found)
     arms = figures["kinds"]["all"]
     assert arms["ten"]["mean"] > 0.5 > arms["t"]["mean"]
@@ -46,8 +46,9 @@ def test_ten_records_of_a_task_order_its_other_programs() -> None:
 
 def test_what_noise_leaves_is_shown_where_programs_were_measured_in_rounds() -> None:
     task = ordered_tasks([measured_twice(one) for one in collected()])[0]
-    assert orders_of(task, [], 0)["repeated"] == pytest.approx(1.0)
-    assert "others" not in orders_of(task, [], 0)
+    found = orders_of(task, Teaching((), [task], 100, 0), 0)
+    assert found["repeated"] == pytest.approx(1.0)
+    assert "others" not in found
 
 
 def test_a_product_of_one_row_is_a_kind_of_its_own() -> None:
