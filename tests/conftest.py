@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is there now stays to the end: the collector need not look through modules and tests again and again."""
+    """What is there now stays to the end: garbage collections need not look through it again and again."""
     gc.collect()
     gc.freeze()
 

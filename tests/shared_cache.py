@@ -26,8 +26,8 @@ FOLDER = SHARED / "edgetlm" / "native"
 # The C and C++ libraries that zig compiles for every system that something is built for.
 ZIG = SHARED / "zig"
 ARCHITECTURES = ("x86_64", "riscv64", "aarch64")
-# Of the product's cache, what is known by its content and is slow to make or to fetch: root file systems, executors,
-# wheels for boards.
+# Of the product's cache, what is known by its content and is slow to make or to fetch: root file systems,
+# executors, wheels for boards.
 _KEPT = ("emulation", "native", "wheels")
 # What programs in C++ are compiled by and linked with.
 _LINKED = ("ziglang", "apache-tvm", "apache-tvm-ffi")

@@ -118,8 +118,8 @@ def create(folder: Path, board: Board, vector_bits: int) -> UserDevice:
         for path in (folder, device.home, device.code):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The interpreter takes its own name for what to start further interpreters with.
-        # What it compiles is kept, for all devices, and never beside this machine's own library. A variable of
-        # this host's that forbids it does not reach the device: to compile is slow there.
+        # What it compiles is kept, for all devices, and never beside this machine's own library. A variable
+        # of this host that forbids it does not reach the device: to compile is slow there.
         compiled = files.with_name(f"compiled-{files.name}")
         named = [*emulator, "-E", "PYTHONHOME=/usr", "-E", f"PYTHONPYCACHEPREFIX={compiled}"]
         named += ["-U", "PYTHONDONTWRITEBYTECODE", "-0", str(device.python), str(interpreter)]

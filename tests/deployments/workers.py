@@ -1,8 +1,8 @@
 """Requests to the workers of the product are answered in the test's own process.
 
-The product reads and exports files of unknown origin in a worker, which loads its libraries anew: PyTorch with
-transformers in five seconds, ONNX Runtime with its quantiser in two. Requests, answers and errors take the same
-form here. What a worker protects from, and that it answers at all, is for tests that have one.
+The product reads and exports files of unknown origin in a worker, which loads its libraries anew: PyTorch
+with transformers in five seconds, ONNX Runtime with its quantiser in two. Requests, answers and errors take
+the same form here. What a worker protects from, and that it answers at all, is for tests that have one.
 """
 
 from __future__ import annotations

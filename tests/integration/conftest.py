@@ -1,8 +1,9 @@
 """Every test has caches, a device store and a working directory of its own, and leaves no process.
 
 Of the caches, that of kernels is the same for all tests of a run: what LLVM has compiled for one is not
-compiled again for the next one. Another run, of a tree that may compile otherwise, begins with an empty one. What
-is slow to make for boards (root file systems, executors, wheels) is kept by its content: see `tests.shared_cache`.
+compiled again for the next one. Another run, of a tree that may compile otherwise, begins with an empty one.
+What is slow to make for boards (root file systems, executors, wheels) is kept by its content: see
+`tests.shared_cache`.
 
 What takes a deployment the most time is less: see `tests.deployments`.
 """

@@ -83,7 +83,7 @@ def test_an_emulated_interpreter_keeps_what_it_compiles(
     (root / "usr" / "bin" / "python3.11").touch()
     # As qemu does it with its options: what is unset, and what is set.
     emulator.write_text(
-        "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -U) unset $2; shift 2;; -E) export \"$2\"; shift 2;;"
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -U) unset $2; shift 2;; -E) export "$2"; shift 2;;'
         " *) shift;; esac; done\nenv\n"
     )
     emulator.chmod(0o700)

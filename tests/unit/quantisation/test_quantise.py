@@ -1,6 +1,7 @@
 """Quantising small models: what is kept, what it loses, and what comes out.
 
-One test asks a worker, as deployments in tests/integration do; the others ask the same functions in this process.
+One test asks a worker, as deployments in tests/integration do; the others ask the same functions in this
+process.
 """
 
 from __future__ import annotations
