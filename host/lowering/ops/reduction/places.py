@@ -5,11 +5,12 @@ finite number: for a row of minus infinities, or of bytes of zero, it answers -1
 
 Pairs of a place and a value are combined one by one, and no rule has a program for that. On a CPU the place
 is therefore found by two reductions, which have vectors: the extreme, and the least of the places of all
-elements that are equal to it.
+elements that are equal to it. Those of a row in memory are one function, which reads the row once.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -89,24 +90,33 @@ def _by_reductions(graph: Graph, hardware: HardwareModel) -> Graph:
             return builder.copy(node, inputs)
         if value.shape[axis] > _MOST_PLACES:
             return builder.copy(node, inputs)
+        if prod(value.shape[axis + 1 :]) == 1:
+            value = builder.reshape(value, value.shape[: axis + 1])
         shape = (*value.shape[:axis], 1, *value.shape[axis + 1 :])
-        attrs = {"axes": (axis,), "keepdims": True}
-        extreme = builder.one(_EXTREMES[node.op], [value], shape, value.dtype, **attrs)
-        place = builder.one("place", [value, extreme], shape, "int32", **attrs)
+        kind, attrs = _EXTREMES[node.op], {"axes": (axis,), "keepdims": True}
+        sources = [value]
+        if axis + 1 < len(value.shape):
+            sources.append(builder.one(kind, [value], shape, value.dtype, **attrs))
+        place = builder.one("place", sources, shape, "int32", kind=kind, **attrs)
         return builder.reshape(builder.cast(place, node.output.dtype), node.output.shape)
 
     return rebuild(graph, rule)
 
 
 def _place(stage: Stage, node: Node) -> None:
-    """Block "place": the least of the places of all elements that are equal to the extreme, or NaN."""
-    value, extreme = node.inputs
+    """Block "place": the least of the places of all elements that are equal to the extreme, or NaN.
+
+    Without a second input, which is the extreme, a block before it finds that one.
+    """
+    value, *given = node.inputs
     [axis] = node.attrs["axes"]
+    kind, data = node.attrs["kind"], stage.tensor(value, "prologue")
+    found = None if given else reduced(stage, node, lambda i: load(data, i), kind, kind)
 
     def element(indices: Indices) -> Expression:
-        found = stage.element(value, indices)
-        leading = stage.element(extreme, [0 if dim == axis else i for dim, i in enumerate(indices)])
-        leads = tirx.any(compared("equal", found, leading), compared("not_equal", found, found))
+        own, at = load(data, indices), [0 if dim == axis else i for dim, i in enumerate(indices)]
+        extreme = stage.element(given[0], at) if found is None else load(found, at)
+        leads = tirx.any(compared("equal", own, extreme), compared("not_equal", own, own))
         index = indices[axis]
         place = tirx.Cast("float32", index.var if isinstance(index, tirx.IterVar) else index)
         return tirx.Select(leads, place, tirx.max_value("float32"))
