@@ -46,18 +46,21 @@ def of_bags(
     weights = None
     if rows is not None and rows.op_type == "Mul":
         column = reader.maker(rows.input[1], "Unsqueeze")
-        weights = column and reader.part(column.input[0])
+        if column is None or reader.axes(column) != [1]:
+            return None
+        weights = reader.part(column.input[0])
         rows = reader.maker(rows.input[0], "Gather")
         if weights is None:
             return None
-    numbers = rows and reader.part(rows.input[1])
+    numbers = None if rows is None else reader.part(rows.input[1])
     if rows is None or numbers is None or _axis(rows) or not reader.is_outside(rows.input[0]):
         return None
     sources = (numbers, weights) if weights else (numbers,)
     places = [_places(*source[1:], turns, static_shape(types.get(source[0]))) for source in sources]
-    if any(place is None or not np.array_equal(place, places[0]) for place in places):
+    first = places[0]
+    if first is None or any(place is None or not np.array_equal(place, first) for place in places):
         return None
-    return _nodes(rows.input[0], [source[0] for source in sources], places[0], reduction, output)
+    return _nodes(rows.input[0], [source[0] for source in sources], first, reduction, output)
 
 
 class _Body:
@@ -95,15 +98,15 @@ class _Body:
         if cut is None or not self.is_outside(cut.input[0]) or len(cut.input) not in (3, 4):
             return None
         axes = self.constant(cut.input[3]) if len(cut.input) == 4 else np.zeros(1)
-        ends = [self._of_turns(side) for side in cut.input[1:3]]
-        if axes is None or axes.any() or any(end is None for end in ends):
+        first, end = (self._of_turns(side) for side in cut.input[1:3])
+        if axes is None or axes.any() or first is None or end is None:
             return None
-        return cut.input[0], *ends  # type: ignore[return-value]  # none of them is None
+        return cut.input[0], first, end
 
     def _of_turns(self, name: str) -> np.ndarray | None:
         """The numbers outside of the loop of which each turn takes that of its own."""
         raised = self.maker(name, "Unsqueeze", "Reshape")
-        taken = raised and self.maker(raised.input[0], "Gather")
+        taken = None if raised is None else self.maker(raised.input[0], "Gather")
         if taken is None or _axis(taken) or taken.input[1] != self._turn:
             return None
         found = self.constant(taken.input[0])
@@ -111,13 +114,16 @@ class _Body:
 
     def drops_first(self, reduction: NodeProto) -> bool:
         """Whether a reduction is over the first axis alone, which is gone then."""
-        given = {one.name: one for one in reduction.attribute}
-        if "keepdims" not in given or given["keepdims"].i:
-            return False
-        if "axes" in given:
-            return list(given["axes"].ints) == [0]
-        axes = self.constant(reduction.input[1]) if len(reduction.input) > 1 else None
-        return axes is not None and axes.reshape(-1).tolist() == [0]
+        kept = next((one.i for one in reduction.attribute if one.name == "keepdims"), 1)
+        return not kept and self.axes(reduction) == [0]
+
+    def axes(self, node: NodeProto) -> list[int] | None:
+        """The axes of a node, which are an attribute or its second input; None if they are not known."""
+        for one in node.attribute:
+            if one.name == "axes":
+                return list(one.ints)
+        given = self.constant(node.input[1]) if len(node.input) > 1 else None
+        return None if given is None else [int(axis) for axis in given.reshape(-1)]
 
 
 def _axis(node: NodeProto) -> int:
@@ -143,7 +149,9 @@ def _nodes(
     table: str, sources: list[str], places: np.ndarray, reduction: NodeProto, output: str
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """One row of numbers for each bag, the rows of the table that they name, and their reduction."""
-    nodes, tensors, prefix = [], [], f"{output}/bags/"
+    nodes: list[NodeProto] = []
+    tensors: list[TensorProto] = []
+    prefix = f"{output}/bags/"
 
     def constant(name: str, array: np.ndarray) -> str:
         tensors.append(numpy_helper.from_array(array.astype(np.int64), prefix + name))
