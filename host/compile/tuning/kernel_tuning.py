@@ -60,6 +60,7 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path, objective: s
     if not is_there(records):
         return plan
     from host.records import RecordStore
+
     rules = {key: plan.spaces[key].rule for key in plan.chosen}
     with RecordStore(records) as store:
         tasks = {key: (rule.name, rule.version) for key, rule in rules.items()}
