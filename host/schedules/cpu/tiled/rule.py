@@ -259,6 +259,8 @@ def vectorise_tail(
         kept = schedule.get(around)
         place = next((i for i, loop in enumerate(loops) if schedule.get(loop).same_as(kept)), -1)
         loops = loops[place + 1 :]
+    if not loops:
+        return  # The tile is one element, as it may be on a processor without vectors.
     extents = [int(schedule.get(loop).extent) for loop in loops]
     outer, inner = schedule.split(loops[-1], [None, lanes])
     schedule.vectorize(inner)
