@@ -21,8 +21,8 @@ _PROGRAMS = 4
 _TASKS = 6
 # From so many models on, a task is judged by what other models taught, else by what other tasks did.
 _MODELS = 3
-# What the bound of the agreement has to be above. It is not 0: corrections that agree by chance cost more than
-# those that agree a little gain.
+# What the bound of the agreement has to be above. It is not 0: corrections that agree by chance cost more
+# than those that agree a little gain.
 _LEAST_AGREEMENT = 0.1
 # A product of two lengths of logarithms that is rounding.
 _CONSTANT = 1e-12
