@@ -178,7 +178,7 @@ def _ratio(entry: Mapping[str, Any] | None, way: str) -> str:
 
 _CHOICES = {
     "process": "T_hat, cautious",
-    "process_mean": "its mean, without caution (the product's)",
+    "process_mean": "its mean, without caution (the product's with evidence)",
     "process_shuffled": "T_hat, cautious, taught with shuffled times",
     "process_mean_shuffled": "its mean, taught with shuffled times",
     "chance": "one at random",

@@ -11,8 +11,8 @@ from benchmarks.tables.table import markdown
 _ALL = "all"
 _CHOICES = {
     "process": "learned estimate, cautious",
-    "process_mean": "its mean, without caution (the product's)",
-    "deployed": "the same where the evidence convinces, else the least estimate",
+    "process_mean": "its mean, without caution",
+    "deployed": "its mean where the evidence convinces, else the least estimate (the product's)",
     "deployed_shuffled": "the same, taught with shuffled times",
     "process_shuffled": "learned estimate, cautious, taught with shuffled times",
     "process_mean_shuffled": "its mean, taught with shuffled times",
