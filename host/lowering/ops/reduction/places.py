@@ -85,10 +85,11 @@ def _by_reductions(graph: Graph, hardware: HardwareModel) -> Graph:
         return graph
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        value, axis = inputs[0], node.attrs.get("axis")
-        if node.op not in _EXTREMES or value.dtype != "float32" or value.size < _FEW_ELEMENTS:
+        if node.op not in _EXTREMES:
             return builder.copy(node, inputs)
-        if value.shape[axis] > _MOST_PLACES:
+        value, axis = inputs[0], int(node.attrs["axis"])
+        long = value.size >= _FEW_ELEMENTS and value.shape[axis] <= _MOST_PLACES
+        if value.dtype != "float32" or not long:
             return builder.copy(node, inputs)
         if prod(value.shape[axis + 1 :]) == 1:
             value = builder.reshape(value, value.shape[: axis + 1])
@@ -131,7 +132,8 @@ SPECS: tuple[OpSpec, ...] = (
         "place",
         Kind.REDUCTION,
         write=_place,
-        passes=(GraphPass(Phase.SIMPLIFIED, _by_reductions),),
+        # In half precision an extreme may be stored as another number than the element that it is.
+        passes=(GraphPass(Phase.SIMPLIFIED, _by_reductions, single=True),),
         output_type="int32",
     ),
 )

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from host.lowering import lower
 from host.schedules import space_for
-from tests.unit.lowering.harness import blocks, board, functions, lowered, normal, run_lowered
+from tests.unit.lowering.harness import (
+    blocks,
+    board,
+    functions,
+    imported,
+    lowered,
+    normal,
+    relax_module,
+    run_lowered,
+)
 
 op = relax.op
 
@@ -57,6 +67,13 @@ def test_what_is_computed_before_is_computed_in_the_same_function() -> None:
 def test_rows_in_memory_have_programs_with_vectors() -> None:
     model = lowered(_places("argmax", 1), [normal(64, 1001)])
     assert space_for(model.tasks[0], board().hardware, 1).rule.name == "rowwise"
+
+
+def test_models_in_halves_have_one_function() -> None:
+    data = np.round(normal(60, 40, 3), 1)
+    model = lower(imported(relax_module(_places("argmax", 1), [data])), board(), half="float16")
+    assert "fused_argmax" in functions(model)
+    np.testing.assert_array_equal(run_lowered(model, [data])[0], data.argmax(1))
 
 
 def test_few_elements_and_other_types_have_one_function() -> None:
