@@ -5,8 +5,8 @@ others, less those of tasks that the withheld one has too, teach the learned est
 arm chooses one of a task's measured programs without their times:
 
     t               the least estimate
-    process         by T_hat as the product chooses, cautiously
-    process_mean    by its mean, without caution
+    process         by T_hat, cautiously
+    process_mean    by its mean, as the product chooses
     process_shuffled, process_mean_shuffled     the same, taught with times shuffled within each task
     chance          a random one: geometric mean over all
     fastest         the fastest

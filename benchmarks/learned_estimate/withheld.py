@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from host.errors import UserError
-from host.learned_estimate.estimate import cautious_choice
+from host.learned_estimate.estimate import expected_choice
 from host.learned_estimate.evidence import evidence_of
 from host.learned_estimate.observation import EstimatedProgram, Observation
 from host.learned_estimate.process import RuleProcess
@@ -125,7 +125,7 @@ class LearnedEstimates:
         process = self._processes.get(kernel.rule)
         if process is None or (convinced and not self.evidence[kernel.rule].convinces):
             return kernel.first
-        return cautious_choice(process.predict(kernel.programs), kernel.first)
+        return expected_choice(process.predict(kernel.programs), kernel.first)
 
 
 def training_observations(

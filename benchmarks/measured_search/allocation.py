@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = heading("benchmarks.measured_search.allocation", SCHEMA, arguments)
     sets = {"measured": (models_of(kernels_of(read_programs(options.data))), True)}
     if options.modelled is not None:
-        boards = read_boards(options.modelled)
+        boards = read_boards([options.modelled], [])
         alone = {
             name: own for board, (_, known) in boards.items() for name, own in models_of(known, board).items()
         }

@@ -5,7 +5,8 @@
 FOLDER has programs of each board, BOARD.jsonl or BOARD.jsonl.gz (`python -m research.modelled_boards`), of
 networks that are not judged here. Every board is the new one in turn: its estimate has learned from records
 of the other boards, of its own, or of both. The tasks are of MODELS, less those that a network of the data
-has too. Each arm chooses a program for each task without measuring; the modelled board gives its time:
+has too. Each arm chooses a program for each task without measuring, by the learned estimate whatever the
+evidence says; the modelled board gives its time:
 
     gensor_t         Gensor's first, by the estimate T
     gensor_that_X    of 24 programs of Gensor by the learned estimate, taught by 10, 50 or 200 records of the
@@ -14,7 +15,9 @@ has too. Each arm chooses a program for each task without measuring; the modelle
     search_that      what the product does: the learned estimate (others_200) searches the space
     random_first     a uniformly random program
     random32_t, random32_that    of 32 uniformly random programs the best by T, or by T_hat (others_200)
-    tlm_likelihood, tlm32_t, tlm32_that     the language model's likeliest, and of its 32 the best by each
+    infilled_random32_t, infilled_random32_that    of 24 of them, and 8 near the best of these by each
+    tlm_likelihood   the language model's likeliest
+    tlm32_t, tlm32_that    the best by each of 32 programs that the model writes as in a deployment
 
 Nothing of this machine is timed: the figures are the same on any.
 """

@@ -9,8 +9,8 @@ has are judged; then the other way round. Each arm orders the timed programs of 
 
     t                   by the estimate
     that                by T_hat, which the records teach: its cautious choice first, then by its mean
-    that_mean           by its mean alone
-    deployed            as `that` where the evidence of the rule convinces, else as `t`
+    that_mean           by its mean alone, as the product takes it
+    deployed            as `that_mean` where the evidence of the rule convinces, else as `t`
     boards              as `that`, taught by the other boards too, less what they know of judged networks
     fleet               the same with that: only the new board has not measured the judged networks
     fleet_alone         as `fleet`, without any record of the new board
@@ -172,7 +172,7 @@ class Learned:
         """The same where the evidence convinces, else the estimate."""
         process = self._processes.get(task.rule)
         if process is not None and evidence_of(process).convinces:
-            return self.order(task)
+            return self.mean(task)
         return [math.log(one.estimate_s) for one in task.programs]
 
 

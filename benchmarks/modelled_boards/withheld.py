@@ -1,23 +1,29 @@
 """What a board's records add on other networks: `python -m benchmarks.modelled_boards.withheld`.
 
-    python -m benchmarks.modelled_boards.withheld --data FOLDER [--records N] [--seeds N] [--json F]
+    python -m benchmarks.modelled_boards.withheld [--data FOLDER...] [--measured BOARD=FILE...]
+        [--records N] [--seeds N] [--json F]
 
-FOLDER has programs of each board, BOARD.jsonl or BOARD.jsonl.gz (`python -m research.modelled_boards`). On
-each board each of its networks is withheld in turn. Some records of the others on the same board, less those
-of tasks that the withheld one has too, teach. Each arm chooses one of a task's timed programs without their
-times:
+Each FOLDER has programs of modelled boards, BOARD.jsonl or BOARD.jsonl.gz (`python -m
+research.modelled_boards` and its `pools`), each FILE programs of a machine (`sdk tlm collect`, `python -m
+research.collection.in_model`). On each board each of its networks is withheld in turn. Some records of the
+others on the same board, less those of tasks that the withheld one has too, teach. Each arm chooses one of a
+task's timed programs without their times:
 
     process         by the learned estimate of the product, cautiously
-    process_mean    by its mean, without caution
+    process_mean    by its mean, as the product chooses
     process_shuffled, process_mean_shuffled     the same, taught with times shuffled within each task
+    deployed        as `process_mean` where the evidence in the records convinces, else the least estimate
+    deployed_shuffled   the same, taught with shuffled times
     parts           by the parts of the estimate, each with a factor, see `moved_parts`
     parts_shuffled  the same, taught with shuffled times
     chance          a random one: geometric mean over all
     fastest         the fastest
 
 Figures are the time of the program with the least estimate over that of the arm's choice, by task on a board,
-a mean over seeds; above 1 the arm is faster. The pool "all" has all timed programs, "drawn" those that
-Gensor has not constructed. Programs of rules that have changed since are left out. Nothing is timed here.
+a mean over seeds; above 1 the arm is faster. The pool "all" has all timed programs, "constructed" those of
+Gensor, "drawn" the others. Beside the choices among Gensor's programs, `drawn_mean` and `drawn_t` choose from
+as many of the others, by the mean and by the least estimate. Programs of rules that have changed since are
+left out. Nothing is timed here.
 """
 
 from __future__ import annotations
@@ -44,6 +50,7 @@ from benchmarks.modelled_boards.moved_parts import MovedParts
 from benchmarks.residual_trees.__main__ import chosen_logs
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.errors import UserError
+from host.learned_estimate.evidence import evidence_of
 from host.learned_estimate.observation import Observation
 from host.learned_estimate.process import RuleProcess
 from research.collection.dataset import current_programs
@@ -51,25 +58,40 @@ from research.modelled_boards.boards import modelled_board_names
 
 SCHEMA = "edgetlm.modelled_boards_withheld/1"
 _CONSTRUCTED = "gensor"
+_POOLS = ("all", "drawn", "constructed")
 _LEAST_PROGRAMS = 4
+# Ends of the names of arms.
+_TRUE, _SHUFFLED = "", "_shuffled"
 # By arm, then by pool and task.
 Logs = dict[str, dict[tuple[str, str], list[float]]]
 
 
-def read_boards(folder: Path) -> dict[str, tuple[list[Observation], list[Kernel]]]:
-    """The programs in a folder whose rules still make them as they did, by board.
+def read_boards(
+    folders: Sequence[Path], measured: Sequence[str]
+) -> dict[str, tuple[list[Observation], list[Kernel]]]:
+    """The programs of each board whose rules still make them as they did.
+
+    Args:
+        folders: of programs of modelled boards.
+        measured: BOARD=FILE of programs of machines.
 
     Raises:
         UserError: there are none.
     """
+    paths = {
+        board: [folder / f"{board}.jsonl{end}" for folder in folders for end in ("", ".gz")]
+        for board in modelled_board_names()
+    }
+    for text in measured:
+        board, _, name = text.partition("=")
+        paths[board] = [Path(name)]
     found = {}
-    for board in modelled_board_names():
-        for path in (folder / f"{board}.jsonl", folder / f"{board}.jsonl.gz"):
-            if path.is_file():
-                programs = current_programs(path)
-                found[board] = observations_of(programs), kernels_of(programs)
+    for board, own in paths.items():
+        programs = [one for path in own if path.is_file() for one in current_programs(path)]
+        if programs:
+            found[board] = observations_of(programs), kernels_of(programs)
     if not found:
-        raise UserError(f"{folder} has no programs of modelled boards: collect with research.modelled_boards")
+        raise UserError("no programs of any board there: collect with research.modelled_boards")
     return found
 
 
@@ -83,21 +105,41 @@ class Arms:
 
     def __init__(self, taught: Sequence[Observation], seed: int) -> None:
         false = shuffled(taught, seed)
-        self._processes = {"process": RuleProcess(taught), "process_shuffled": RuleProcess(false)}
+        self._processes = {_TRUE: RuleProcess(taught), _SHUFFLED: RuleProcess(false)}
+        self._convinces = {name: evidence_of(one).convinces for name, one in self._processes.items()}
         self._parts = {"parts": MovedParts(taught), "parts_shuffled": MovedParts(false)}
 
     def logs(self, kernel: Kernel) -> dict[str, dict[str, float]]:
         """Logarithm of the time of the least estimate's program over that of each arm's, by pool."""
         corrections = {arm: one.correction(kernel.programs) for arm, one in self._parts.items()}
-        predictions = {arm: one.predict(kernel.programs) for arm, one in self._processes.items()}
-        drawn = [number for number, who in enumerate(kernel.drawn_by) if who != _CONSTRUCTED]
+        predictions = {name: one.predict(kernel.programs) for name, one in self._processes.items()}
+        constructed = np.array([who == _CONSTRUCTED for who in kernel.drawn_by])
+        drawn = np.flatnonzero(~constructed)
+        pools = zip(_POOLS, (np.arange(len(constructed)), drawn, np.flatnonzero(constructed)), strict=True)
         found = {}
-        for pool, which in (("all", list(range(len(kernel.programs)))), ("drawn", drawn)):
-            if len(which) >= _LEAST_PROGRAMS:
-                logs = chosen_logs(kernel, np.array(which), predictions["process"], corrections)
-                noisy = chosen_logs(kernel, np.array(which), predictions["process_shuffled"], {})
-                found[pool] = logs | {f"{arm}_shuffled": noisy[arm] for arm in ("process", "process_mean")}
+        for pool, which in pools:
+            if len(which) < _LEAST_PROGRAMS:
+                continue
+            found[pool] = chosen_logs(kernel, which, predictions[_TRUE], corrections)
+            noisy = chosen_logs(kernel, which, predictions[_SHUFFLED], {})
+            found[pool] |= {f"{arm}{_SHUFFLED}": noisy[arm] for arm in ("process", "process_mean")}
+            for name, convinces in self._convinces.items():
+                found[pool][f"deployed{name}"] = found[pool][f"process_mean{name}"] if convinces else 0.0
+            if pool == "constructed" and len(drawn) >= _LEAST_PROGRAMS:
+                found[pool] |= _by_chance(kernel, which, drawn[: len(which)], predictions[_TRUE].mean)
         return found
+
+
+def _by_chance(
+    kernel: Kernel, constructed: np.ndarray, drawn: np.ndarray, mean: np.ndarray
+) -> dict[str, float]:
+    """What the rankers choose from programs that nobody constructed, beside Gensor's least estimate."""
+    times, estimates = np.log(kernel.seconds), np.array([one.estimate_s for one in kernel.programs])
+    beaten = times[constructed[np.argmin(estimates[constructed])]]
+    return {
+        arm: float(beaten - times[drawn[np.argmin(values[drawn])]])
+        for arm, values in (("drawn_t", estimates), ("drawn_mean", mean))
+    }
 
 
 def board_logs(
@@ -127,7 +169,7 @@ def figures_of(logs: Mapping[str, Mapping[tuple[str, str], Sequence[float]]]) ->
     """Speed of each arm beside the least estimate, by pool and arm, with 95% intervals over tasks."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for arm, by_key in logs.items():
-        for pool in ("all", "drawn"):
+        for pool in _POOLS:
             means = [math.exp(math.fsum(one) / len(one)) for key, one in by_key.items() if key[0] == pool]
             if means:
                 found[pool][arm] = bounded(means)
@@ -137,13 +179,14 @@ def figures_of(logs: Mapping[str, Mapping[tuple[str, str], Sequence[float]]]) ->
 def main(arguments: Sequence[str] | None = None) -> None:
     """Withholds each network on each board and prints the figures of every arm."""
     parser = argparse.ArgumentParser(prog="benchmarks.modelled_boards.withheld", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, nargs="+", default=[], metavar="FOLDER")
+    parser.add_argument("--measured", nargs="+", default=[], metavar="BOARD=FILE", help="of machines")
     parser.add_argument("--records", type=int, default=200, help="that teach")
     parser.add_argument("--seeds", type=int, default=5)
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.modelled_boards.withheld", SCHEMA, arguments)
-    boards = read_boards(options.data)
+    boards = read_boards(options.data, options.measured)
     every: Logs = defaultdict(lambda: defaultdict(list))
     by_board = {}
     for board, (observations, kernels) in sorted(boards.items()):

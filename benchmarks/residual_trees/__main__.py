@@ -8,8 +8,8 @@ teach. The models of the zoo are lowered for a board with AVX2, as the features 
 kernel. Programs of other kernels than theirs are left out. Each arm chooses one of a kernel's measured
 programs without their times:
 
-    process         by the Gaussian process, cautiously, as the product does
-    process_mean    by the mean of the process, without caution
+    process         by the Gaussian process, cautiously
+    process_mean    by the mean of the process, as the product does
     trees           by boosted trees with what the process knows of a program
     trees_half      the same with half of the correction
     features        trees with features of the program too, see `benchmarks.residual_trees.features`

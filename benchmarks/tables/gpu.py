@@ -177,8 +177,8 @@ def _ratio(entry: Mapping[str, Any] | None, way: str) -> str:
 
 
 _CHOICES = {
-    "process": "T_hat, cautious (the product's)",
-    "process_mean": "its mean, without caution",
+    "process": "T_hat, cautious",
+    "process_mean": "its mean, without caution (the product's)",
     "process_shuffled": "T_hat, cautious, taught with shuffled times",
     "process_mean_shuffled": "its mean, taught with shuffled times",
     "chance": "one at random",

@@ -10,14 +10,22 @@ from benchmarks.tables.table import markdown
 
 _ALL = "all"
 _CHOICES = {
-    "process": "learned estimate, cautious (the product's)",
-    "process_mean": "its mean, without caution",
+    "process": "learned estimate, cautious",
+    "process_mean": "its mean, without caution (the product's)",
+    "deployed": "the same where the evidence convinces, else the least estimate",
+    "deployed_shuffled": "the same, taught with shuffled times",
     "process_shuffled": "learned estimate, cautious, taught with shuffled times",
     "process_mean_shuffled": "its mean, taught with shuffled times",
     "parts": "parts of the estimate with factors",
     "parts_shuffled": "the same, taught with shuffled times",
     "chance": "one at random",
     "fastest": "the fastest",
+}
+_CONSTRUCTED = {
+    **_CHOICES,
+    "chance": "one of Gensor's at random",
+    "drawn_t": "as many random programs by the estimate",
+    "drawn_mean": "the same by the learned estimate's mean",
 }
 
 
@@ -115,6 +123,35 @@ def by_measurements(result: Result) -> list[str]:
     return markdown(("measured", "ratio", *kinds, last), rows)
 
 
+def pairs_by_budget(result: Result) -> list[str]:
+    """Ratios of arms over all boards, by measurements a task."""
+    by_budget = result.figures["ratios"]
+    pairs = dict.fromkeys(pair for ratios in by_budget.values() for pair in ratios)
+    rows = [
+        (
+            pair.replace("/", " / "),
+            *(_bounded(found[pair][_ALL]) if pair in found else "" for found in by_budget.values()),
+        )
+        for pair in pairs
+    ]
+    return markdown(("ratio, 95%; median", *(f"{budget} measured" for budget in by_budget)), rows)
+
+
+def shares_by_budget(result: Result) -> list[str]:
+    """Share of the best known program by arm and measurements a task, and that of the worst task."""
+    by_budget = result.figures["share_of_best"]
+    least = result.figures.get("worst_share", {})
+    rows = []
+    for arm in dict.fromkeys(arm for found in by_budget.values() for arm in found):
+        cells = []
+        for budget, found in by_budget.items():
+            worst = least.get(budget, {}).get(arm, {}).get(_ALL)
+            share = f"{found[arm][_ALL]:.3f}" if arm in found else ""
+            cells.append(share if worst is None else f"{share}; {worst:.3f}")
+        rows.append((arm, *cells))
+    return markdown(("arm, share; of the worst task", *(f"{one} measured" for one in by_budget)), rows)
+
+
 def shares(result: Result) -> list[str]:
     """Share of the best known program by arm and board."""
     found = result.figures["share_of_best"]
@@ -152,10 +189,53 @@ def withheld(result: Result) -> list[str]:
     by_board = result.figures["by_board"]
     rows = []
     for arm, title in _CHOICES.items():
+        if arm not in result.figures["all"]["all"]:
+            continue
         boards = [f"{found['all'][arm]['value']:.3f}" for _, found in sorted(by_board.items())]
         both = [_valued(result.figures["all"][pool][arm]) for pool in ("all", "drawn")]
         rows.append((title, *boards, *both))
     return markdown(("choice", *sorted(by_board), "all boards", "all boards, drawn programs alone"), rows)
+
+
+def constructed(result: Result) -> list[str]:
+    """The same among Gensor's programs alone, beside random programs by the same rankers."""
+    by_board, every = result.figures["by_board"], result.figures["all"]["constructed"]
+    boards = [board for board, found in sorted(by_board.items()) if "constructed" in found]
+    rows = [
+        (
+            title,
+            *(f"{by_board[board]['constructed'][arm]['value']:.3f}" for board in boards),
+            _valued(every[arm]),
+        )
+        for arm, title in _CONSTRUCTED.items()
+        if arm in every
+    ]
+    return markdown(("choice", *boards, "all boards, 95%; median"), rows)
+
+
+_ORDERS = {
+    "t": "T",
+    "others": "T_hat, other networks' records",
+    "ten": "and ten of the task",
+    "ten_alone": "ten of the task alone",
+    "shuffled": "shuffled times",
+    "repeated": "measured again",
+}
+
+
+def orders(result: Result) -> list[str]:
+    """Spearman's correlation of each estimate with time by kind, and how many tasks reach the target."""
+    rows = []
+    for kind, arms in result.figures["kinds"].items():
+        ten = arms["ten"]
+        cells = [_correlation(arms[arm]) if arm in arms else "" for arm in _ORDERS]
+        rows.append((kind, *cells, f"{ten['reached']} of {ten['tasks']}"))
+    return markdown(("kind", *_ORDERS.values(), f"tasks that reach {result.figures['target']}"), rows)
+
+
+def _correlation(figure: Mapping[str, Any]) -> str:
+    bounds = "" if figure["low"] is None else f" ({figure['low']:.2f} to {figure['high']:.2f})"
+    return f"{figure['mean']:.2f}{bounds}; {figure['median']:.2f}"
 
 
 _ENERGY = {

@@ -317,7 +317,7 @@ def learned_estimate_curve(result: Result) -> list[str]:
 
 
 _CORRECTIONS = {
-    "process": "Gaussian process, cautiously (as deployed)",
+    "process": "Gaussian process, cautiously (as deployed until 2026-11-27)",
     "process_mean": "mean of the process",
     "trees": "boosted trees",
     "trees_half": "boosted trees, half of the correction",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -49,6 +50,10 @@ class LearnedEstimate:
             return found
         return found + self.exponent * self.power.means(space.rule.name, estimated)
 
+    def cost_s(self, space: DesignSpace, program: Decisions) -> float:
+        """The cost of one call of a program, in seconds at the reference power."""
+        return math.exp(float(self.means(space, [program])[0]))
+
     def predict(self, space: DesignSpace, programs: Sequence[Decisions]) -> Prediction:
         """The predicted logarithms of the costs of programs of one task, with their covariance."""
         estimated = [EstimatedProgram.of(space, values) for values in programs]
@@ -66,18 +71,34 @@ class LearnedEstimate:
         return Prediction(prior, Similarity.between(points, points).covariance(Scales()))
 
 
-# A program is preferred by its expected gain less so many standard deviations of that gain.
-_CAUTION = 0.5
+def expected_choice(prediction: Prediction, first: int) -> int:
+    """The program of the least expected cost, without measuring; the first one where none is below it.
 
-
-def cautious_choice(prediction: Prediction, first: int) -> int:
-    """The program to take without measuring instead of the first one, or the first one.
-
-    A program of which little is known has to promise more.
+    It is for programs that were proposed without the prediction. Of these, what is expected is what counts: a
+    margin for doubt costs more than half of what is gained (docs/tuning.md).
 
     Args:
         prediction: of programs of one task.
         first: position of the one that the estimate alone chose.
+    """
+    least = int(np.argmin(prediction.mean))
+    return least if prediction.mean[least] < prediction.mean[first] else first
+
+
+# A program that the prediction itself has found counts with its expected gain less so many standard
+# deviations of that gain.
+_CAUTION = 0.5
+
+
+def cautious_choice(prediction: Prediction, first: int) -> int:
+    """The program to take instead of the first one, where the prediction itself has found the others.
+
+    The least of many predictions is too low, and a search looks for it. So a program of which little is known
+    has to promise more.
+
+    Args:
+        prediction: of programs of one task.
+        first: position of the one to beat.
     """
     own = np.diag(prediction.covariance)
     variance = own + own[first] - 2.0 * prediction.covariance[:, first]

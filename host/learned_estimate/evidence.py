@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate, expected_choice
 from host.learned_estimate.observation import Observation
-from host.learned_estimate.power import LearnedPower, with_power
+from host.learned_estimate.power import LearnedPower, RulePower, with_power
 from host.learned_estimate.process import Prediction, RuleProcess
 from host.statistics import Estimate, mean_of, one_sided_bound
 
@@ -20,20 +21,28 @@ _PROGRAMS = 4
 _TASKS = 6
 # From so many models on, a task is judged by what other models taught, else by what other tasks did.
 _MODELS = 3
+# What the bound of the agreement has to be above. It is not 0: corrections that agree by chance cost more than
+# those that agree a little gain.
+_LEAST_AGREEMENT = 0.1
+# A product of two lengths of logarithms that is rounding.
+_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The effect of one rule's learned estimate on the first programs of withheld tasks.
+    """What one rule's learned estimate says of withheld tasks, beside what was measured of them.
 
     Attributes:
         rule: of the programs.
         speed: time, or another cost, of the program with the least estimate over that of the program that
-            the learned estimate chooses (`cautious_choice`), both among the measured ones; geometric mean
+            the learned estimate chooses (`expected_choice`), both among the measured ones; geometric mean
             over tasks.
         programs: measured ones that teach.
         models: that they were measured for.
         since: the day of the first of them, "" if unknown.
+        agreement: correlation of the learned corrections of the estimate with the measured ones within a
+            task, a mean over tasks.
+        agreement_bound: what it is at least, with a one-sided 95% bound; None with too few tasks.
     """
 
     rule: str
@@ -41,6 +50,8 @@ class Evidence:
     programs: int
     models: int = 1
     since: str = ""
+    agreement: float = 0.0
+    agreement_bound: float | None = None
 
     @property
     def bound(self) -> float | None:
@@ -49,8 +60,14 @@ class Evidence:
 
     @property
     def convinces(self) -> bool:
-        """Whether first programs are shown to be faster (`shows_gain`)."""
-        return shows_gain(self.speed)
+        """Whether choices are made by the learned estimate.
+
+        Its corrections have to be shown to agree with the measured ones, and its choices must not be slower
+        on the whole. A bound above 1 of the speed would take several times as many tasks: a choice depends on
+        two programs of a task, the agreement on all of them.
+        """
+        shown = self.agreement_bound is not None and self.agreement_bound > _LEAST_AGREEMENT
+        return self.speed.n >= _TASKS and shown and self.speed.value >= 1.0
 
 
 def shows_gain(speed: Estimate) -> bool:
@@ -77,8 +94,29 @@ def evidence_of(process: RuleProcess, power: LearnedPower | None = None, exponen
         exponent: of watts in the cost.
     """
     known = process.observations
-    speeds = []
-    watts = None if power is None else power.rules.get(process.rule)
+    judged = _judged(process, None if power is None else power.rules.get(process.rule), exponent)
+    speed = mean_of([one.speed for one in judged]) if judged else Estimate(1.0, n=0)
+    # The bound of a geometric mean is that of a mean of logarithms.
+    agreement = mean_of([math.exp(one.agreement) for one in judged]) if judged else speed
+    bound = one_sided_bound(agreement)
+    days = [one.made_at[:10] for one in known if one.made_at]
+    models = len({one.model for one in known})
+    about = (process.rule, speed, len(known), models, min(days, default=""))
+    return Evidence(*about, math.log(agreement.value), None if bound is None else math.log(bound))
+
+
+@dataclass(frozen=True)
+class _JudgedTask:
+    """What is learned of one withheld task, see `Evidence`."""
+
+    speed: float
+    agreement: float
+
+
+def _judged(process: RuleProcess, watts: RulePower | None, exponent: float) -> list[_JudgedTask]:
+    """Every task of which enough programs were measured, as other tasks teach it."""
+    known = process.observations
+    found = []
     withheld = _withheld_together(known)
     learned = process.withheld([group for _, group in withheld])
     for (own, group), (mean, covariance) in zip(withheld, learned, strict=True):
@@ -99,16 +137,22 @@ def evidence_of(process: RuleProcess, power: LearnedPower | None = None, exponen
                 )
                 costs *= np.array([watts.relative(one) for one in some]) ** exponent
             first = int(np.argmin(estimated))
-            speeds.append(float(costs[first] / costs[cautious_choice(prediction, first)]))
-    speed = mean_of(speeds) if speeds else Estimate(1.0, n=0)
-    days = [one.made_at[:10] for one in known if one.made_at]
-    models = len({one.model for one in known})
-    return Evidence(process.rule, speed, len(known), models, min(days, default=""))
+            speed = float(costs[first] / costs[expected_choice(prediction, first)])
+            corrections = prediction.mean - estimated, np.log(costs) - estimated
+            found.append(_JudgedTask(speed, _correlation(*corrections)))
+    return found
+
+
+def _correlation(left: np.ndarray, right: np.ndarray) -> float:
+    """Correlation of two series; 0 where one is constant, which says nothing of the other."""
+    left, right = left - left.mean(), right - right.mean()
+    scale = float(np.linalg.norm(left) * np.linalg.norm(right))
+    return float(left @ right) / scale if scale > _CONSTANT else 0.0
 
 
 def _programs(observations: Sequence[Observation], positions: Sequence[int]) -> int:
     """How many different programs of a task some positions have."""
-    return len({tuple(observations[one].program.values.items()) for one in positions})
+    return len({observations[one].program.key for one in positions})
 
 
 def _by_task(observations: Sequence[Observation], positions: Iterable[int]) -> dict[str, list[int]]:

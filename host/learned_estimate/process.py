@@ -12,9 +12,12 @@ of each part of the estimate (arithmetic, transfers from each level of memory),
             + offset^2 [same task]
             + linear^2 q_a q_b
 
+In the last term q is log2 of the threads and the shares of the parts themselves. For times it says that a
+part, for example the transfers from the second cache, is more or less dear than estimated in all programs.
+
 The watts of programs are learned the same way (`Target`, `host.learned_estimate.power`): log(watts / expected
-watts) takes the place of log(T_hat / T). The last term is for watts alone: q is log2 of the threads, and the
-shares of the parts themselves, which are what a core multiplies and moves in a second beside what it can.
+watts) takes the place of log(T_hat / T). There the shares are what a core multiplies and moves in a second
+beside what it can.
 
 Observations of several boards share a part s of this: between two boards, k is multiplied by s (a constant
 correlation of tasks in Bonilla, Chai, Williams, "Multi-task Gaussian Process Prediction", 2007). How much is
@@ -65,7 +68,8 @@ class Scales:
         together: standard deviation of what decisions do together on all tasks of a rule.
         single: of what each decision does by itself.
         task: of what decisions do together on one task.
-        offset: of a whole task.
+        offset: of a whole task. It is wide: what is far off in a whole task would otherwise be put down to
+            the decisions of its programs, and be believed of other tasks.
         noise: of a measurement.
         shared: s, the part of all this that other boards have in common.
         linear: of what a doubling of the threads does, and a part that takes all of the time.
@@ -75,7 +79,7 @@ class Scales:
     together: float = 0.2
     single: float = 0.2
     task: float = 0.12
-    offset: float = 0.4
+    offset: float = 2.0
     noise: float = 0.03
     shared: float = 0.7
     linear: float = 0.0
@@ -89,6 +93,7 @@ _CHOICES = tuple(
     for noise in (0.02, 0.05)
 )
 _SHARED = (0.0, 0.3, 0.6, 0.8, 0.95)
+_LINEAR = (0.0, 0.1, 0.3)
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Target:
         enough: observations from which on it does.
         least_farthest: how far the logarithm of a ratio may be from the median of its task in any case;
             beyond that, what is far from the others of its task is brought nearer.
+        linear: values of that scale of which the likelihood chooses too; none leaves those of the choices.
     """
 
     ratio: Callable[[Observation], float]
@@ -111,6 +117,7 @@ class Target:
     choices: tuple[Scales, ...]
     enough: int
     least_farthest: float
+    linear: tuple[float, ...] = ()
 
 
 SECONDS = Target(
@@ -120,6 +127,7 @@ SECONDS = Target(
     _CHOICES,
     _ENOUGH,
     _LEAST_FARTHEST,
+    _LINEAR,
 )
 
 
@@ -160,16 +168,15 @@ class Points:
             names: of the decisions that count; None for those of these programs.
         """
         names = decision_names(rule, programs) if names is None else names
-        # A decision that is not open has one value for all programs of the task.
-        decisions = [[math.log2(1.0 + max(0, one.values.get(name, 0))) for name in names] for one in programs]
+        decisions = [[math.log2(1.0 + max(0, _value(one, name))) for name in names] for one in programs]
         shares = [[_share(one, name) for name in parts] for one in programs]
         logs = np.array(shares, np.float32).reshape(len(programs), len(parts))
-        threads = [[math.log2(max(1, one.values.get(PARALLEL.name, 1)))] for one in programs]
+        threads = [[math.log2(one.threads)] for one in programs]
         return cls(
             np.array(decisions, np.float32).reshape(len(programs), len(names)),
             logs,
-            np.array([one.task for one in programs]),
-            np.array(boards or [""] * len(programs)),
+            np.array([one.task for one in programs], str),
+            np.array(boards or [""] * len(programs), str),
             np.hstack([np.array(threads, np.float32).reshape(len(programs), 1), np.exp2(logs)]),
         )
 
@@ -183,6 +190,11 @@ def decision_names(rule: str, programs: Sequence[EstimatedProgram]) -> list[str]
     """The decisions of some programs of a rule; the number of threads is one of the space, and of no rule."""
     names = [kind.name for one in installed_rules() if one.name == rule for kind in one.decisions]
     return [*names, PARALLEL.name] if any(PARALLEL.name in one.values for one in programs) else names
+
+
+def _value(program: EstimatedProgram, name: str) -> int:
+    """The value of a decision; one that is not open has the same value for all programs of the task."""
+    return program.threads if name == PARALLEL.name else program.values.get(name, 0)
 
 
 def _share(program: EstimatedProgram, part: str) -> float:
@@ -279,15 +291,27 @@ class RuleProcess:
         self.residuals = _residuals(self.observations, target)
         self.scales = target.scales
         if len(self.observations) >= target.enough:
-            which = np.unique(np.linspace(0, len(self.observations) - 1, _JUDGED).astype(int))
-            points, residuals = self._points.at(which), self.residuals[which]
-            judged = Similarity.between(points, points)
-            self.scales = max(target.choices, key=lambda scales: _solved(judged, residuals, scales)[2])
-            if judged.apart.any():
-                shared = [replace(self.scales, shared=share) for share in _SHARED]
-                self.scales = max(shared, key=lambda scales: _solved(judged, residuals, scales)[2])
+            self.scales = self._likeliest()
         similarity = Similarity.between(self._points, self._points)
         self._inverse, self._weights, _ = _solved(similarity, self.residuals, self.scales)
+
+    def _likeliest(self) -> Scales:
+        """The scales under which a part of the observations is the likeliest, some of them one by one."""
+        which = np.unique(np.linspace(0, len(self.observations) - 1, _JUDGED).astype(int))
+        points, residuals = self._points.at(which), self.residuals[which]
+        judged = Similarity.between(points, points)
+
+        def likelihood(scales: Scales) -> float:
+            return _solved(judged, residuals, scales)[2]
+
+        found = max(choices := self._target.choices, key=likelihood)
+        if self._target.linear:
+            linear = max((replace(found, linear=one) for one in self._target.linear), key=likelihood).linear
+            if linear != found.linear:
+                found = max((replace(one, linear=linear) for one in choices), key=likelihood)
+        if judged.apart.any():
+            found = max((replace(found, shared=share) for share in _SHARED), key=likelihood)
+        return found
 
     def points(self, programs: Sequence[EstimatedProgram]) -> Points:
         """Other programs of the rule as this process sees them."""

@@ -9,8 +9,9 @@ import numpy as np
 
 from host.errors import ScheduleError
 from host.gensor import Gensor
-from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate, cautious_choice, expected_choice
 from host.learned_estimate.observation import values_of
+from host.learned_estimate.process import Prediction
 from host.model import DeviceProfile
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
@@ -79,8 +80,12 @@ def first_program(
     given: Decisions,
     seed: int,
     known: Sequence[Decisions] = (),
+    found: Sequence[Decisions] = (),
 ) -> tuple[dict[str, int], float]:
     """The program to take without measuring, and how many times as fast as the given one it should be.
+
+    Of the programs that are proposed without the learned estimate, the one with the least expected cost is
+    taken; one that was found by that estimate has to promise more.
 
     Args:
         estimate: of the board.
@@ -88,11 +93,16 @@ def first_program(
         profile: of the device.
         given: the program to beat.
         seed: of random programs that are looked at.
-        known: further programs to look at.
+        known: further programs that were proposed without the estimate.
+        found: further programs that were found by it.
     """
-    programs = [dict(given), *search(estimate, space, profile, [given, *known], seed)[:_JUDGED]]
+    proposed = [dict(given), *map(dict, known), *_pool(space, profile, seed)]
+    others = list(map(dict, found))
+    programs = [*proposed, *others, *descended(estimate, space, [*proposed, *others])[:_JUDGED]]
     prediction = estimate.predict(space, programs)
-    chosen = cautious_choice(prediction, 0)
+    among = slice(len(proposed))
+    best = expected_choice(Prediction(prediction.mean[among], prediction.covariance[among, among]), 0)
+    chosen = cautious_choice(prediction, best)
     return programs[chosen], float(np.exp(prediction.mean[0] - prediction.mean[chosen]))
 
 

@@ -122,6 +122,8 @@ class Taught:
                 one.speed.low,
                 one.speed.high,
                 one.bound,
+                one.agreement if one.speed.n else None,
+                one.agreement_bound,
                 one.speed.n,
                 one.convinces,
             )
@@ -155,7 +157,8 @@ class Taught:
                 "What the board has taught",
                 (
                     *("rule", "programs", "models", "since"),
-                    *("speed", "low", "high", "bound", "tasks", "used"),
+                    *("speed", "low", "high", "bound"),
+                    *("agreement", "agreement_bound", "tasks", "used"),
                 ),
                 rules,
             ),

@@ -19,8 +19,6 @@ from host.tensor_ir.extremes import EXTREMES_OF_ALL
 from host.tensor_ir.processor import for_cpu
 
 _NAME_LENGTH = 60
-# Operations whose results are other ones where an extreme leaves out infinities or NaN.
-_OF_EXTREMES = ("max", "min", "place")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,7 @@ class FunctionTable:
             name = self._fresh_name(group)
             results = _results(stage, group, self.halves)
             function = te.create_prim_func([*stage.arguments.values(), *results])
-            if any(node.op in _OF_EXTREMES and node.inputs[0].is_float for node in group.nodes):
+            if any(node.op in ("max", "min") and node.output.is_float for node in group.nodes):
                 function = function.with_attr(EXTREMES_OF_ALL, True)
             self.functions[name] = function.with_attr("global_symbol", name)
             order = tuple(values.index(value) for value in stage.arguments)

@@ -33,12 +33,17 @@ def _max_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
         return None
     names = ("kernel_size", "stride", "padding", "dilation")
     kernel, steps, padding, dilation = (of_each(given[name], spatial) for name in names)
+    if _takes_places(node):
+        return _maxima_and_places(builder, node, given)
     made = builder.emit(pool(data, kernel, steps or kernel, padding * 2, dilation, given["ceil_mode"]))
-    return made, _places(builder, node, given) if _takes_places(node) else None
+    return made, None
 
 
-def _places(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """The numbers of the places of maxima within their image or volume (N, C, ...) int64."""
+def _maxima_and_places(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Maxima of windows, and the numbers of their places within their image or volume (N, C, ...) int64.
+
+    As in torch, the place is that of the first of equal maxima, and of the last NaN where there is one.
+    """
     data, emit = given["self"], builder.emit
     sizes, shape = sizes_of(data), list(node.meta["val"][0].shape)
     if sizes is None:
@@ -46,23 +51,43 @@ def _places(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]
     count = len(sizes) - 2
     names = ("kernel_size", "stride", "padding", "dilation")
     kernel, steps, padding, dilation = (of_each(given[name], count) for name in names)
-    numbers, windows = np.zeros((), np.int64), data
+    numbers, inside, windows = np.zeros((), np.int64), np.ones((), bool), data
     for axis in range(count):
         made, size = shape[2 + axis], sizes[2 + axis]
         taps = np.arange(kernel[axis]) * dilation[axis]
         places = np.arange(made)[:, None] * (steps or kernel)[axis] - padding[axis] + taps
         windows = _taken(builder, windows, places, 2 + 2 * axis, size)
         numbers = numbers[..., None, None] * size + np.clip(places, 0, size - 1)
+        inside = inside[..., None, None] & (places >= 0) & (places < size)
     # Of each axis, first all windows and then all taps.
     order = [2 * axis for axis in range(count)] + [2 * axis + 1 for axis in range(count)]
-    table = numbers.transpose(order).reshape(prod(shape[2:]), prod(kernel))
+    rows = prod(shape[2:]), prod(kernel)
+    table, inside = (one.transpose(order).reshape(rows) for one in (numbers, inside))
+    # What pads is as small as the smallest number: where all are that, the first place in the image is meant.
+    table = np.where(inside, table, np.take_along_axis(table, inside.argmax(1)[:, None], 1))
     windows = emit(relax.op.permute_dims(windows, [0, 1, *(2 + axis for axis in order)]))
-    windows = emit(relax.op.reshape(windows, (*shape[:2], *table.shape)))
-    first = emit(relax.op.argmax(windows, -1, keepdims=True))
-    steps_of_rows = relax.const(np.arange(len(table))[:, None] * table.shape[1], "int64")
-    flat = emit(relax.op.add(first, steps_of_rows))
+    windows = emit(relax.op.reshape(windows, (*shape[:2], *rows)))
+    leading = _leading(builder, windows)
+    steps_of_rows = relax.const(np.arange(rows[0])[:, None] * rows[1], "int64")
+    flat = emit(relax.op.add(leading, steps_of_rows))
     found = emit(relax.op.take(relax.const(table.reshape(-1), "int64"), flat, 0, mode="clip"))
-    return emit(relax.op.reshape(found, shape))
+    found = emit(relax.op.squeeze(found, [3]))
+    images = emit(relax.op.reshape(data, (*sizes[:2], prod(sizes[2:]))))
+    largest = emit(relax.op.gather_elements(images, found, 2))
+    return emit(relax.op.reshape(largest, shape)), emit(relax.op.reshape(found, shape))
+
+
+def _leading(builder: relax.BlockBuilder, windows: Any) -> Any:
+    """The tap of each window (..., 1) whose place is that of its maximum."""
+    emit, taps = builder.emit, sizes_of(windows)
+    first = emit(relax.op.argmax(windows, -1, keepdims=True))
+    if taps is None or not str(windows.ty.dtype).startswith(("float", "bfloat")):
+        return first
+    number = relax.const(np.arange(taps[-1]), "int64")
+    nan = emit(relax.op.where(emit(relax.op.isnan(windows)), number, relax.const(-1, "int64")))
+    last = emit(relax.op.max(nan, -1, keepdims=True))
+    none = emit(relax.op.less(last, relax.const(0, "int64")))
+    return emit(relax.op.where(none, first, last))
 
 
 def _taken(builder: relax.BlockBuilder, data: Any, places: np.ndarray, axis: int, size: int) -> Any:

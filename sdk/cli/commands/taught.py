@@ -42,12 +42,13 @@ def _evidence_text(evidence: Evidence) -> str:
     since = f" since {evidence.since}" if evidence.since else ""
     models = f"{evidence.models} model{'s' if evidence.models > 1 else ''}"
     what = f"rule {evidence.rule}: {evidence.programs} measured programs of {models}{since}"
-    if evidence.bound is None:
+    if evidence.agreement_bound is None:
         return f"{what}; too few kernels to judge, not used"
     use = "used" if evidence.convinces else "not used"
     return (
-        f"{what}; first programs of {evidence.speed.n} withheld kernels {evidence.speed.value:.3f} times as "
-        f"fast, at least {evidence.bound:.3f}: {use}"
+        f"{what}; on {evidence.speed.n} withheld kernels its corrections agree with the times by "
+        f"{evidence.agreement:.2f} of 1, at least {evidence.agreement_bound:.2f}, and its first programs are "
+        f"{evidence.speed.value:.3f} times as fast: {use}"
     )
 
 

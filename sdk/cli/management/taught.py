@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sdk.management.taught import TaughtRule
 
 # Columns are not cut where no terminal sets a width.
-_WIDTH = 110
+_WIDTH = 130
 _COLUMNS = (
     "board",
     "threads",
@@ -22,6 +22,8 @@ _COLUMNS = (
     "speed",
     "low",
     "high",
+    "agreement",
+    "agreement_bound",
     "tasks",
     "used",
     "pulled",
@@ -34,7 +36,7 @@ def taught(
     form: Form = "table",
     verbose: Verbose = False,
 ) -> None:
-    """Show what the records have taught: how much faster first programs of withheld kernels become."""
+    """Show what the records have taught about withheld kernels, and whether it chooses programs."""
     from sdk.management.records import device_data, open_store
     from sdk.management.taught import taught_rules
 
@@ -57,6 +59,8 @@ def _row(rule: TaughtRule) -> tuple[object, ...]:
         known,
         speed.low,
         speed.high,
+        evidence.agreement if speed.n else None,
+        evidence.agreement_bound,
         speed.n,
         evidence.convinces,
         rule.pulled,
@@ -74,14 +78,39 @@ def _print_table(rows: Sequence[Sequence[object]]) -> None:
         print_line("the records teach nothing yet: sdk deploy MODEL --trials 300 measures programs")
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    titles = ["board", "threads", "rule", "programs", "models", "first programs, 95%", "tasks", "used"]
+    titles = [
+        "board",
+        "threads",
+        "rule",
+        "programs",
+        "models",
+        "first programs, 95%",
+        "agreement",
+        "tasks",
+        "used",
+    ]
     # Who shares nothing sees nothing of packs.
     shared = any(row[-1] for row in rows)
     for title in [*titles, *["pulled"] * shared]:
         table.add_column(title, justify="left" if title in ("board", "rule") else "right", no_wrap=True)
-    for board, threads, rule, programs, models, value, low, high, tasks, used, pulled in rows:
+    for (
+        board,
+        threads,
+        rule,
+        programs,
+        models,
+        value,
+        low,
+        high,
+        agreement,
+        least,
+        tasks,
+        used,
+        pulled,
+    ) in rows:
         bounds = "" if low is None else f" ({low:.3f} to {high:.3f})"
         speed = "" if value is None else f"{value:.3f}{bounds}"
-        texts = (board, threads, rule, programs, models, speed, tasks, "yes" if used else "no")
+        agrees = "" if least is None else f"{agreement:.2f} >= {least:.2f}"
+        texts = (board, threads, rule, programs, models, speed, agrees, tasks, "yes" if used else "no")
         table.add_row(*map(cell, (*texts, pulled)[: len(table.columns)]))
     table_console(_WIDTH).print(table)

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from host.gensor import Gensor
-from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate, cautious_choice, expected_choice
 from host.learned_estimate.evidence import Evidence, evidence_of
-from host.learned_estimate.observation import Observation, observations_of, values_of
+from host.learned_estimate.observation import EstimatedProgram, Observation, observations_of, values_of
 from host.learned_estimate.process import SECONDS, Prediction, RuleProcess
 from host.learned_estimate.search import first_program, search
 from host.records import MODEL, Record, RecordOrigin
 from host.records.store import profile_data
 from host.schedules import DesignSpace
+from host.statistics import Estimate
 from tests.unit.learned_estimate.test_estimate import drawn
 from tests.unit.tuning.simulated import dense_space, measured, profile
 
@@ -81,6 +82,48 @@ def test_what_is_withheld_teaches_nothing() -> None:
     assert np.allclose(covariance, others.covariance(points) + noise, atol=1e-6)
 
 
+def test_of_proposed_programs_what_is_expected_counts() -> None:
+    mean = np.log([1.0, 0.99, 0.9])
+    unsure = Prediction(mean, np.diag([0.0, 1.0, 4.0]))
+    assert expected_choice(unsure, 0) == 2
+    assert cautious_choice(unsure, 0) == 0
+    # The program that the estimate chose stays where no other one is below it.
+    assert expected_choice(Prediction(np.log([1.0, 0.9, 0.9]), np.eye(3)), 2) == 2
+
+
+def shown(value: float, agreement: float, bound: float | None, tasks: int = 8) -> bool:
+    speed = Estimate(value, value - 0.1, value + 0.1, tasks)
+    return Evidence("tiled", speed, 96, agreement=agreement, agreement_bound=bound).convinces
+
+
+def test_corrections_that_agree_convince_unless_the_choices_are_slower() -> None:
+    assert shown(1.02, 0.3, 0.2)
+    assert not shown(0.99, 0.3, 0.2)
+    assert not shown(1.02, 0.3, 0.05)
+    assert not shown(1.02, 0.3, None)
+    assert not shown(1.02, 0.3, 0.2, tasks=5)
+
+
+def test_agreement_is_that_of_withheld_programs_with_their_times() -> None:
+    right = judged(tall_is_slow)
+    assert right.agreement > 0.6
+    assert right.agreement_bound is not None and 0.4 < right.agreement_bound < right.agreement
+    # Tasks on which a value does the opposite teach each other what is wrong.
+    known = observed(tall_is_slow)
+    opposite = [
+        replace(one, seconds=one.program.estimate_s**2 / one.seconds) if number % 24 < 12 else one
+        for number, one in enumerate(known)
+    ]
+    wrong = evidence_of(RuleProcess(opposite))
+    assert wrong.agreement < 0.2 and not wrong.convinces
+
+
+def test_tasks_whose_times_are_all_equal_agree_with_nothing() -> None:
+    known = [replace(one, seconds=one.program.estimate_s) for one in observed(tall_is_slow)]
+    evidence = evidence_of(RuleProcess(known))
+    assert evidence.agreement == 0.0 and not evidence.convinces
+
+
 def test_what_little_is_known_of_has_to_promise_more() -> None:
     mean = np.log([1.0, 0.9, 0.8])
     known = np.diag([1e-6, 1e-6, 1e-6])
@@ -90,6 +133,46 @@ def test_what_little_is_known_of_has_to_promise_more() -> None:
     assert cautious_choice(Prediction(mean, np.diag([1e-6, 0.25, 0.25])), 0) == 0
     # What is unknown of both alike, as the level of the task, is no doubt.
     assert cautious_choice(Prediction(mean, known + 0.25), 0) == 2
+
+
+def dear_transfers(tasks: int, factor: float = 4.0) -> list[Observation]:
+    """Programs of which the transfers of a part take several times as long as estimated, and nothing else."""
+    generator = random.Random(0)
+    found = []
+    for number in range(tasks):
+        for _ in range(4):
+            parts = {"compute": generator.uniform(1e-5, 1e-4), "L2": generator.uniform(1e-5, 1e-4)}
+            values = {"rows": generator.randint(1, 16), "vectors": generator.randint(1, 8)}
+            one = EstimatedProgram(f"task{number}", values, {**parts, "total": sum(parts.values())})
+            found.append(Observation("tiled", one, parts["compute"] + factor * parts["L2"]))
+    return found
+
+
+def test_a_part_that_is_dearer_in_all_programs_is_learned_from_few() -> None:
+    known = dear_transfers(12)
+    taught, judged = known[:40], known[40:]
+    programs = [one.program for one in judged]
+    truth = np.log([one.seconds for one in judged])
+
+    def error(process: RuleProcess) -> float:
+        return float(np.std(process.predict(programs).mean - truth))
+
+    learned = RuleProcess(taught)
+    assert learned.scales.linear > 0.0
+    assert error(learned) < 0.7 * error(RuleProcess(taught, replace(SECONDS, linear=())))
+
+
+def test_a_task_that_is_far_off_as_a_whole_says_nothing_of_decisions() -> None:
+    known = [
+        replace(one, seconds=one.program.estimate_s * 8.0 ** (number // 12 % 2))
+        for number, one in enumerate(observed(tall_is_slow))
+    ]
+    space = dense_space("new")
+    programs = drawn(space, 24)
+    corrections = LearnedEstimate(known).predict(space, programs).mean - np.log(
+        [space.estimate_s(one) for one in programs]
+    )
+    assert float(np.ptp(corrections)) < 0.05
 
 
 def test_a_search_finds_programs_of_the_space_and_orders_them() -> None:

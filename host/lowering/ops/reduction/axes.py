@@ -72,7 +72,7 @@ def _write(stage: Stage, node: Node) -> None:
         _variance(stage, node)
         return
     kind = "sum" if node.op == "mean" else node.op
-    result = reduced(stage, node, lambda i: stage.element(value, i), kind, kind)
+    result = _reduced(stage, node, lambda i: stage.element(value, i), kind, kind)
     if node.op == "mean":
         count = prod(value.shape[axis] for axis in axes)
         stage.define(node.output, lambda i: scaled(load(result, i), count, value.dtype))
@@ -80,38 +80,30 @@ def _write(stage: Stage, node: Node) -> None:
         stage.define_tensor(node.output, result)
 
 
-def reduced(stage: Stage, node: Node, element: Element, kind: str, name: str) -> te.Tensor:
-    """A block that reduces over the axes of a node.
-
-    Args:
-        stage: of the function.
-        node: with the attributes `axes` and `keepdims`.
-        element: what is reduced; takes an index for each axis of the node's first input, whose type it has.
-        kind: "sum", "max", "min" or "prod".
-        name: of the block.
-    """
+def _reduced(stage: Stage, node: Node, element: Element, kind: str, name: str) -> te.Tensor:
+    """A block that reduces `element`, which takes an index for each axis of the node's input."""
     value, keepdims = node.inputs[0], node.attrs["keepdims"]
     rank, axes = len(value.shape), sorted(node.attrs["axes"])
     kept = rank - len(axes)
     if axes and axes[0] == kept:
         row = reduced_row(stage, value.shape[kept:], value.dtype, element, kind)
         return stage.compute(node.output.shape, lambda indices: row(indices[:kept]), name)
-    steps = {axis: te.reduce_axis((0, value.shape[axis]), f"k{axis}") for axis in axes}
+    reduced = {axis: te.reduce_axis((0, value.shape[axis]), f"k{axis}") for axis in axes}
 
     def body(indices: Indices) -> Expression:
         outer = iter(indices)
         source = []
         for axis in range(rank):
-            if axis in steps:
-                source.append(steps[axis])
+            if axis in reduced:
+                source.append(reduced[axis])
                 if keepdims:
                     next(outer)
             else:
                 source.append(next(outer))
-        if not steps:
+        if not reduced:
             return element(source)
         # A reduction is the whole of its expression: names for shared values go inside.
-        return COMBINE[kind](stage.scoped(lambda: element(source)), axis=list(steps.values()))
+        return COMBINE[kind](stage.scoped(lambda: element(source)), axis=list(reduced.values()))
 
     return stage.compute(node.output.shape, body, name)
 
@@ -120,7 +112,7 @@ def _variance(stage: Stage, node: Node) -> None:
     """Mean square distance from the mean, in two passes."""
     value, axes = node.inputs[0], node.attrs["axes"]
     count = prod(value.shape[axis] for axis in axes)
-    total = reduced(stage, node, lambda i: stage.element(value, i), "sum", "sum")
+    total = _reduced(stage, node, lambda i: stage.element(value, i), "sum", "sum")
 
     def squared(indices: Indices) -> Expression:
         if node.attrs["keepdims"]:
@@ -130,7 +122,7 @@ def _variance(stage: Stage, node: Node) -> None:
         distance = stage.element(value, indices) - scaled(load(total, place), count, value.dtype)
         return distance * distance
 
-    result = reduced(stage, node, squared, "sum", "square_sum")
+    result = _reduced(stage, node, squared, "sum", "square_sum")
     stage.define(node.output, lambda i: scaled(load(result, i), count, value.dtype))
 
 

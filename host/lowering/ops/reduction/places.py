@@ -3,36 +3,34 @@
 Of equal elements it is the first, and NaN leads, as NumPy has it. TVM's own function begins with the smallest
 finite number: for a row of minus infinities, or of bytes of zero, it answers -1.
 
-Pairs of a place and a value are combined one by one, and no rule has a program for that. On a CPU the place
-is therefore found by two reductions, which have vectors: the extreme, and the least of the places of all
-elements that are equal to it. Those of a row in memory are one function, which reads the row once.
+An element of up to four bytes and its place are one integer of 64 bits, the key: in its upper half the rank,
+which grows as elements get better, in its lower half how far the place is from the last possible one. So the
+greatest key is that of the place wanted, and every rule of reductions has a program for it. Longer elements
+are compared in pairs of a place and a value, which no rule knows.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
 from host.lowering.builder import Builder
+from host.lowering.expressions.math import bind
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
-from host.lowering.expressions.truth import compared
-from host.lowering.graph import Graph, Node, Value, normalise_axis
-from host.lowering.ops.reduction.axes import reduced
+from host.lowering.graph import Node, Value, normalise_axis
 from host.lowering.reader.call import OperatorCall
-from host.lowering.rebuild import rebuild
-from host.lowering.spec import GraphPass, Kind, OpSpec, Phase, Reader
+from host.lowering.spec import OpSpec, Reader
 from host.lowering.types import numeric_type
-from targets import HardwareModel
 
 # A place and the value there.
 _Pair = tuple[Expression, Expression]
-_EXTREMES = {"argmax": "max", "argmin": "min"}
-# Of fewer elements, the call of a second function costs more than vectors save.
-_FEW_ELEMENTS = 2048
-# Places are compared as floats, which hold whole numbers up to here.
-_MOST_PLACES = 1 << 24
+# Bytes of an element whose rank is half of a key.
+_RANKED_BYTES, _RANK_BITS = 4, 32
+# The last place that a key has room for; of an element's bits, all but its sign.
+_LAST = _SIZE = (1 << 31) - 1
+# Bits of infinity in single precision, which are below those of NaN.
+_INFINITY = 0x7F800000
 
 
 def _read_as(name: str) -> Reader:
@@ -49,7 +47,62 @@ def _read_as(name: str) -> Reader:
 
 
 def _write(stage: Stage, node: Node) -> None:
-    """A block of that name, of places as int32 and the values there."""
+    """A block of that name, then places of the type of the result."""
+    if numeric_type(node.inputs[0].dtype).bytes <= _RANKED_BYTES:
+        _by_keys(stage, node)
+    else:
+        _by_pairs(stage, node)
+
+
+def _by_keys(stage: Stage, node: Node) -> None:
+    """A block of the greatest keys."""
+    value = node.inputs[0]
+    k = te.reduce_axis((0, value.shape[node.attrs["axis"]]), "k")
+
+    def key(indices: Indices) -> Expression:
+        rank = _rank(stage.element(value, _source(node, indices, k)), value.dtype, node.op == "argmax")
+        before_last = tirx.const(_LAST, "int32") - k.var
+        return (rank << tirx.const(_RANK_BITS, "int64")) + before_last.astype("int64")
+
+    # A reduction is the whole of its expression: names for shared values go inside.
+    keys = stage.compute(node.output.shape, lambda i: te.max(stage.scoped(lambda: key(i)), axis=[k]), node.op)
+
+    def place(indices: Indices) -> Expression:
+        before_last = load(keys, indices) & tirx.const(_LAST, "int64")
+        return (tirx.const(_LAST, "int64") - before_last).astype(node.output.dtype)
+
+    stage.define(node.output, place)
+
+
+def _source(node: Node, indices: Indices, k: Any) -> list[Any]:
+    """The indices of an element, from those of its result and its place."""
+    axis, keep = node.attrs["axis"], node.attrs["keepdims"]
+    kept = [i for position, i in enumerate(indices) if position != axis or not keep]
+    return [*kept[:axis], k, *kept[axis:]]
+
+
+def _rank(value: Expression, dtype: str, largest: bool) -> Expression:
+    """A number of 32 bits, as int64, that is the greater the better an element is."""
+    kind = numeric_type(dtype)
+    if kind.is_float:
+        bits = tirx.reinterpret("int32", value if dtype == "float32" else value.astype("float32"))
+        return bind(bits, lambda b: _rank_of_bits(b, largest)).astype("int64")
+    rank = value.astype("int64")
+    if dtype == "uint32":
+        rank = rank - tirx.const(1 << 31, "int64")
+    return rank if largest else ~rank
+
+
+def _rank_of_bits(bits: Expression, largest: bool) -> Expression:
+    """The rank of a number of single precision by its bits: -0 and 0 have the same, and NaN the greatest."""
+    zero, size = tirx.const(0, "int32"), bits & tirx.const(_SIZE, "int32")
+    signed = tirx.Select(bits >= zero, size, zero - size)
+    ordered = signed if largest else ~signed
+    return tirx.Select(size > tirx.const(_INFINITY, "int32"), tirx.const(_SIZE, "int32"), ordered)
+
+
+def _by_pairs(stage: Stage, node: Node) -> None:
+    """A block of places as int32 and the values there."""
     value, axis = node.inputs[0], node.attrs["axis"]
     k = te.reduce_axis((0, value.shape[axis]), "k")
     reducer = te.comm_reducer(
@@ -59,8 +112,7 @@ def _write(stage: Stage, node: Node) -> None:
     )
 
     def element(*indices: Any) -> Any:
-        kept = [i for position, i in enumerate(indices) if position != axis or not node.attrs["keepdims"]]
-        source = [*kept[:axis], k, *kept[axis:]]
+        source = _source(node, indices, k)
         return reducer((k.var, stage.scoped(lambda: stage.element(value, source))), axis=k)
 
     places, _ = te.compute(node.output.shape, element, name=node.op)
@@ -79,61 +131,6 @@ def _leading(a: _Pair, b: _Pair, largest: bool, is_float: bool) -> _Pair:
     return tirx.Select(chosen, place, other_place), tirx.Select(chosen, value, other)
 
 
-def _by_reductions(graph: Graph, hardware: HardwareModel) -> Graph:
-    """An equal graph whose places are found by two reductions, where there is enough for vectors."""
-    if hardware.gpu is not None:
-        return graph
-
-    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if node.op not in _EXTREMES:
-            return builder.copy(node, inputs)
-        value, axis = inputs[0], int(node.attrs["axis"])
-        long = value.size >= _FEW_ELEMENTS and value.shape[axis] <= _MOST_PLACES
-        if value.dtype != "float32" or not long:
-            return builder.copy(node, inputs)
-        if prod(value.shape[axis + 1 :]) == 1:
-            value = builder.reshape(value, value.shape[: axis + 1])
-        shape = (*value.shape[:axis], 1, *value.shape[axis + 1 :])
-        kind, attrs = _EXTREMES[node.op], {"axes": (axis,), "keepdims": True}
-        sources = [value]
-        if axis + 1 < len(value.shape):
-            sources.append(builder.one(kind, [value], shape, value.dtype, **attrs))
-        place = builder.one("place", sources, shape, "int32", kind=kind, **attrs)
-        return builder.reshape(builder.cast(place, node.output.dtype), node.output.shape)
-
-    return rebuild(graph, rule)
-
-
-def _place(stage: Stage, node: Node) -> None:
-    """Block "place": the least of the places of all elements that are equal to the extreme, or NaN.
-
-    Without a second input, which is the extreme, a block before it finds that one.
-    """
-    value, *given = node.inputs
-    [axis] = node.attrs["axes"]
-    kind, data = node.attrs["kind"], stage.tensor(value, "prologue")
-    found = None if given else reduced(stage, node, lambda i: load(data, i), kind, kind)
-
-    def element(indices: Indices) -> Expression:
-        own, at = load(data, indices), [0 if dim == axis else i for dim, i in enumerate(indices)]
-        extreme = stage.element(given[0], at) if found is None else load(found, at)
-        leads = tirx.any(compared("equal", own, extreme), compared("not_equal", own, own))
-        index = indices[axis]
-        place = tirx.Cast("float32", index.var if isinstance(index, tirx.IterVar) else index)
-        return tirx.Select(leads, place, tirx.max_value("float32"))
-
-    least = reduced(stage, node, element, "min", "place")
-    stage.define(node.output, lambda indices: tirx.Cast("int32", load(least, indices)))
-
-
-SPECS: tuple[OpSpec, ...] = (
-    *(OpSpec(name, read={name: _read_as(name)}, write=_write) for name in _EXTREMES),
-    OpSpec(
-        "place",
-        Kind.REDUCTION,
-        write=_place,
-        # In half precision an extreme may be stored as another number than the element that it is.
-        passes=(GraphPass(Phase.SIMPLIFIED, _by_reductions, single=True),),
-        output_type="int32",
-    ),
+SPECS: tuple[OpSpec, ...] = tuple(
+    OpSpec(name, read={name: _read_as(name)}, write=_write) for name in ("argmax", "argmin")
 )

@@ -127,7 +127,7 @@ class Tiled(Rule):
             and not (values["pad"] == PAD_BLOCK and counts.ragged_rows)
             and registers(anchor, roles, hardware, values) <= hardware.vector_registers
             and _code_in_bounds(anchor, roles, counts, values)
-            and copies_stay_near(workload, roles, hardware, values)
+            and (values["pad"] != PAD_BLOCK or copies_stay_near(workload, roles, hardware, values))
         )
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
@@ -259,6 +259,8 @@ def vectorise_tail(
         kept = schedule.get(around)
         place = next((i for i, loop in enumerate(loops) if schedule.get(loop).same_as(kept)), -1)
         loops = loops[place + 1 :]
+    if not loops:
+        return  # The tile is one element, as it may be on a processor without vectors.
     extents = [int(schedule.get(loop).extent) for loop in loops]
     outer, inner = schedule.split(loops[-1], [None, lanes])
     schedule.vectorize(inner)

@@ -112,7 +112,8 @@ def test_shuffled_times_keep_the_ratios_of_a_task_and_teach_nothing() -> None:
     assert [one.program for one in mixed] == [one.program for one in known]
     figures = shuffled_figures(known, kernels_of(collected()), 3)
     assert figures["judged"] == 3 and figures["refused"] == 3
-    assert figures["deployed"]["value"] == 1.0
+    # One of twenty is allowed to convince, of the withheld models of each shuffle.
+    assert figures["deployed"]["value"] == pytest.approx(1.0, abs=0.1)
 
 
 def test_a_model_takes_the_time_of_each_kernel_as_often_as_it_calls_it() -> None:

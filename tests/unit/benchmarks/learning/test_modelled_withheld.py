@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.learned_estimate.withheld import Kernel
 from benchmarks.modelled_boards.moved_parts import MovedParts
-from benchmarks.modelled_boards.withheld import Logs, board_logs, figures_of
+from benchmarks.modelled_boards.withheld import Logs, board_logs, figures_of, read_boards
+from host.errors import UserError
 from host.learned_estimate.observation import EstimatedProgram, Observation
+from host.schedules.families import rule_versions
+from research.collection.dataset import MeasuredProgram, append_programs
 
 _RULE = "tiled"
 
@@ -59,13 +64,45 @@ def test_arms_that_learn_a_board_are_ahead_and_shuffled_ones_are_not() -> None:
         own = [one for one in observations if one.program.task == task]
         programs = tuple(one.program for one in own)
         seconds = np.array([one.seconds for one in own])
-        drawn = ("gensor",) + ("uniform",) * (len(own) - 1)
+        drawn = ("gensor",) * 5 + ("uniform",) * (len(own) - 5)
         kernels.append(Kernel(own[0].model, task, _RULE, 1, programs, seconds, drawn, 0))
     logs: Logs = defaultdict(lambda: defaultdict(list))
     board_logs("board", observations, kernels, 60, 0, logs)
     found = figures_of(logs)
-    for pool in ("all", "drawn"):
+    for pool in ("all", "drawn", "constructed"):
         arms = found[pool]
+        # What convinces is chosen as without evidence, and anything else is the least estimate.
+        assert arms["deployed"]["value"] > 1.0
+        false, anyway = (arms[f"{arm}_shuffled"]["value"] for arm in ("deployed", "process_mean"))
+        assert min(false, 1.0) >= min(anyway, 1.0)
         assert arms["parts"]["n"] == 8
-        assert arms["parts"]["value"] > 1.05 * arms["parts_shuffled"]["value"]
+        # Of five constructed programs of a task, fewer are better than the first.
+        ahead = 1.01 if pool == "constructed" else 1.05
+        assert arms["parts"]["value"] > ahead * arms["parts_shuffled"]["value"]
         assert arms["fastest"]["value"] >= arms["parts"]["value"] > 0.97 * arms["fastest"]["value"]
+    # Chance with the same ranker is beside the choices among constructed programs alone.
+    chosen = found["constructed"]
+    assert chosen["drawn_mean"]["value"] > 1.02 * chosen["drawn_t"]["value"]
+    assert "drawn_mean" not in found["all"]
+
+
+def test_programs_of_machines_are_read_beside_those_of_modelled_boards(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no programs of any board"):
+        read_boards([tmp_path], [])
+    one = MeasuredProgram(
+        "net",
+        "task",
+        "dense",
+        "tiled",
+        rule_versions()["tiled"],
+        {"rows": 1},
+        "gensor",
+        (1.0,),
+        1,
+        {"total": 1.0},
+        True,
+    )
+    append_programs(tmp_path / "raspberry_pi_4.jsonl", [one])
+    append_programs(tmp_path / "here.jsonl", [one, replace(one, decisions={"rows": 2}, first=False)])
+    found = read_boards([tmp_path], [f"machine={tmp_path / 'here.jsonl'}"])
+    assert {board: len(known) for board, (known, _) in found.items()} == {"raspberry_pi_4": 1, "machine": 2}

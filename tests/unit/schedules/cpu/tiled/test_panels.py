@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,6 +14,7 @@ from tvm import tirx
 from host.build.kernel import lower_function
 from host.schedules import scheduled_function, space_for
 from host.schedules.cpu.tiled.roles import PAD_COPY, PAD_PEEL
+from targets import declared_boards
 from tests.unit.schedules import functions as fn
 
 _SIZE, _CHANNELS = 12, 128
@@ -65,3 +67,20 @@ def test_a_loop_over_panels_of_peeled_borders_computes_the_same(panel: int) -> N
     w = generator.standard_normal((3, 3, _CHANNELS)).astype("float32")
     found = fn.run(function, [a, w], (1, _SIZE, _SIZE, _CHANNELS), fn.board().tvm_target)
     np.testing.assert_allclose(found, fn.depthwise_numpy(a, w, 1), rtol=2e-5, atol=2e-5)
+
+
+def test_a_tile_of_one_element_has_nothing_to_vectorise() -> None:
+    # Without vectors a vector is one element, and a loop over the panels stays around the tile.
+    space = space_for(
+        fn.task(fn.batched(2, 4, 256, 64), "batched"), declared_boards()["visionfive2"].hardware, 1
+    )
+    assert space.hardware.lanes == 1
+    least = {decision.name: decision.choices[0] for decision in space.decisions}
+    choices = {decision.name: decision.choices for decision in space.decisions}
+    tried = 0
+    for panel, unroll in itertools.product(choices["panel"], choices["unroll"]):
+        values = least | {"panel": panel, "unroll": unroll}
+        if space.legal(values):
+            scheduled_function(space.apply(space.candidate(values, "test")))
+            tried += 1
+    assert tried > 10
