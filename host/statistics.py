@@ -58,10 +58,27 @@ class Estimate:
 @functools.lru_cache(maxsize=1024)
 def t975(freedom: int) -> float:
     """Student's 97.5% quantile; below one degree of freedom, that of one."""
-    # Here, because it takes longer to load than a command that judges nothing.
-    from scipy.special import stdtrit
+    # SciPy has it, and takes longer to load than to judge a deployment.
+    freedom = max(freedom, 1)
+    low, high = 0.0, math.pi / 2
+    while low < (angle := (low + high) / 2) < high:
+        low, high = (angle, high) if _within(angle, freedom) < 0.95 else (low, angle)
+    return math.sqrt(freedom) * math.tan(high)
 
-    return float(stdtrit(max(freedom, 1), 0.975))
+
+def _within(angle: float, freedom: int) -> float:
+    """The probability that Student's t is within +-sqrt(freedom) tan(angle).
+
+    For whole degrees of freedom the integral is a finite sum (M. Abramowitz and I. Stegun, "Handbook of
+    Mathematical Functions", 1964, 26.7.3 and 26.7.4).
+    """
+    odd, cosine = freedom % 2, math.cos(angle)
+    term, total = cosine if odd else 1.0, 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= cosine * cosine * (power + 1) / (power + 2)
+    total *= math.sin(angle)
+    return 2.0 / math.pi * (angle + total) if odd else total
 
 
 def mean_of(values: Sequence[float]) -> Estimate:

@@ -26,6 +26,9 @@ FOLDER = SHARED / "edgetlm" / "native"
 # The C and C++ libraries that zig compiles for every system that something is built for.
 ZIG = SHARED / "zig"
 ARCHITECTURES = ("x86_64", "riscv64", "aarch64")
+# Of the product's cache, what is known by its content and is slow to make or to fetch: root file systems,
+# executors, wheels for boards.
+_KEPT = ("emulation", "native", "wheels")
 # What programs in C++ are compiled by and linked with.
 _LINKED = ("ziglang", "apache-tvm", "apache-tvm-ffi")
 
@@ -96,6 +99,21 @@ def zoo_model(name: str, format_name: str) -> Path:
     with (folder / f"{name}.{format_name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return export.export(name, folder, format_name)
+
+
+def share_with(cache: Path) -> None:
+    """Make the product's cache of a test, in which it finds what is slow to make and the same for every test.
+
+    Args:
+        cache: `$XDG_CACHE_HOME` of the test.
+    """
+    own = cache / "edgetlm"
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in _KEPT:
+        shared = SHARED / "edgetlm" / name
+        shared.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (own / name).exists():
+            (own / name).symlink_to(shared)
 
 
 @contextmanager

@@ -22,7 +22,6 @@ ten. `large` has the same for the spaces with more than 100,000 legal programs.
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -34,24 +33,26 @@ from benchmarks.gate.network import small_network
 from benchmarks.gate.recorded import RecordedTask, observations
 from benchmarks.gate.settings import check_settings
 from benchmarks.gate.simulated import TASKS, simulated_tasks
-from benchmarks.learning.__main__ import BUDGETS, figures_of
-from benchmarks.modelled_boards.choices import DRAWN, Program, programs_in, random_programs
+from benchmarks.learning.__main__ import figures_of
+from benchmarks.modelled_boards.choices import programs_in
+from benchmarks.modelled_boards.draws import Program, by_chance, written
 from benchmarks.modelled_boards.figures import Judged
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.execution import LocalEngine
 from host.learned_estimate.estimate import LearnedEstimate
-from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
 from host.schedules import DesignSpace
+from host.schedules.proposer import Estimate
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.proposer import INFILLED, Tlm
-from host.tlm.ranking import Estimate, Ranking, ScoredProgram, ranked
+from host.tlm.proposer import Tlm
 from host.tlm.training.fitting import FinetuneOptions, Fitting, replay_of
 from host.tlm.training.replay import read_replay
 from research.figures.finetuning import BOARD, tasks_of, truth_of
 from research.pretraining.boards import board_of
 
 SCHEMA = "edgetlm.proposals/1"
+# Measurements a task; with 0, the first program is taken.
+BUDGETS = (0, 10)
 PAIRS = (
     *(
         (f"{faster}_{rank}", f"{slower}_{rank}")
@@ -80,57 +81,23 @@ def fine_tuned(start: Path, tasks: Sequence[RecordedTask], seed: int, folder: Pa
     return folder / "model"
 
 
-def in_order(space: DesignSpace, programs: Sequence[Program], estimate: Estimate) -> list[Program]:
-    """Equally likely programs in the order in which a deployment would measure them."""
-    names = [decision.name for decision in space.decisions]
-    scored = {
-        values: ScoredProgram(values, 0.0, estimate(space, one))
-        for one in programs
-        for values in [tuple(one[name] for name in names)]
-    }
-    order = ranked(list(scored.values()), Ranking(), len(scored))
-    return [dict(zip(names, one.values, strict=True)) for one in order]
-
-
-def infilled_by_chance(space: DesignSpace, estimate: Estimate, seed: int) -> list[Program]:
-    """32 programs, of which the last eight are drawn from the neighbours of the best of the others.
-
-    The numbers are those of the language model's proposer.
-    """
-    generator = random.Random(f"infilled/{space.task.workload_hash}/{seed}")
-    infilled = round(INFILLED * DRAWN)
-    found = random_programs(space, seed)[: DRAWN - infilled]
-    best = min(found, key=lambda one: estimate(space, one))
-    around = [one for one in space.neighbours(best) if one not in found]
-    return found + generator.sample(around, min(infilled, len(around)))
-
-
 def programs_of_arms(
-    space: DesignSpace, models: dict[str, Path], learned: LearnedEstimate, seed: int
+    space: DesignSpace, models: Mapping[str, Tlm], learned: LearnedEstimate, seed: int
 ) -> dict[str, list[Program]]:
     """The programs of each arm in the order in which they would be measured.
 
     Args:
         space: of the task.
-        models: checkpoints by name of the arm.
+        models: language models by name of the arm.
         learned: T_hat.
         seed: of the draws.
     """
-
-    def learned_s(space: DesignSpace, values: Mapping[str, int]) -> float:
-        return math.exp(float(learned.means(space, [dict(values)])[0]))
-
     profile = DeviceProfile("simulated", board_of(BOARD), space.hardware, space.threads)
-    found = {}
-    estimates: dict[str, Estimate] = {"t": DesignSpace.estimate_s, "that": learned_s}
-    for rank, estimate in estimates.items():
-        found[f"random32_{rank}"] = in_order(space, random_programs(space, seed), estimate)
-        found[f"infilled_random32_{rank}"] = in_order(
-            space, infilled_by_chance(space, estimate, seed), estimate
-        )
-        for name, checkpoint in models.items():
-            written = Tlm(checkpoint, estimate=estimate).propose(space, profile, (), DRAWN, seed)
-            found[f"{name}32_{rank}"] = [values_of(one) for one in written]
+    estimates: dict[str, Estimate] = {"t": DesignSpace.estimate_s, "that": learned.cost_s}
+    found = by_chance(space, estimates, seed)
+    for name, model in models.items():
+        for rank, estimate in estimates.items():
+            found[f"{name}32_{rank}"] = written(model, space, profile, estimate, seed)
     return found
 
 
@@ -150,7 +117,7 @@ def judged_board(seed: int, base: Path, folder: Path) -> tuple[dict[int, list[Ju
     judged: dict[int, list[Judged]] = {budget: [] for budget in BUDGETS}
     sizes = {}
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as scratch:
-        models = {"before": base, "tlm": fine_tuned(base, teach, seed, Path(scratch))}
+        models = {"before": Tlm(base), "tlm": Tlm(fine_tuned(base, teach, seed, Path(scratch)))}
         for one in truth:
             space = spaces[one.programs[0].task]
             key = f"{seed}/{space.task.workload_hash}"

@@ -40,9 +40,11 @@ SCHEMA = "edgetlm.gpu_written/1"
 BUDGETS = (1, 10)
 PAIRS = (
     ("tlm32_t", "random32_t"),
+    ("tlm32_t", "infilled_random32_t"),
     ("tlm32_t", "gensor_t"),
     ("tlm_likelihood", "gensor_t"),
     ("tlm_likelihood", "random32_t"),
+    ("infilled_random32_t", "random32_t"),
     ("random32_t", "gensor_t"),
     ("random", "gensor_t"),
 )

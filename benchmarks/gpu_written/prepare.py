@@ -7,11 +7,12 @@ half precision, and some products in single precision, whose spaces are the larg
 programs without measuring (`benchmarks.learning.arms`); the kit has its first ten for the first seed, and its
 first one for the others:
 
-    gensor_t         Gensor's, by the estimate T
-    random           uniformly random ones, as they are drawn; the first one alone
-    random32_t       the best by T of 32 uniformly random ones
-    tlm_likelihood   the likeliest of 32 programs of the language model
-    tlm32_t          the best by T of the same 32
+    gensor_t              Gensor's, by the estimate T
+    random                uniformly random ones, as they are drawn; the first one alone
+    random32_t            the best by T of 32 uniformly random ones
+    infilled_random32_t   the best by T of 24 of them and of 8 near the best of these by T
+    tlm_likelihood        the likeliest of 32 programs of the language model
+    tlm32_t               the best by T of 32 programs that the model writes as in a deployment
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ from pathlib import Path
 from benchmarks.gpu.prepare import KitWriter, gpu_profile_of
 from benchmarks.gpu_written.tasks import WithheldTask, chosen_tasks, withheld_tasks
 from benchmarks.learning.arms import programs_of_arms
-from benchmarks.modelled_boards.choices import Program
+from benchmarks.modelled_boards.draws import Program
 from benchmarks.result_file import heading
 from host.errors import EdgeError, UserError
 from host.model import Candidate, DeviceProfile
 from host.schedules import DesignSpace
-from host.schedules.proposer import Proposer
 from host.tlm.model.checkpoints import SHIPPED
 from host.tlm.proposer import Tlm
 
@@ -44,7 +44,7 @@ _RANDOM = "random"
 
 
 def arms_by_seed(
-    space: DesignSpace, profile: DeviceProfile, model: Proposer, seeds: int
+    space: DesignSpace, profile: DeviceProfile, model: Tlm, seeds: int
 ) -> Mapping[str, Sequence[Sequence[Candidate]]]:
     """The first programs of each arm, by seed: ten for the first seed, one for the others.
 
@@ -63,7 +63,7 @@ def _candidate(space: DesignSpace, arm: str, values: Program) -> Candidate:
     return space.candidate(values, arm, space.estimate_s(values))
 
 
-def add(writer: KitWriter, task: WithheldTask, profile: DeviceProfile, model: Proposer, seeds: int) -> int:
+def add(writer: KitWriter, task: WithheldTask, profile: DeviceProfile, model: Tlm, seeds: int) -> int:
     """Add a task to a kit; how many programs it has there.
 
     Raises:
@@ -100,7 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not tasks:
         raise UserError("the networks have no withheld task with a choice: name others with --networks")
     writer = KitWriter(options.kit, profile, 0)
-    # Without an estimate the likeliest program comes first.
     model, whole, started = Tlm(options.model), 0, time.monotonic()
     for number, task in enumerate(tasks, start=1):
         begin = time.monotonic()

@@ -7,11 +7,14 @@ FILE has measured programs of this machine (`sdk tlm collect`), which teach the 
 estimate T_hat. For each task and seed, every arm orders its programs without measuring (`arms.py`). What a
 program takes is measured with the programs of all arms in interleaved rounds, weights out of the caches.
 
+With 0 measurements a task, an arm ends with its first program. With n of them it ends with the fastest of
+its first n programs and of the first of Gensor's by T, which a tuning measures in any case.
+
 `ratios` has, for each pair of arms and each number of measurements a task, the time of the second arm over
-that of the first: above 1, the first is faster. With 0 measurements it is that of the first program, with 10
-that of the fastest of the first ten. `large` has the same for the spaces with more than 100,000 legal
-programs (by the legal share of random values). `share_of_best` is the time of the fastest program that any
-arm found over that of each arm.
+that of the first: above 1, the first is faster. `large` has the same for the spaces with more than 100,000
+legal programs (by the legal share of random values). `share_of_best` is the time of the fastest of all
+programs that were measured of the task over that of each arm, `worst_share` that of the task for which it is
+least.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from typing import Any
 
 from benchmarks.learned_estimate.withheld import observations_of
 from benchmarks.learning.arms import programs_of_arms
-from benchmarks.modelled_boards.choices import Program, programs_in
-from benchmarks.modelled_boards.figures import Judged, ratios, shares
+from benchmarks.modelled_boards.choices import programs_in
+from benchmarks.modelled_boards.draws import Program
+from benchmarks.modelled_boards.figures import Judged, ratios, shares, worst
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.device_profile import profile_of
@@ -48,28 +52,46 @@ PAIRS = (
     ("random", "gensor_t"),
     ("random32_t", "gensor_t"),
     ("random32_that", "random32_t"),
+    ("infilled_random32_t", "random32_t"),
+    ("infilled_random32_that", "random32_that"),
     ("tlm_likelihood", "gensor_t"),
     ("tlm32_t", "gensor_t"),
     ("tlm32_t", "random32_t"),
+    ("tlm32_t", "infilled_random32_t"),
+    ("tlm32_that", "tlm32_t"),
+    ("tlm32_that", "gensor_t"),
     ("tlm32_that", "random32_t"),
     ("tlm32_that", "random32_that"),
+    ("tlm32_that", "infilled_random32_that"),
+    ("search_tlm_that", "gensor_t"),
+    ("search_tlm_that", "search_that"),
 )
-# Measurements a task; with 0, the first program is taken.
-BUDGETS = (0, 10)
+# Measurements a task.
+BUDGETS = (0, 1, 10, 32)
+# The arm whose first program is measured in any case.
+_REFERENCE = "gensor_t"
 _LARGE = 100_000
 
 
 def judged_arms(
     judge: Judge, space: DesignSpace, arms: Mapping[str, Sequence[Program]], budgets: Sequence[int]
 ) -> dict[int, dict[str, float]]:
-    """Seconds of what each arm ends with, by the number of measurements; an arm that fails is left out."""
-    most = max(1, *budgets)
+    """Seconds of what each arm ends with, by the number of measurements; an arm that fails is left out.
+
+    Args:
+        judge: takes the times.
+        space: of the task.
+        arms: programs by arm, Gensor's by T among them.
+        budgets: numbers of measurements.
+    """
+    most, reference = max(1, *budgets), arms[_REFERENCE][0]
     judge.time(space, (program for programs in arms.values() for program in programs[:most]))
     found: dict[int, dict[str, float]] = {}
     for budget in budgets:
         found[budget] = {}
         for arm, programs in arms.items():
-            chosen = {str(number): one for number, one in enumerate(programs[: max(1, budget)])}
+            measured = [*programs[:budget], reference] if budget else programs[:1]
+            chosen = {str(number): one for number, one in enumerate(measured)}
             seconds = judge.seconds(space, chosen)
             if seconds:
                 found[budget][arm] = min(seconds.values())
@@ -92,9 +114,11 @@ def figures_of(
     found: dict[str, Any] = {"tasks": len(sizes), "large_spaces": len(large)}
     for name, kept in (("", set(sizes)), ("large", large)):
         part = {budget: [one for one in many if one.task in kept] for budget, many in judged.items()}
+        known = [one for many in part.values() for one in many]
         figures = {
             "ratios": {str(budget): ratios(many, pairs) for budget, many in part.items() if many},
-            "share_of_best": {str(budget): shares(many) for budget, many in part.items() if many},
+            "share_of_best": {str(budget): shares(many, known) for budget, many in part.items() if many},
+            "worst_share": {str(budget): worst(many, known) for budget, many in part.items() if many},
         }
         found |= {name: figures} if name else figures
     return found
@@ -111,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--restrict", default="", help="avx2: leave the newer instructions unused")
     parser.add_argument("--model", type=Path, default=SHIPPED, help="folder of the language model")
+    parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS), help="measurements a task")
     add_json_option(parser)
     options = parser.parse_args(arguments)
     from research.models.export import main as export
@@ -131,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "no task of these models is left to judge: name other models, or raise --most-mflop"
             )
         learned, model = LearnedEstimate(known), Tlm(options.model)
-        judged: dict[int, list[Judged]] = {budget: [] for budget in BUDGETS}
+        judged: dict[int, list[Judged]] = {budget: [] for budget in options.budgets}
         sizes: dict[str, float] = {}
         with open_bench(device, profile, folder, MeasurePlan()) as bench:
             judge = Judge(BenchTimer(bench))
@@ -141,8 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 sizes[key] = programs_in(space)
                 for seed in range(options.seeds):
                     arms = programs_of_arms(space, profile, learned, model, seed)
-                    # Ten programs of each arm are measured for one seed: their spread is that over tasks.
-                    budgets = BUDGETS[: 1 if seed else None]
+                    # All programs of an arm are measured for one seed: their spread is that over tasks.
+                    budgets = options.budgets[: 1 if seed else None]
                     for budget, seconds in judged_arms(judge, space, arms, budgets).items():
                         judged[budget].append(Judged(board, task.model, key, space.rule.name, seconds))
                 print(task.model, space.task.name, space.rule.name, f"{sizes[key]:.3g} programs", flush=True)

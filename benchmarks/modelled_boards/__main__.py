@@ -15,7 +15,9 @@ evidence says; the modelled board gives its time:
     search_that      what the product does: the learned estimate (others_200) searches the space
     random_first     a uniformly random program
     random32_t, random32_that    of 32 uniformly random programs the best by T, or by T_hat (others_200)
-    tlm_likelihood, tlm32_t, tlm32_that     the language model's likeliest, and of its 32 the best by each
+    infilled_random32_t, infilled_random32_that    of 24 of them, and 8 near the best of these by each
+    tlm_likelihood   the language model's likeliest
+    tlm32_t, tlm32_that    the best by each of 32 programs that the model writes as in a deployment
 
 Nothing of this machine is timed: the figures are the same on any.
 """

@@ -10,19 +10,18 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.learned_estimate.withheld import shuffled
-from host.errors import EdgeError
+from benchmarks.modelled_boards.draws import Program, by_chance, by_model, random_programs
 from host.gensor import Gensor
 from host.learned_estimate.estimate import LearnedEstimate, expected_choice
 from host.learned_estimate.observation import Observation, values_of
 from host.learned_estimate.search import first_program
 from host.model import DeviceProfile
 from host.schedules import DesignSpace
-from host.schedules.proposer import Proposer
+from host.schedules.proposer import Estimate
+from host.tlm.proposer import Tlm
 
-Program = dict[str, int]
-
-# Programs that chance and the language model draw for a ranker to choose from, and that Gensor constructs.
-DRAWN, CONSTRUCTED = 32, 24
+# Programs that Gensor constructs.
+CONSTRUCTED = 24
 # Random values of which the legal ones are counted.
 _LEGAL_DRAWS = 2000
 # Records of the new board, besides those of other boards.
@@ -62,17 +61,11 @@ def best(estimate: LearnedEstimate | None, space: DesignSpace, programs: Sequenc
     return programs[expected_choice(estimate.predict(space, programs), first)]
 
 
-def random_programs(space: DesignSpace, seed: int) -> list[Program]:
-    """Draw `DRAWN` legal programs of the space, uniformly."""
-    generator = random.Random(f"{space.task.workload_hash}/{seed}")
-    return [space.sample(generator) for _ in range(DRAWN)]
-
-
 def chosen_programs(
     space: DesignSpace,
     profile: DeviceProfile,
     learned: BoardEstimates,
-    model: Proposer | None,
+    model: Tlm | None,
     seed: int,
 ) -> dict[str, Program]:
     """The program of each arm.
@@ -81,23 +74,20 @@ def chosen_programs(
         space: of the task.
         profile: of the board.
         learned: its learned estimates.
-        model: the language model, the likeliest programs first; None leaves out its arms.
+        model: the language model; None leaves out its arms.
         seed: of what is drawn.
     """
     constructed = [values_of(one) for one in Gensor().propose(space, profile, (), CONSTRUCTED, seed=0)]
-    drawn = random_programs(space, seed)
     most = learned.estimates[f"others_{BUDGETS[-1]}"]
-    found = {"gensor_t": constructed[0], "random_first": drawn[0], "random32_t": best(None, space, drawn)}
+    estimates: dict[str, Estimate] = {"t": DesignSpace.estimate_s, "that": most.cost_s}
+    found = {"gensor_t": constructed[0], "random_first": random_programs(space, seed)[0]}
     for name, estimate in learned.estimates.items():
         found[f"gensor_that_{name}"] = best(estimate, space, constructed)
-    found["random32_that"] = best(most, space, drawn)
     found["search_that"] = first_program(most, space, profile, constructed[0], seed)[0]
-    written = _written(model, space, profile, seed) if model is not None else []
-    if written:
-        found["tlm_likelihood"] = written[0]
-        found["tlm32_t"] = best(None, space, written)
-        found["tlm32_that"] = best(most, space, written)
-    return found
+    ordered = by_chance(space, estimates, seed)
+    if model is not None:
+        ordered |= by_model(model, space, profile, estimates, seed)
+    return found | {arm: programs[0] for arm, programs in ordered.items()}
 
 
 def programs_in(space: DesignSpace) -> float:
@@ -106,14 +96,6 @@ def programs_in(space: DesignSpace) -> float:
     generator = random.Random(space.task.workload_hash)
     drawn = ({d.name: generator.choice(d.choices) for d in space.decisions} for _ in range(_LEGAL_DRAWS))
     return values * sum(space.rule.legal(space.workload, space.hardware, one) for one in drawn) / _LEGAL_DRAWS
-
-
-def _written(model: Proposer, space: DesignSpace, profile: DeviceProfile, seed: int) -> list[Program]:
-    try:
-        return [values_of(one) for one in model.propose(space, profile, (), DRAWN, seed=seed)]
-    except EdgeError:
-        # Its language cannot express every task; the arms of such a task are left out together.
-        return []
 
 
 def of_board(observations: Mapping[str, Sequence[Observation]], board: str) -> list[Observation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +26,14 @@ RATIOS = (
     ("random32_t", "gensor_t"),
     ("random32_that", "gensor_t"),
     ("random32_that", "random32_t"),
+    ("infilled_random32_that", "random32_that"),
     ("tlm_likelihood", "gensor_t"),
     ("tlm32_t", "random32_t"),
+    ("tlm32_t", "infilled_random32_t"),
+    ("tlm32_that", "gensor_t"),
     ("tlm32_that", "random32_t"),
     ("tlm32_that", "random32_that"),
+    ("tlm32_that", "infilled_random32_that"),
     ("search_that", "tlm32_that"),
 )
 ALL = "all"
@@ -100,17 +105,43 @@ def _bounded(logs: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def shares(judged: Sequence[Judged]) -> dict[str, dict[str, float]]:
-    """Time of the fastest program of any arm and seed over that of each arm, by board: geometric means."""
+def shares(judged: Sequence[Judged], known: Sequence[Judged] | None = None) -> dict[str, dict[str, float]]:
+    """Time of the fastest program of any arm and seed over that of each arm, by board: geometric means.
+
+    Args:
+        judged: tasks on boards.
+        known: the same tasks with all programs that are known; None for the judged ones alone.
+    """
+    return {
+        arm: {board: math.exp(statistics.fmean(of.values())) for board, of in by_board.items()}
+        for arm, by_board in _share_logs(judged, judged if known is None else known).items()
+    }
+
+
+def worst(judged: Sequence[Judged], known: Sequence[Judged]) -> dict[str, dict[str, float]]:
+    """The least share of a task, see `shares`: a geometric mean over its seeds."""
+    return {
+        arm: {board: math.exp(min(of.values())) for board, of in by_board.items()}
+        for arm, by_board in _share_logs(judged, known).items()
+    }
+
+
+def _share_logs(
+    judged: Sequence[Judged], known: Sequence[Judged]
+) -> dict[str, dict[str, dict[tuple[str, str], float]]]:
+    """Logarithm of the share of each task, the mean over seeds, by arm and board."""
     best: dict[tuple[str, str], float] = defaultdict(lambda: math.inf)
-    for one in judged:
+    for one in known:
         best[one.board, one.task] = min(best[one.board, one.task], *one.seconds.values())
-    logs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    logs: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in judged:
         for arm, seconds in one.seconds.items():
-            for board in (one.board, ALL):
-                logs[arm][board].append(math.log(best[one.board, one.task] / seconds))
-    return {
-        arm: {board: math.exp(sum(of) / len(of)) for board, of in sorted(by_board.items())}
-        for arm, by_board in sorted(logs.items())
-    }
+            task = one.board, one.task
+            logs[arm][task].append(math.log(best[task] / seconds))
+    boards = sorted({one.board for one in judged})
+    found: dict[str, dict[str, dict[tuple[str, str], float]]] = {}
+    for arm, by_task in sorted(logs.items()):
+        means = {task: statistics.fmean(of) for task, of in by_task.items()}
+        own = {board: {task: one for task, one in means.items() if task[0] == board} for board in boards}
+        found[arm] = {ALL: means, **{board: of for board, of in own.items() if of}}
+    return found

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 
-from benchmarks.modelled_boards.choices import DRAWN, Program, random_programs
+from benchmarks.modelled_boards.draws import DRAWN, Program, random_programs
 from host.errors import ScheduleError
 from host.schedules import DesignSpace, scheduled_function
 from research.collection.collect import CollectedTask, Timer

@@ -123,6 +123,35 @@ def by_measurements(result: Result) -> list[str]:
     return markdown(("measured", "ratio", *kinds, last), rows)
 
 
+def pairs_by_budget(result: Result) -> list[str]:
+    """Ratios of arms over all boards, by measurements a task."""
+    by_budget = result.figures["ratios"]
+    pairs = dict.fromkeys(pair for ratios in by_budget.values() for pair in ratios)
+    rows = [
+        (
+            pair.replace("/", " / "),
+            *(_bounded(found[pair][_ALL]) if pair in found else "" for found in by_budget.values()),
+        )
+        for pair in pairs
+    ]
+    return markdown(("ratio, 95%; median", *(f"{budget} measured" for budget in by_budget)), rows)
+
+
+def shares_by_budget(result: Result) -> list[str]:
+    """Share of the best known program by arm and measurements a task, and that of the worst task."""
+    by_budget = result.figures["share_of_best"]
+    least = result.figures.get("worst_share", {})
+    rows = []
+    for arm in dict.fromkeys(arm for found in by_budget.values() for arm in found):
+        cells = []
+        for budget, found in by_budget.items():
+            worst = least.get(budget, {}).get(arm, {}).get(_ALL)
+            share = f"{found[arm][_ALL]:.3f}" if arm in found else ""
+            cells.append(share if worst is None else f"{share}; {worst:.3f}")
+        rows.append((arm, *cells))
+    return markdown(("arm, share; of the worst task", *(f"{one} measured" for one in by_budget)), rows)
+
+
 def shares(result: Result) -> list[str]:
     """Share of the best known program by arm and board."""
     found = result.figures["share_of_best"]

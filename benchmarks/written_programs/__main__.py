@@ -8,11 +8,12 @@ so that the figures say what a model has learned of the space, and not how good 
 of a model of the processor, which owes nothing to T (`research.modelled_boards`). Each arm has a program
 for each task and seed:
 
-    gensor            Gensor's first
-    random            a uniformly random one
-    random32          the best by T of 32 uniformly random ones
-    NAME_likelihood   the likeliest of the model in FOLDER
-    NAME_tlm32        the best by T of 32 programs of the model
+    gensor              Gensor's first
+    random              a uniformly random one
+    random32            the best by T of 32 uniformly random ones
+    infilled_random32   the best by T of 24 of them and of 8 near the best of these by T
+    NAME_likelihood     the likeliest of 32 programs of the model in FOLDER
+    NAME_tlm32          the best by T of 32 programs that the model writes as in a deployment
 
 `ratios` has the time of the second arm over that of the first, over tasks and boards, a mean over seeds;
 above 1 the first is faster. `rules` has the same by rule.
@@ -36,10 +37,10 @@ _BOARDS = ("x86_64-v4", "raspberry_pi_4", "jetson_orin_nano-gpu", "jetson_orin_n
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
     """What is compared with what, for some models; each of them with the first one."""
-    found = [("random32", "gensor"), ("random", "gensor")]
+    found = [("random32", "gensor"), ("random", "gensor"), ("infilled_random32", "random32")]
     for name in names:
         tlm, likelihood = f"{name}_tlm32", f"{name}_likelihood"
-        found += [(tlm, "random32"), (tlm, "gensor"), (likelihood, "gensor")]
+        found += [(tlm, "random32"), (tlm, "infilled_random32"), (tlm, "gensor"), (likelihood, "gensor")]
     first, *others = names
     for name in others:
         found += [(f"{name}_{arm}", f"{first}_{arm}") for arm in ("tlm32", "likelihood")]

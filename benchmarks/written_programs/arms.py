@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.modelled_boards.choices import DRAWN, Program, best, random_programs
+from benchmarks.modelled_boards.draws import Program, by_chance, random_programs, written
 from benchmarks.modelled_boards.figures import Judged
 from benchmarks.modelled_boards.judging import Judge
 from host.errors import EdgeError, ScheduleError
@@ -75,7 +75,6 @@ class Work:
     def __call__(self, number: int) -> list[Judged]:
         """Seconds of each arm for the tasks of one pair: estimated, or of a model of the processor."""
         network, name = self.pairs[number]
-        # Without an estimate the likeliest program comes first.
         models = {one: Tlm(Path(folder)) for one, folder in self.folders.items()}
         board, spaces = spaces_of(self.files / f"{network}.onnx", name, self.tasks, self.most_flop)
         found = []
@@ -111,11 +110,11 @@ def arms_of(
     constructed = values_of(Gensor().propose(space, profile, [], 1, 0)[0])
     arms = []
     for seed in range(seeds):
-        drawn = random_programs(space, seed)
-        found = {"gensor": constructed, "random": drawn[0], "random32": best(None, space, drawn)}
+        found = {"gensor": constructed, "random": random_programs(space, seed)[0]}
+        for arm, programs in by_chance(space, {"t": DesignSpace.estimate_s}, seed).items():
+            found[arm.removesuffix("_t")] = programs[0]
         for name, model in models.items():
-            written = [values_of(one) for one in model.propose(space, profile, (), DRAWN, seed=seed)]
-            found[f"{name}_likelihood"] = written[0]
-            found[f"{name}_tlm32"] = best(None, space, written)
+            found[f"{name}_likelihood"] = written(model, space, profile, None, seed)[0]
+            found[f"{name}_tlm32"] = written(model, space, profile, DesignSpace.estimate_s, seed)[0]
         arms.append(found)
     return arms

@@ -278,8 +278,7 @@ def _environment(options: SessionOptions, workdir: str) -> Dict[str, str]:
         OMP_NUM_THREADS=str(options.threads),
         # NumPy only carries arrays here and needs no threads.
         OPENBLAS_NUM_THREADS="1",
-        # Bound workers of several sessions would all share the first cores.
-        TVM_BIND_THREADS="0",
+        TVM_BIND_THREADS="1" if _takes_all_cores(options.threads) else "0",
         PYTHONUNBUFFERED="1",
     )
     environment[_MARK] = workdir
@@ -288,6 +287,16 @@ def _environment(options: SessionOptions, workdir: str) -> Dict[str, str]:
     elif options.command[0] != sys.executable:
         environment.pop("PYTHONPATH", None)
     return environment
+
+
+def _takes_all_cores(threads: int) -> bool:
+    """Whether an engine's threads are as many as the machine has cores, all of which it may use.
+
+    TVM then binds each of its workers to a core. The system puts a worker that is woken on the core of the
+    thread that wakes it, where both share that core until the system's next balance. Fewer threads stay free:
+    TVM would bind them to the first cores, which those of several sessions would share.
+    """
+    return threads == len(os.sched_getaffinity(0)) == os.cpu_count()
 
 
 def kill_leftovers(folder: str) -> None:

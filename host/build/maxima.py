@@ -2,8 +2,9 @@
 
 The code generator compares the first operand with the second and takes the second unless the first one wins.
 x86 does that in one instruction in either order, so the number comes first. Arm has an instruction that keeps
-NaN, LLVM's `maximum`, as fast as the one that does not. RISC-V has none, and two instructions more for each
-vector would be the price: there, relu of NaN is 0.
+NaN, LLVM's `maximum`, as fast as the one that does not. CUDA's functions take the number where the other
+operand is NaN: there, a comparison and a choice take their place. RISC-V has no such instruction, and two
+more for each vector would be the price: there, relu of NaN is 0.
 
 The programs of schedules and records stay as they are. What becomes an integer is left alone: bounds of a
 place or of a quantised number hold for NaN too.
@@ -15,13 +16,18 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
-from host.tensor_ir.structural import mapped
+from host.tensor_ir.structural import computed_once, mapped
 
 # A maximum or minimum of a value and a number.
 _Write = Callable[[Any], Any]
+# The name of GPUs among architectures.
+CUDA = "cuda"
 _LARGEST = 3e38
+# Attention's score of what is masked, which takes the place of NaN on other processors too.
+_EXCLUDED = 1e30
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div)
 
 
@@ -29,14 +35,18 @@ def keeping_nan(body: tirx.Stmt, architecture: str) -> tirx.Stmt:
     """A body in which relu, clip and the like of NaN is stored as NaN.
 
     Args:
-        body: of a function that is lowered for LLVM.
-        architecture: of the processor, see `architecture_of`.
+        body: of a function that is lowered for LLVM or for CUDA.
+        architecture: of the processor, see `architecture_of`; `CUDA` for a GPU.
     """
-    write = {"x86_64": _number_first, "aarch64": _maximum}.get(architecture)
+    write = {"x86_64": _number_first, "aarch64": _maximum, CUDA: _chosen}.get(architecture)
     if write is None:
         return body
 
     def stored(store: tirx.BufferStore) -> tirx.BufferStore:
+        extremes: list[Any] = []
+        tvm_ffi.structural_walk(store.value, ((tirx.Max, tirx.Min), extremes.append))
+        if not extremes:
+            return store
         value = _kept(store.value, write)
         if value.same_as(store.value):
             return store
@@ -52,6 +62,20 @@ def _number_first(value: Any) -> Any:
 def _maximum(value: Any) -> Any:
     name = "llvm.maximum" if isinstance(value, tirx.Max) else "llvm.minimum"
     return tirx.call_llvm_pure_intrin(str(value.ty.dtype), name, value.a, value.b)
+
+
+def _chosen(value: Any) -> Any:
+    """The number where it wins: NaN is in no order with it."""
+    number = value.b
+    literal = number.value if isinstance(number, tirx.Broadcast) else number
+    if abs(float(literal.value)) >= _EXCLUDED:
+        return value
+
+    def of(one: Any) -> Any:
+        wins = one < number if isinstance(value, tirx.Max) else one > number
+        return tirx.Select(wins, number, one)
+
+    return computed_once(value.a, of)
 
 
 def _kept(value: Any, write: _Write) -> Any:

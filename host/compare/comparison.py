@@ -19,7 +19,7 @@ from host.compare.runner import Condition, InterleavedRun, require_any, require_
 from host.compare.selection import VariantSelection, select_variants
 from host.compare.verification import verify
 from host.errors import DeviceError, EngineError, SessionLost, UserError
-from host.model import Energy, GoldenCase, Measurement, Signature
+from host.model import GoldenCase, Measurement, Signature
 from host.statistics import geometric_mean
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -
     """
     note = settings.clock.progress.note
     timing = settings.device.timing
-    effort = engine_effort(timing, settings.rounds, settings.objective)
+    sensor = settings.device.sensor()["unavailable"]
+    effort = engine_effort(timing, settings.rounds, settings.objective, bool(sensor))
     require_bounds(effort)
     with ExitStack() as stack:
         with settings.clock.stage("verify"):
@@ -162,6 +163,8 @@ def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -
                 for condition in conditions
             ]
             require_any(each[-1].values())
+            if sensor:
+                each[-1] = {name: one.without_energy(sensor) for name, one in each[-1].items()}
             times = {}
             ours = each[-1].get("tvm")
             if timing.decides and ours is not None and ours.measurement is not None:
@@ -247,7 +250,7 @@ def compare_variants(settings: ComparisonSettings, variants: Sequence[Entrant]) 
         ]
     remarks += run.refused.values()
     if sensor:
-        results = [_without_energy(one, sensor) for one in results]
+        results = [one.without_energy(sensor) for one in results]
     remarks += [f"{one.title} has no energy: {one.why_no_energy}" for one in results if one.why_no_energy]
     for remark in remarks:
         note(remark)
@@ -383,14 +386,6 @@ def _modes(device: Device, asked: Sequence[str]) -> tuple[tuple[PowerMode, ...],
     if not any(mode.settable for mode in modes):
         remarks.append(f"{device.name} has no power mode that its agent may set")
     return modes, remarks
-
-
-def _without_energy(result: EntrantResult, reason: str) -> EntrantResult:
-    """A result with the reason why the device has no energy, if none was requested."""
-    if result.measurement is None:
-        return result
-    energy = Energy("unavailable", None, None, reason)
-    return replace(result, measurement=replace(result.measurement, energy=energy))
 
 
 def hottest_c(state: Mapping[str, Any]) -> float:

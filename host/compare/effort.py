@@ -11,17 +11,19 @@ from host.statistics import MIN_TRIALS
 _ENGINE_WINDOWS = 6
 
 
-def engine_effort(timing: TimingPolicy, rounds: int, objective: str) -> Effort:
+def engine_effort(timing: TimingPolicy, rounds: int, objective: str, without_sensor: bool) -> Effort:
     """How much is measured of each engine.
 
     Args:
         timing: of the device.
         rounds: requested by the user, for devices whose times decide.
         objective: of the selection: "latency", "energy" or "edp".
+        without_sensor: the device has no energy sensor that can be read.
     """
+    windows = 0 if without_sensor else 1 if objective == "latency" else _ENGINE_WINDOWS
     # No more than a bound needs where nothing goes by it: the report has one.
     used = rounds if timing.decides else MIN_TRIALS
-    return Effort(rounds=used, windows=1 if objective == "latency" else _ENGINE_WINDOWS)
+    return Effort(rounds=used, windows=windows)
 
 
 def variant_effort(without_sensor: bool, in_power_modes: bool) -> Effort:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host.compare.verification import Verification
@@ -95,6 +95,13 @@ class EntrantResult:
     def energy(self) -> Energy | None:
         """Energy of one run, the mean over the windows; None if it was not measured."""
         return None if self.measurement is None else self.measurement.energy
+
+    def without_energy(self, reason: str) -> EntrantResult:
+        """The same with the reason why the device has no energy, if none was requested."""
+        if self.measurement is None:
+            return self
+        energy = Energy("unavailable", None, None, reason, reason=reason)
+        return replace(self, measurement=replace(self.measurement, energy=energy))
 
     @property
     def gross_j(self) -> Estimate | None:

@@ -19,6 +19,7 @@ from host.options import CompileOptions
 from host.options.compile import METHODS
 from host.plans.plan import OWN, ModelPlan
 from host.progress import StageClock
+from host.records.place import is_there
 from host.tuning.budget import Deadline
 from host.versions import versions
 
@@ -158,7 +159,7 @@ class ModelCompiler:
     def only_constructs(self) -> bool:
         """Whether Gensor makes all programs: no kernel was or is measured, and nothing else may propose."""
         options, records = self.options, records_of(self.options)
-        measured = options.tuned or not isinstance(records, Path) or records.is_file()
+        measured = options.tuned or is_there(records)
         return not measured and options.proposer == "" and options.method in METHODS
 
     def construct(self, lowered: LoweredModel) -> Compiled:

@@ -106,12 +106,13 @@ def lower_model(
         ImportFailed: the compiler cannot express the model.
         LoweringError: it has no lowering on this target.
     """
-    from host.compile.placement import placed
     from host.lowering import lower
 
     with clock.stage("lower"), defects_as(LoweringError, f"lowering {model.name}"):
         lowered = lower(model, profile.board, half=half, decisions=decisions)
         if profile.hardware.gpu is not None:
+            from host.compile.placement import placed
+
             lowered = placed(lowered, profile.hardware)
         if sum(array.nbytes for array in lowered.parameters) >= _LARGE_BYTES:
             # Nodes and values name each other: the graphs of all passes, with their forms of the weights, lie

@@ -26,9 +26,9 @@ from host.errors import BuildError, ImportFailed, LoweringError, one_line
 from host.manifest import memory_part
 from host.model import CallGraph, DeviceProfile, ImportedModel, TimingPolicy
 from host.options import SINGLE_PRECISION
-from host.records import RecordStore
+from host.records import profile_data
 from host.records.choice import comparable_costs
-from host.records.store import profile_data
+from host.records.place import is_there
 
 if TYPE_CHECKING:
     from host.compile.bundle_builder import BundleBuilder
@@ -232,8 +232,10 @@ def least_traffic_plan(plan: Plan, profile: DeviceProfile, records: str | Path) 
     Returns:
         None where that changes nothing: no records, or no other program is worth it.
     """
-    if isinstance(records, Path) and not records.is_file():
+    if not is_there(records):
         return None
+    from host.records import RecordStore
+
     data = profile_data(profile)
     chosen = dict(plan.chosen)
     with RecordStore(records) as store:

@@ -12,8 +12,7 @@ from host.closing import Closing
 from host.compile.tuning.kernel_tuning import records_of
 from host.errors import DeviceDrifted, EdgeError
 from host.options import CompileOptions
-from host.records.database import is_shared
-from host.records.epochs import present_epoch
+from host.records.place import is_shared, is_there
 
 if TYPE_CHECKING:
     from host.leases import Heartbeats, Lease, LeaseTable
@@ -128,8 +127,10 @@ class LeasedBoards(Closing):
             DeviceDrifted: it is taken out.
             EdgeError: the records cannot be read.
         """
-        if self._take_drifted:
+        if self._take_drifted or not is_there(self._records):
             return
+        from host.records.epochs import present_epoch
+
         try:
             epoch = present_epoch(self._records, device.place, _PATIENCE_S)
         except EdgeError as error:

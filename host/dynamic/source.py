@@ -11,7 +11,8 @@ from host.dynamic.request import Dimension
 from host.errors import ModelFileError, UserError
 from host.importers.assemble import content_hash
 from host.importers.pins import DeclaredInput
-from host.importers.worker.parent import ask, open_worker
+from host.importers.worker.ahead import open_worker
+from host.importers.worker.parent import ask
 from host.importers.worker.transfer import kept, unpack_golden, unpack_module
 from host.model import GoldenCase
 from host.model_file import detect_format

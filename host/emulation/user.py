@@ -118,10 +118,11 @@ def create(folder: Path, board: Board, vector_bits: int) -> UserDevice:
         for path in (folder, device.home, device.code):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The interpreter takes its own name for what to start further interpreters with.
-        # What it compiles is kept, for all devices, and never beside this machine's own library.
+        # What it compiles is kept, for all devices, and never beside this machine's own library. A variable
+        # of this host that forbids it does not reach the device: to compile is slow there.
         compiled = files.with_name(f"compiled-{files.name}")
         named = [*emulator, "-E", "PYTHONHOME=/usr", "-E", f"PYTHONPYCACHEPREFIX={compiled}"]
-        named += ["-0", str(device.python), str(interpreter)]
+        named += ["-U", "PYTHONDONTWRITEBYTECODE", "-0", str(device.python), str(interpreter)]
         _script(device.python, named)
         _script(device.launcher, emulator)
         _link_agent(device.code / "device_agent")

@@ -6,14 +6,13 @@ Growing and shrinking are inverses: whatever edge leads from s to t, another lea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from host.gensor.etir import State
-from host.schedules.design import DesignSpace
+from host.schedules.design import DesignSpace, Fits
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(NamedTuple):
     """One edge.
 
     Attributes:
@@ -28,7 +27,11 @@ class Action:
 
 
 def actions(
-    space: DesignSpace, state: State, inverse: bool = True, interleave: bool = True
+    space: DesignSpace,
+    state: State,
+    inverse: bool = True,
+    interleave: bool = True,
+    fits: Fits | None = None,
 ) -> Iterator[Action]:
     """Legal edges out of a state, the advance included.
 
@@ -37,26 +40,27 @@ def actions(
         state: where the walk stands.
         inverse: whether steps back are edges too (the graph) or not (the tree).
         interleave: whether several tiles may be interleaved in one body.
+        fits: see `DesignSpace.steps`.
     """
     if state.finished:
         return
     values = state.decisions
     for decision in space.decisions:
-        if decision.kind.level != state.level:
+        kind, name = decision.kind, decision.name
+        if kind.level != state.level:
             continue
-        for value in space.steps(values, decision):
-            grows = decision.choices.index(value) > decision.choices.index(values[decision.name])
-            if (not grows and not inverse) or (not interleave and decision.kind.interleaves and value > 1):
+        for value in space.steps(values, decision, fits):
+            grows = value > values[name]
+            if (not grows and not inverse) or (not interleave and kind.interleaves and value > 1):
                 continue
-            kind = "grow" if grows else "shrink"
-            yield Action(kind, decision.name, state.with_value(decision.name, value))
+            # A dictionary keeps the places of its names.
+            moved = State(tuple({**values, name: value}.items()), state.level)
+            yield Action("grow" if grows else "shrink", name, moved)
     yield Action("advance", "", state.advanced())
 
 
 def skip_empty_levels(space: DesignSpace, state: State) -> State:
     """The state at the first level from here on that has a decision with a choice."""
-    while not state.finished:
-        if any(d.kind.level == state.level and len(d.choices) > 1 for d in space.decisions):
-            return state
+    while not state.finished and state.level not in space.open_levels:
         state = state.advanced()
     return state

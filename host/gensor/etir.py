@@ -6,15 +6,16 @@ It is immutable and hashable: two orders of the same moves meet in one state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from host.schedules.api import Level
 from host.schedules.design import DesignSpace
 
+_LEVELS = len(Level)
 
-@dataclass(frozen=True)
-class State:
-    """A tensor program under construction.
+
+class State(NamedTuple):
+    """A tensor program under construction; constructions make tens of thousands of them.
 
     Attributes:
         values: (decision, value) in the order of the space.
@@ -27,7 +28,7 @@ class State:
     @property
     def finished(self) -> bool:
         """Whether every level has been built."""
-        return self.level >= len(Level)
+        return self.level >= _LEVELS
 
     @property
     def decisions(self) -> dict[str, int]:

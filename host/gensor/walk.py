@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from host.errors import ScheduleError
 from host.gensor.actions import Action, actions, skip_empty_levels
 from host.gensor.etir import State, initial_state
-from host.schedules.api import Level
-from host.schedules.design import DesignSpace
+from host.schedules.api import Decisions, Level
+from host.schedules.design import DesignSpace, Fits
 
 Estimate = Callable[[dict[str, int]], float]
 
@@ -131,9 +131,12 @@ class _Edges:
 class _Graph:
     """The construction graph of one space; walks meet again, so what leads out of a state is kept."""
 
-    def __init__(self, space: DesignSpace, cost: Callable[[State], float], options: WalkOptions) -> None:
+    def __init__(
+        self, space: DesignSpace, cost: Callable[[State], float], fits: Fits, options: WalkOptions
+    ) -> None:
         self.space = space
         self.cost = cost
+        self.fits = fits
         self.options = options
         self._known: dict[tuple[tuple[tuple[str, int], ...], int], _Edges] = {}
 
@@ -142,7 +145,8 @@ class _Graph:
         key = (state.values, state.level)
         found = self._known.get(key)
         if found is None:
-            *moves, advance = actions(self.space, state, self.options.inverse, self.options.interleave)
+            options = self.options
+            *moves, advance = actions(self.space, state, options.inverse, options.interleave, self.fits)
             here = self.cost(state)
             gains = tuple(here / self.cost(action.target) for action in moves)
             found = self._known[key] = _Edges(tuple(moves), gains, advance)
@@ -176,7 +180,16 @@ def construct(
             found = known[key] = estimate(state.decisions)
         return found
 
-    graph = _Graph(space, cost, options)
+    legal: dict[tuple[int, ...], bool] = {}
+
+    def fits(values: Decisions) -> bool:
+        key = tuple(values.values())
+        found = legal.get(key)
+        if found is None:
+            found = legal[key] = space.fits(values)
+        return found
+
+    graph = _Graph(space, cost, fits, options)
     pool = Pool(max(k, 8))
     stalled = 0
     for number in range(options.walks):
@@ -186,17 +199,18 @@ def construct(
             break
     for number in range(options.walks, options.walks + options.wide):
         _walk(graph, random.Random(f"{seed}/{number}"), pool, number, recorder)
+    descents = _Descents(graph, pool, recorder)
     for values, _ in pool.ranked()[: options.descents]:
-        _descend(space, cost, values, pool, -1, recorder)
+        descents.follow(values, -1)
     drawn = _best_draws(space, cost, options, random.Random(f"{seed}/draws"))
     number = options.walks + options.wide
     for values in drawn:
-        _descend(space, cost, values, pool, number, recorder)
+        descents.follow(values, number)
         number += 1
     if options.exchange and space.rule.coupled:
         ranked = [values for values, _ in pool.ranked()]
         for values in _one_of_each_tile(space, ranked)[:_EXCHANGED]:
-            _descend(space, cost, values, pool, number, recorder, exchange=True)
+            descents.follow(values, number, exchange=True)
             number += 1
     return pool.ranked()[:k]
 
@@ -225,37 +239,44 @@ def _one_of_each_tile(space: DesignSpace, programs: list[dict[str, int]]) -> lis
     return list(tiles.values())
 
 
-def _descend(
-    space: DesignSpace,
-    cost: Callable[[State], float],
-    values: dict[str, int],
-    pool: Pool,
-    number: int,
-    recorder: Recorder | None,
-    exchange: bool = False,
-) -> None:
-    """Follows the best edge of any level, as long as one gains; every state met is offered to the pool.
+class _Descents:
+    """Descents into one pool. One that comes to where another went goes on as that did, and ends there.
 
-    With `exchange`, edges change two decisions as well. The recorder sees the best of those only.
+    Args:
+        graph: of the space.
+        pool: receives every state that is met.
+        recorder: receives every step of every descent, which is then gone to its end.
     """
-    state = _finished(values)
-    while True:
-        near = [_finished(other) for other in space.neighbours(state.decisions)]
-        far = [_finished(other) for other in space.exchanges(state.decisions)] if exchange else []
-        best, best_key = state, (cost(state), state.key())
-        for other in (*near, *far):
-            cost_s = cost(other)
-            pool.offer(other, cost_s)
-            # The order of the pool, so that a descent comes to the best program, and not next to it.
-            if cost_s <= best_key[0] and (key := (cost_s, other.key())) < best_key:
-                best, best_key = other, key
-        last = best is state
-        if recorder is not None:
-            shown = near if last or best in near else [*near, best]
-            recorder(_descent_step(number, state, shown, None if last else best, cost))
-        if last:
-            return
-        state = best
+
+    def __init__(self, graph: _Graph, pool: Pool, recorder: Recorder | None) -> None:
+        self._graph, self._pool, self._recorder = graph, pool, recorder
+        self._passed: set[tuple[State, bool]] = set()
+
+    def follow(self, values: dict[str, int], number: int, exchange: bool = False) -> None:
+        """Follows the best edge of any level, as long as one gains.
+
+        With `exchange`, edges change two decisions as well. The recorder sees the best of those only.
+        """
+        space, cost, recorder = self._graph.space, self._graph.cost, self._recorder
+        state = _finished(values)
+        while recorder is not None or (state, exchange) not in self._passed:
+            self._passed.add((state, exchange))
+            near = [_finished(other) for other in space.neighbours(state.decisions, self._graph.fits)]
+            far = [_finished(other) for other in space.exchanges(state.decisions)] if exchange else []
+            best, best_key = state, (cost(state), state.key())
+            for other in (*near, *far):
+                cost_s = cost(other)
+                self._pool.offer(other, cost_s)
+                # The order of the pool, so that a descent comes to the best program, and not next to it.
+                if cost_s <= best_key[0] and (key := (cost_s, other.key())) < best_key:
+                    best, best_key = other, key
+            last = best is state
+            if recorder is not None:
+                shown = near if last or best in near else [*near, best]
+                recorder(_descent_step(number, state, shown, None if last else best, cost))
+            if last:
+                return
+            state = best
 
 
 def _descent_step(

@@ -14,7 +14,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
-from host.importers.onnx.loops import MAX_STEPS
+from host.importers.onnx.control_flow.loops import MAX_STEPS
 
 # A loop of more turns than this is no loop over a sequence, and takes for ever.
 MAX_TURNS = 1 << 20

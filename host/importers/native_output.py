@@ -50,8 +50,10 @@ def converting(operator: str) -> Iterator[None]:
     """
     try:
         yield
-    except ImportFailed:
-        raise
+    except ImportFailed as error:
+        if error.operator is not None:
+            raise
+        raise ImportFailed(f"operator {operator}: {error}", operator) from error
     except Exception as error:  # frontends assert, raise and forward the errors of C++
         reason = one_line(error)[:200] or type(error).__name__
         raise ImportFailed(f"operator {operator} cannot be converted: {reason}", operator) from error

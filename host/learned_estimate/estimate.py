@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -48,6 +49,10 @@ class LearnedEstimate:
         if self.power is None:
             return found
         return found + self.exponent * self.power.means(space.rule.name, estimated)
+
+    def cost_s(self, space: DesignSpace, program: Decisions) -> float:
+        """The cost of one call of a program, in seconds at the reference power."""
+        return math.exp(float(self.means(space, [program])[0]))
 
     def predict(self, space: DesignSpace, programs: Sequence[Decisions]) -> Prediction:
         """The predicted logarithms of the costs of programs of one task, with their covariance."""

@@ -152,7 +152,7 @@ def _correlation(left: np.ndarray, right: np.ndarray) -> float:
 
 def _programs(observations: Sequence[Observation], positions: Sequence[int]) -> int:
     """How many different programs of a task some positions have."""
-    return len({tuple(observations[one].program.values.items()) for one in positions})
+    return len({observations[one].program.key for one in positions})
 
 
 def _by_task(observations: Sequence[Observation], positions: Iterable[int]) -> dict[str, list[int]]:

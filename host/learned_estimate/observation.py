@@ -10,7 +10,7 @@ from host.model import Candidate
 from host.records import Record
 from host.records.choice import watts_of
 from host.records.record import of_one_kind
-from host.schedules.api import Decisions
+from host.schedules.api import PARALLEL, Decisions
 from host.schedules.design import TOTAL, DesignSpace
 
 
@@ -37,6 +37,16 @@ class EstimatedProgram:
     def estimate_s(self) -> float:
         """Estimated seconds of one call."""
         return self.estimated_s[TOTAL]
+
+    @property
+    def threads(self) -> int:
+        """Threads that the program uses; one where that is no decision of its space."""
+        return max(1, self.values.get(PARALLEL.name, 1))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal programs of a task, in whatever order their decisions are given."""
+        return (self.task, *sorted(self.values.items()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,6 @@ import numpy as np
 
 from host.learned_estimate.observation import EstimatedProgram, Observation
 from host.learned_estimate.process import Points, Prediction, RuleProcess, Scales, Similarity, Target
-from host.schedules.api import PARALLEL
 from host.statistics import mean_of, one_sided_bound
 
 # Programs, or tasks, of a rule from which on withheld watts say anything.
@@ -122,7 +121,7 @@ class ByThreads:
 
 
 def _doublings(program: EstimatedProgram) -> float:
-    return math.log2(max(1, program.values.get(PARALLEL.name, 1)))
+    return math.log2(program.threads)
 
 
 class RulePower:
@@ -156,7 +155,7 @@ class RulePower:
         by_program: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for position, one in enumerate(known):
             by_task[one.program.task].append(position)
-            by_program[one.program.task, *one.program.values.items()].append(position)
+            by_program[one.program.key].append(position)
         logs = self._expected([one.program for one in known]) + self.process.residuals
         self._means = {task: float(logs[own].mean()) for task, own in by_task.items()}
         pairs = []
@@ -203,7 +202,9 @@ class RulePower:
         return np.full(len(programs), constant)
 
     def _constant(self, programs: Sequence[EstimatedProgram]) -> float | None:
-        """The logarithm that all programs of a task get; None where the process is used."""
+        """The logarithm that all programs of a task get; None where the process is used, or for none."""
+        if not programs:
+            return None
         mean = self._means.get(programs[0].task)
         if mean is None:
             return None if self.tasks.convinces else 0.0

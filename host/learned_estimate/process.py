@@ -168,16 +168,15 @@ class Points:
             names: of the decisions that count; None for those of these programs.
         """
         names = decision_names(rule, programs) if names is None else names
-        # A decision that is not open has one value for all programs of the task.
-        decisions = [[math.log2(1.0 + max(0, one.values.get(name, 0))) for name in names] for one in programs]
+        decisions = [[math.log2(1.0 + max(0, _value(one, name))) for name in names] for one in programs]
         shares = [[_share(one, name) for name in parts] for one in programs]
         logs = np.array(shares, np.float32).reshape(len(programs), len(parts))
-        threads = [[math.log2(max(1, one.values.get(PARALLEL.name, 1)))] for one in programs]
+        threads = [[math.log2(one.threads)] for one in programs]
         return cls(
             np.array(decisions, np.float32).reshape(len(programs), len(names)),
             logs,
-            np.array([one.task for one in programs]),
-            np.array(boards or [""] * len(programs)),
+            np.array([one.task for one in programs], str),
+            np.array(boards or [""] * len(programs), str),
             np.hstack([np.array(threads, np.float32).reshape(len(programs), 1), np.exp2(logs)]),
         )
 
@@ -191,6 +190,11 @@ def decision_names(rule: str, programs: Sequence[EstimatedProgram]) -> list[str]
     """The decisions of some programs of a rule; the number of threads is one of the space, and of no rule."""
     names = [kind.name for one in installed_rules() if one.name == rule for kind in one.decisions]
     return [*names, PARALLEL.name] if any(PARALLEL.name in one.values for one in programs) else names
+
+
+def _value(program: EstimatedProgram, name: str) -> int:
+    """The value of a decision; one that is not open has the same value for all programs of the task."""
+    return program.threads if name == PARALLEL.name else program.values.get(name, 0)
 
 
 def _share(program: EstimatedProgram, part: str) -> float:
@@ -300,8 +304,7 @@ class RuleProcess:
         def likelihood(scales: Scales) -> float:
             return _solved(judged, residuals, scales)[2]
 
-        choices = self._target.choices
-        found = max(choices, key=likelihood)
+        found = max(choices := self._target.choices, key=likelihood)
         if self._target.linear:
             linear = max((replace(found, linear=one) for one in self._target.linear), key=likelihood).linear
             if linear != found.linear:

@@ -80,11 +80,12 @@ def first_program(
     given: Decisions,
     seed: int,
     known: Sequence[Decisions] = (),
+    found: Sequence[Decisions] = (),
 ) -> tuple[dict[str, int], float]:
     """The program to take without measuring, and how many times as fast as the given one it should be.
 
     Of the programs that are proposed without the learned estimate, the one with the least expected cost is
-    taken; one that only the search by that estimate has found has to promise more.
+    taken; one that was found by that estimate has to promise more.
 
     Args:
         estimate: of the board.
@@ -92,10 +93,12 @@ def first_program(
         profile: of the device.
         given: the program to beat.
         seed: of random programs that are looked at.
-        known: further programs to look at.
+        known: further programs that were proposed without the estimate.
+        found: further programs that were found by it.
     """
     proposed = [dict(given), *map(dict, known), *_pool(space, profile, seed)]
-    programs = [*proposed, *descended(estimate, space, proposed)[:_JUDGED]]
+    others = list(map(dict, found))
+    programs = [*proposed, *others, *descended(estimate, space, [*proposed, *others])[:_JUDGED]]
     prediction = estimate.predict(space, programs)
     among = slice(len(proposed))
     best = expected_choice(Prediction(prediction.mean[among], prediction.covariance[among, among]), 0)

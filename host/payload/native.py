@@ -43,8 +43,8 @@ _FLAGS = (
 )
 # What zig calls -O1 is its -O2, which takes a third longer.
 _OPTIMISE = {"little": ("-O2", "-Xclang", "-O1"), "well": ("-O2",)}
-# -O2 compiles no object here, for all of them are made: applications are linked with it, and zig keeps a C++
-# library for each such option, whose compilation takes 40% of a build.
+# -O2 compiles no object here, for all of them are made: applications are linked with it and without symbols,
+# and zig keeps a C++ library for each such choice, whose compilation takes 40% of a build.
 # One executable: with zig, each shared library would carry a C++ runtime of its own, and exceptions would not
 # cross from one to another. Kernels' libraries find the runtime in it through -rdynamic.
 _LINK_FLAGS = ("-O2", "-rdynamic", "-s", "-Wl,--gc-sections", "-lm", "-ldl", "-lpthread")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.plans.plan import PLAN_RULE, PLAN_VERSION, ModelPlan
-from host.records import Record, RecordOrigin, RecordStore
-from host.records.store import profile_data
+from host.records import Record, RecordOrigin, profile_data
+from host.records.place import is_there
 
 if TYPE_CHECKING:
     from host.plans.proposers import Proposed
@@ -62,6 +62,8 @@ def remember(
     Raises:
         EdgeError: the store refuses.
     """
+    from host.records import RecordStore
+
     data = profile_data(profile)
     found = [
         Record(
@@ -114,8 +116,10 @@ def remembered(
     Raises:
         EdgeError: the store refuses.
     """
-    if isinstance(records, Path) and not records.is_file():
+    if not is_there(records):
         return None
+    from host.records import RecordStore
+
     with RecordStore(records) as store:
         history = store.history(subject, profile_data(profile))
     taken = [record for record in history if _was_taken(record, objective)]

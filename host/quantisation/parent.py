@@ -14,8 +14,9 @@ import numpy as np
 from host.errors import ModelFileError, UserError
 from host.files import file_hash
 from host.importers.assemble import work_file
+from host.importers.worker.ahead import files_of, limits_for
 from host.importers.worker.arrays_file import read_arrays
-from host.importers.worker.parent import Notice, ask, files_of, limits_for
+from host.importers.worker.parent import Notice, ask
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer, worst
 from host.progress import StageClock
 from host.quantisation.search import SearchResult, grouped, least_kept, most_groups, steps

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from host.model import comparable
+from host.model import Energy, comparable
 from host.records.origin import MODEL
 from host.records.record import Record, of_one_kind
 
@@ -44,7 +45,7 @@ def watts_of(records: Sequence[Record]) -> list[float | None]:
     counts. A record without a time that counts has no watts either.
     """
     known = [
-        one.measurement.energy if _has_watts(one) and one.median_s is not None else None for one in records
+        one.measurement.energy if has_watts(one) and one.median_s is not None else None for one in records
     ]
     last = next((one for one in reversed(known) if one is not None), None)
     return [
@@ -53,14 +54,38 @@ def watts_of(records: Sequence[Record]) -> list[float | None]:
     ]
 
 
-def _has_watts(record: Record) -> bool:
+def has_watts(record: Record) -> bool:
+    """Whether a record says what its program takes out of the board; joules alone do not."""
     energy = record.measurement.energy
     return energy.gross_j is not None and bool(energy.mean_w)
 
 
-def reference_watts(records: Sequence[Record]) -> float:
-    """The median of the watts of a board's records; 1 where none has any."""
-    return statistics.median([one for one in watts_of(records) if one is not None] or [1.0])
+def relative_watts(records: Sequence[Record]) -> list[float | None]:
+    """The watts of the records of a board over the median of their sensor; None where there are none.
+
+    Of several sensors that have measured a task, that of the last record counts, as in `measured_costs`.
+    """
+    by_task: dict[str, list[int]] = defaultdict(list)
+    for position, one in enumerate(records):
+        by_task[one.candidate.workload_hash].append(position)
+    by_sensor: list[tuple[Energy, dict[int, float]]] = []
+    for positions in by_task.values():
+        watts = watts_of([records[one] for one in positions])
+        own = {place: power for place, power in zip(positions, watts, strict=True) if power is not None}
+        if not own:
+            continue
+        energy = records[max(own)].measurement.energy
+        known = next((one for sensor, one in by_sensor if comparable(sensor, energy) is None), None)
+        if known is None:
+            by_sensor.append((energy, own))
+        else:
+            known.update(own)
+    found: list[float | None] = [None] * len(records)
+    for _, own in by_sensor:
+        reference_w = statistics.median(own.values())
+        for position, power in own.items():
+            found[position] = power / reference_w
+    return found
 
 
 def measured_costs(

@@ -28,8 +28,8 @@ from host.records.database import (
     PatientTables,
     database_clock,
     insert_new,
-    is_shared,
 )
+from host.records.place import is_there
 
 _NAME_CHARACTERS, _REASON_CHARACTERS = 200, 400
 # The most rows that are read of a database that other hosts fill.
@@ -197,7 +197,7 @@ def present_epoch(records: str | Path, board: str, patience_s: float | None = No
     Raises:
         EdgeError: the database cannot be opened, or is damaged.
     """
-    if not is_shared(records) and isinstance(records, Path) and not records.is_file():
+    if not is_there(records):
         return None
     with BoardEpochs(records, patience_s) as epochs:
         return epochs.present(board)

@@ -8,6 +8,7 @@ so that there is no thread that is not.
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import json
 import os
@@ -59,6 +60,15 @@ def _wrong_version(error: Exception) -> dict[str, Any] | None:
     return None if message is None else {"error": "EngineError", "message": message, "operator": None}
 
 
+def _load(modules: list[str]) -> None:
+    """Import libraries. They stay, so the collector of cycles looks at them neither now nor later."""
+    gc.disable()
+    for module in modules:
+        importlib.import_module(module)
+    gc.freeze()
+    gc.enable()
+
+
 def main(arguments: list[str]) -> int:
     """Answers requests until the input ends; returns the exit code 0."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
@@ -69,8 +79,7 @@ def main(arguments: list[str]) -> int:
     answers.flush()
     ready: dict[str, Any] = {"ready": True}
     try:
-        for module in settings["prepare"]:
-            importlib.import_module(module)
+        _load(settings["prepare"])
     except Exception as error:
         wrong = _wrong_version(error)
         if wrong is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import tvm
 from tvm import s_tir, tirx
@@ -18,6 +19,8 @@ from host.schedules.constants import as_learned
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
+# Whether values that are all among the choices of a space are legal.
+Fits = Callable[[Decisions], bool]
 # Name of the whole among the parts of an estimate.
 TOTAL = "total"
 
@@ -33,6 +36,16 @@ class DesignSpace:
     rule: Rule
     decisions: tuple[Decision, ...] = field(default=())
 
+    @cached_property
+    def open_levels(self) -> frozenset[int]:
+        """The levels (`Level`) that have a decision with a choice."""
+        return frozenset(int(d.kind.level) for d in self.decisions if len(d.choices) > 1)
+
+    @cached_property
+    def _drawn(self) -> list[tuple[str, tuple[int, ...], int, int]]:
+        """What drawing needs of each decision: name, choices, their number, and the bits of that."""
+        return [(d.name, d.choices, len(d.choices), len(d.choices).bit_length()) for d in self.decisions]
+
     def traces(self, candidate: Candidate) -> bool:
         """Whether the trace of a candidate's schedule gives its program again, see `Rule.traces`."""
         return self.rule.traces(_values_of(candidate))
@@ -42,7 +55,7 @@ class DesignSpace:
         for decision in self.decisions:
             if values.get(decision.name) not in decision.choices:
                 return False
-        return self.rule.legal(self.workload, self.hardware, values)
+        return self.fits(values)
 
     def holds(self, candidate: Candidate) -> bool:
         """Whether the space makes the candidate's program; a recorded one may be of other choices."""
@@ -126,19 +139,23 @@ class DesignSpace:
         """
         # As `generator.choice` draws, whose calls would take most of the time of a construction.
         bits = generator.getrandbits
-        drawn = [(d.name, d.choices, len(d.choices), len(d.choices).bit_length()) for d in self.decisions]
+        drawn = self._drawn
+        values: dict[str, int] = {}
         for _ in range(attempts):
-            values: dict[str, int] = {}
             for name, choices, count, width in drawn:
                 index = bits(width)
                 while index >= count:
                     index = bits(width)
                 values[name] = choices[index]
-            if self.rule.legal(self.workload, self.hardware, values):
+            if self.fits(values):
                 return values
         raise ScheduleError(f"no legal program of rule {self.rule.name} found for {self.task.name}")
 
-    def steps(self, values: Decisions, decision: Decision) -> Iterator[int]:
+    def fits(self, values: Decisions) -> bool:
+        """Whether values that are all among the choices are legal."""
+        return self.rule.legal(self.workload, self.hardware, values)
+
+    def steps(self, values: Decisions, decision: Decision, fits: Fits | None = None) -> Iterator[int]:
         """The nearest legal values of one decision below and above its present one, the others unchanged.
 
         Values in between may be illegal: a block has to divide the tiles, and its choices are those of every
@@ -147,32 +164,41 @@ class DesignSpace:
         Args:
             values: each among the choices of its decision.
             decision: that changes.
+            fits: finds out what `fits` of the space does, where a caller keeps the answers.
         """
-        position = decision.choices.index(values[decision.name])
-        for others in (decision.choices[:position][::-1], decision.choices[position + 1 :]):
+        fits = fits or self.fits
+        name, choices = decision.name, decision.choices
+        position = choices.index(values[name])
+        changed = dict(values)
+        for others in (choices[:position][::-1], choices[position + 1 :]):
             for value in others:
-                changed = {**values, decision.name: value}
-                if self.rule.legal(self.workload, self.hardware, changed):
+                changed[name] = value
+                if fits(changed):
                     yield value
                     break
 
-    def neighbours(self, values: Decisions) -> Iterator[dict[str, int]]:
-        """Legal values that differ in one decision, whatever its new value."""
+    def neighbours(self, values: Decisions, fits: Fits | None = None) -> Iterator[dict[str, int]]:
+        """Legal values that differ in one decision, whatever its new value; `fits`: see `steps`."""
+        fits = fits or self.fits
         for decision in self.decisions:
+            name, present = decision.name, values[decision.name]
+            changed = dict(values)
             for value in decision.choices:
-                changed = {**values, decision.name: value}
-                if value != values[decision.name] and self.rule.legal(self.workload, self.hardware, changed):
-                    yield changed
+                changed[name] = value
+                if value != present and fits(changed):
+                    yield dict(changed)
 
     def exchanges(self, values: Decisions) -> Iterator[dict[str, int]]:
         """Legal values that differ in two decisions, whatever their new values."""
         for one, other in itertools.combinations(self.decisions, 2):
+            present = values[one.name], values[other.name]
+            changed = dict(values)
             for first, second in itertools.product(one.choices, other.choices):
-                if first == values[one.name] or second == values[other.name]:
+                if first == present[0] or second == present[1]:
                     continue
-                changed = {**values, one.name: first, other.name: second}
-                if self.rule.legal(self.workload, self.hardware, changed):
-                    yield changed
+                changed[one.name], changed[other.name] = first, second
+                if self.fits(changed):
+                    yield dict(changed)
 
 
 def scheduled_function(schedule: s_tir.Schedule) -> tirx.PrimFunc:

@@ -129,6 +129,11 @@ class Access:
         """The axes along which steps use another place in memory."""
         return tuple(axis for axis in range(len(self.moves)) if self.uses(axis))
 
+    @cached_property
+    def used(self) -> frozenset[int]:
+        """The axes of `used_axes`, for those who ask whether one is among them."""
+        return frozenset(self.used_axes)
+
     def is_linear(self, axis: int) -> bool:
         """Whether neighbours along all of the axis are neighbours in memory."""
         return self.strides[axis] == 1 and not self.groups[axis][0]

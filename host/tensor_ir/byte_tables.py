@@ -16,6 +16,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from host.tensor_ir.structural import mapped
@@ -69,6 +70,11 @@ def _with_byte_tables(
     body: tirx.Stmt, lanes: Container[int], declared: str, write: Callable[[str, int], str]
 ) -> tirx.Stmt:
     """A lowered body in which vectors of bytes are looked up in tables by functions of `write`."""
+    choosing: list[Any] = []
+    tvm_ffi.structural_walk(body, (tirx.Cast, choosing.append))
+    # Of the thousands of loads of unrolled code none is looked at where no byte becomes an index.
+    if not any(str(cast.value.ty.dtype).startswith("uint8x") for cast in choosing):
+        return body
     used: dict[int, str] = {}
     made = mapped(body, (tvm.ir.TensorLoad, _looked_up(used, lanes, write)))
     if not used:

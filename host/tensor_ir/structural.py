@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm_ffi
+from tvm import tirx
 
 # The type of a node, or several, and what takes the place of such a node.
 Rule = tuple[Any, Callable[[Any], Any]]
@@ -43,3 +44,11 @@ def mapped(node: Any, *rules: Rule) -> Any:
     if failures:
         raise failures[0]
     return made
+
+
+def computed_once(value: Any, body: Callable[[Any], Any]) -> Any:
+    """`body(value)`, in which a value that is no number and no variable has a name."""
+    if isinstance(value, tirx.Var | tirx.FloatImm):
+        return body(value)
+    variable = tirx.Var("once", str(value.ty.dtype))
+    return tirx.Let(variable, value, body(variable))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
+from host.schedules.proposer import Estimate
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.ranking import Estimate, Ranking, ScoredProgram, ranked
+from host.tlm.ranking import Ranking, ScoredProgram, ranked
 
 if TYPE_CHECKING:
     from host.tlm.model.decoding import GeneratedProgram
@@ -30,13 +32,35 @@ def boldness(turn: int) -> float:
     return 1.0 + turn / 2.0
 
 
+class _Weights:
+    """A trained model that is read when it is first used, and once."""
+
+    def __init__(self, checkpoint: Path, vocabulary: Vocabulary) -> None:
+        self._checkpoint, self._vocabulary = checkpoint, vocabulary
+        self._model: LanguageModel | None = None
+
+    def loaded(self) -> LanguageModel:
+        """The model.
+
+        Raises:
+            TlmError: the checkpoint cannot be used.
+        """
+        if self._model is None:
+            # Not at the top: torch takes seconds to import; the class alone needs neither.
+            from host.tlm.model.network import load_model
+
+            self._model, _ = load_model(self._checkpoint, self._vocabulary)
+        return self._model
+
+
 class Tlm:
     """Proposes candidates without measuring, the most promising first; see `ranking`.
 
     Args:
         checkpoint: folder of a trained model, which is read for the first candidate.
         temperature: of the draws after the likeliest program.
-        estimate: seconds of one call of a program; without it the likeliest programs come first.
+        estimate: seconds, or another cost, of one call of a program; without it the likeliest programs come
+            first.
         ranking: weights of estimate, likelihood and variety.
     """
 
@@ -48,20 +72,17 @@ class Tlm:
         ranking: Ranking | None = None,
     ) -> None:
         self.name = "tlm"
-        self._checkpoint = checkpoint
         self._temperature = temperature
         self._estimate = estimate
         self._ranking = ranking or Ranking()
         self._vocabulary = Vocabulary()
-        self._model: LanguageModel | None = None
+        self._weights = _Weights(checkpoint, self._vocabulary)
 
-    def _loaded(self) -> LanguageModel:
-        if self._model is None:
-            # Not at the top: torch takes seconds to import; the class alone needs neither.
-            from host.tlm.model.network import load_model
-
-            self._model, _ = load_model(self._checkpoint, self._vocabulary)
-        return self._model
+    def by(self, estimate: Estimate | None) -> Tlm:
+        """See `EstimatingProposer.by`; both have the same weights in memory."""
+        other = copy.copy(self)
+        other._estimate = estimate
+        return other
 
     def propose(
         self,
@@ -93,7 +114,7 @@ class Tlm:
         """Different unmeasured programs, at least `k` if there are so many."""
         from host.tlm.model.decoding import Decoder
 
-        decoder = Decoder(self._loaded(), self._vocabulary, space)
+        decoder = Decoder(self._weights.loaded(), self._vocabulary, space)
         size = max(BATCH, k)
         found = _Found(space, self._estimate, measured, size)
         for turn in range(ROUNDS):

@@ -9,13 +9,8 @@ measurements differ (the greedy form of maximal marginal relevance).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from host.schedules.api import Decisions
-from host.schedules.design import DesignSpace
-
-Estimate = Callable[[DesignSpace, Decisions], float]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.records import MODEL, Record, RecordStore
-from host.records.choice import best_program, reference_watts, unconfirmed_program, watts_of
+from host.records.choice import best_program, has_watts, relative_watts, unconfirmed_program, watts_of
 from host.records.record import profile_data
 from host.schedules.families import rule_versions
 from host.tuning.proposers.trials import Trial
@@ -64,15 +64,13 @@ def trials_by_cost(records: Sequence[Record], trials: Sequence[Trial], exponent:
     """
     if not exponent:
         return trials
-    watts, reference_w = watts_of(records), reference_watts(records)
+    watts = relative_watts(records)
     most: dict[str, float] = {}
     for trial, power in zip(trials, watts, strict=True):
         if power is not None:
             most[trial.task] = max(power, most.get(trial.task, 0.0))
     return tuple(
-        replace(
-            one, seconds=one.seconds * ((power or most.get(one.task, reference_w)) / reference_w) ** exponent
-        )
+        replace(one, seconds=one.seconds * (power or most.get(one.task, 1.0)) ** exponent)
         for one, power in zip(trials, watts, strict=True)
     )
 
@@ -94,11 +92,7 @@ def is_free(record: Record, earlier: Iterable[Record]) -> bool:
 def _precedes(one: Record, record: Record) -> bool:
     """Whether an earlier record says of the reference program what the later one does."""
     own = one.origin.tuning == record.origin.tuning
-    return own or not _has_watts(record) or _has_watts(one)
-
-
-def _has_watts(record: Record) -> bool:
-    return record.measurement.energy.gross_j is not None
+    return own or not has_watts(record) or has_watts(one)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +170,7 @@ class TuningHistory:
 
     @cached_property
     def watts(self) -> Mapping[int, float]:
-        """Watts of the records that have any which compare, by `id` of the record."""
+        """Watts of the records of the board's last sensor, by `id` of the record."""
         watts = zip(self.records, watts_of(self.records), strict=True)
         return {id(one): power for one, power in watts if power is not None}
 
@@ -207,7 +201,7 @@ class TuningHistory:
         return [
             (one.candidate, one.measurement)
             for one in self.timed_records(task)
-            if not (self.exponent and task.energy) or _has_watts(one) or one.origin.tuning == self.tuning
+            if not (self.exponent and task.energy) or has_watts(one) or one.origin.tuning == self.tuning
         ]
 
     def is_known(self, task: TuningTask) -> bool:

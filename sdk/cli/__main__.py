@@ -2,7 +2,7 @@
 
 import sys
 
-from sdk.cli.entry import main
+from sdk.cli.entry import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from types import FrameType
 
 from sdk.cli import INTERRUPTED
+
+
+def command() -> int:
+    """As `main`, for a process that ends with it.
+
+    The interpreter is not taken apart then: to free what TVM and a compiled model have made, object by
+    object, takes longer than many commands. What packages do at the end of a process is done before: their
+    handlers are registered later than this one, and the last one runs first.
+    """
+    codes: list[int] = []
+    atexit.register(_end_process, codes)
+    codes.append(main())
+    return codes[0]
 
 
 def main() -> int:
@@ -44,6 +59,18 @@ def _reason(error: Exception) -> str:
         f"the installed packages do not load ({type(error).__name__}: {shown}): "
         "pip install --force-reinstall 'edgetlm[host]'; --verbose shows where"
     )
+
+
+def _end_process(codes: Sequence[int]) -> None:
+    """End the process with the code of the command, if it came to its end and all that it wrote is out."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return  # which the interpreter reports at its own end
+    for code in codes:
+        os._exit(code)
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:

@@ -101,7 +101,7 @@ def _leases(records: str) -> LeaseTable:
 
 
 def _check_shared(records: str) -> None:
-    from host.records.database import is_shared
+    from host.records.place import is_shared
 
     if not is_shared(records):
         raise UserError(

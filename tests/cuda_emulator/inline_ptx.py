@@ -33,6 +33,8 @@ _OF_WORDS = {
     "mul.rn.f16x2": "product_of_pairs",
     "max.f16x2": "greatest_of_pairs",
     "min.f16x2": "least_of_pairs",
+    "max.NaN.f16x2": "greatest_or_nan",
+    "min.NaN.f16x2": "least_or_nan",
 }
 _RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # Sizes of operands in registers of 32 bits: of 16 x depth, depth x 8 and 16 x 8 elements over 32 lanes.

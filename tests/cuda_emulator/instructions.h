@@ -44,7 +44,8 @@ static uint32_t multiply_pairs(uint32_t left, uint32_t right, uint32_t before) {
   }
   return found;
 }
-// Instructions on pairs of halves: each result is rounded once; a greatest or least passes by what is no number.
+// Instructions on pairs of halves: each result is rounded once; a greatest or least is NaN where an operand is
+// (`.NaN`), or the other operand.
 template <class Operation>
 static uint32_t of_pairs(uint32_t left, uint32_t right, Operation operation) {
   uint32_t found = 0;
@@ -63,6 +64,12 @@ static uint32_t product_of_pairs(uint32_t l, uint32_t r) {
 }
 static uint32_t greatest_of_pairs(uint32_t l, uint32_t r) { return of_pairs(l, r, (double (*)(double, double))fmax); }
 static uint32_t least_of_pairs(uint32_t l, uint32_t r) { return of_pairs(l, r, (double (*)(double, double))fmin); }
+static uint32_t greatest_or_nan(uint32_t l, uint32_t r) {
+  return of_pairs(l, r, [](double a, double b) { return a != a || b != b ? NAN : fmax(a, b); });
+}
+static uint32_t least_or_nan(uint32_t l, uint32_t r) {
+  return of_pairs(l, r, [](double a, double b) { return a != a || b != b ? NAN : fmin(a, b); });
+}
 // prmt: each byte of the result is one of the eight of both operands, or the sign of one.
 static uint32_t permuted_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t bytes = (uint64_t)high << 32 | low;

@@ -46,10 +46,13 @@ VECTORS(longlong, int64_t)
 VECTORS(ulonglong, uint64_t)
 #define CUDART_INF_F INFINITY
 #define CUDART_NAN_F NAN
-static inline float max(float a, float b) { return a > b ? a : b; }
-static inline float min(float a, float b) { return a < b ? a : b; }
+// Of a number and NaN, the number (CUDA Math API, `fmaxf` and `fminf`).
+static inline float max(float a, float b) { return a != a ? b : b != b ? a : a > b ? a : b; }
+static inline float min(float a, float b) { return a != a ? b : b != b ? a : a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }
 static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline float emulated_rsqrtf(float v) { return 1.0f / sqrtf(v); }
 #define rsqrtf emulated_rsqrtf
 static inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
@@ -98,26 +101,34 @@ static inline void __syncthreads() { leave(BARRIER); }
 static inline int atomicExch(int* place, int value) { const int before = *place; *place = value; return before; }
 static inline unsigned __activemask() { return ~0u; }
 
-struct Exchanged { float value; int source; };
-static float exchange(float value, int lane) {
-  Exchanged own = {value, lane < 0 || lane >= LANES ? current_thread : current_thread / LANES * LANES + lane};
+// The bits of a value of up to 8 bytes, and the thread whose value it becomes.
+struct Exchanged { uint64_t value; int source; };
+template <class T> static T exchange(T value, int lane) {
+  static_assert(sizeof(T) <= 8, "a value of at most 64 bits");
+  Exchanged own = {0, lane < 0 || lane >= LANES ? current_thread : current_thread / LANES * LANES + lane};
+  memcpy(&own.value, &value, sizeof(T));
   at_warp(EXCHANGE, &own);
-  return own.value;
+  memcpy(&value, &own.value, sizeof(T));
+  return value;
 }
-static inline float __shfl_down_sync(unsigned, float v, int d, int = 32) {
-  return exchange(v, current_thread % LANES + d);
-}
-static inline float __shfl_up_sync(unsigned, float v, int d, int = 32) {
-  return exchange(v, current_thread % LANES - d);
-}
-static inline float __shfl_xor_sync(unsigned, float v, int mask, int = 32) {
-  return exchange(v, current_thread % LANES ^ mask);
-}
-static inline float __shfl_sync(unsigned, float v, int lane, int = 32) { return exchange(v, lane); }
-static inline void __syncwarp(unsigned = ~0u) { exchange(0.0f, current_thread % LANES); }
+#define EXCHANGES(type) \
+  static inline type __shfl_down_sync(unsigned, type v, int d, int = 32) { \
+    return exchange(v, current_thread % LANES + d); \
+  } \
+  static inline type __shfl_up_sync(unsigned, type v, int d, int = 32) { \
+    return exchange(v, current_thread % LANES - d); \
+  } \
+  static inline type __shfl_xor_sync(unsigned, type v, int mask, int = 32) { \
+    return exchange(v, current_thread % LANES ^ mask); \
+  } \
+  static inline type __shfl_sync(unsigned, type v, int lane, int = 32) { return exchange(v, lane); }
+EXCHANGES(float)
+EXCHANGES(int)
+EXCHANGES(int64_t)
+static inline void __syncwarp(unsigned = ~0u) { exchange(0, current_thread % LANES); }
 // Threads of the warp that wait at the exchange take part, and those that have ended do not.
 static void exchange_in_warp(int first, int end) {
-  float seen[LANES];
+  uint64_t seen[LANES];
   for (int t = first; t < end; ++t) {
     if (threads_of_block[t].state != WARP) continue;
     Exchanged* own = (Exchanged*)threads_of_block[t].operands;

@@ -1,8 +1,8 @@
-"""Model files that a test has made itself are read in its own process.
+"""Model files and bundles that a test has made itself are read in its own process.
 
 The product reads files of unknown origin in a worker, which loads the compiler anew: seconds for each
-deployment. What it protects from is for the tests of hostile files, of workers, and of commands in processes
-of their own, which have them.
+deployment, and for each kernel that is explained. What it protects from is for the tests of hostile files, of
+workers, and of commands in processes of their own, which have them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ import pytest
 
 from host.importers import load_here
 from host.model import ImportedModel
+from tests.deployments.workers import answer_here
 
 
 def read_here(patch: pytest.MonkeyPatch) -> None:
-    """Have deployments and compilations read model files in this process, until the patch is undone."""
+    """Have model files and the tasks of bundles read in this process, until the patch is undone."""
     import host.importers.worker.parent
+    from host.compile.stored_tasks import file as stored_tasks
 
     patch.setattr(host.importers, "load", _load)
     patch.setattr(host.importers.worker.parent, "load", _load)
     patch.setattr(host.importers, "start_ahead", lambda *given: nullcontext())
+    answer_here(patch, stored_tasks)
 
 
 def _load(

@@ -32,7 +32,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
             engine_apart(path, arguments, time_limit_s)
 
     def run_decoder(folder: Path, directory: Path, time_limit_s: float) -> None:
-        with _quiet():
+        with quiet():
             failed = child.run(directory)
         if failed:
             decoder_apart(folder, directory, time_limit_s)
@@ -52,7 +52,7 @@ def _engine_ran(arguments: Sequence[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """What the process would print is none of the test's output, and its warnings are no failures."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

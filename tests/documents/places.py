@@ -17,7 +17,7 @@ from tests.integration.small_models import convnet, floats, save
 from tests.integration.ssh.conftest import stop_agent
 from tests.integration.ssh.sshd import Sshd, make_client
 from tests.servers.postgres import Server
-from tests.shared_cache import FOLDER, SHARED, ZIG
+from tests.shared_cache import ZIG, share_with
 from tests.tiny_tokenizer import WORDS, write_tokenizer
 from tests.unit.documentation import ROOT
 
@@ -102,11 +102,7 @@ def _environment(scratch: Path, home: Path) -> dict[str, str]:
         (programs / name).write_text(f'#!/bin/sh\nexec {found} -F {home}/.ssh/config "$@"\n')
         (programs / name).chmod(0o755)
     cache = scratch / "cache"
-    (cache / "edgetlm").mkdir(parents=True)
-    # What is the same for everyone and takes minutes. A new checkout has none of it yet.
-    for kept_by_all in (FOLDER, SHARED / "edgetlm" / "emulation"):
-        kept_by_all.mkdir(parents=True, exist_ok=True)
-        (cache / "edgetlm" / kept_by_all.name).symlink_to(kept_by_all)
+    share_with(cache)
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("EDGETLM", "XDG", "SSH"))}
     return kept | {
         "HOME": str(home),

@@ -2,6 +2,8 @@
 
 Of the caches, that of kernels is the same for all tests of a run: what LLVM has compiled for one is not
 compiled again for the next one. Another run, of a tree that may compile otherwise, begins with an empty one.
+What is slow to make for boards (root file systems, executors, wheels) is kept by its content: see
+`tests.shared_cache`.
 
 What takes a deployment the most time is less: see `tests.deployments`.
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.shared_cache import share_with
 from tests.signing import trust
 
 
@@ -33,7 +36,7 @@ def own_places(tmp_path: Path, kernels_of_this_run: Path, monkeypatch: pytest.Mo
     home = tmp_path / "home"
     work = tmp_path / "work"
     work.mkdir()
-    (home / "cache" / "edgetlm").mkdir(mode=0o700, parents=True)
+    share_with(home / "cache")
     (home / "cache" / "edgetlm" / "kernels").symlink_to(kernels_of_this_run)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))

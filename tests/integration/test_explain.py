@@ -13,6 +13,7 @@ from host import bundle
 from host.commands.explain import explain
 from host.compile.stored_tasks.file import read_task
 from host.records import MODEL, Record, RecordOrigin, RecordStore
+from host.sandbox import Worker
 from host.schedules import space_for
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser
@@ -30,8 +31,10 @@ def compiled(tmp_path: Path) -> Path:
 
 
 def test_a_kernel_is_explained_from_its_bundle_alone(
-    compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By a worker that reads the task; the other tests here read theirs without one."""
+    monkeypatch.setattr("host.compile.stored_tasks.file.Worker", Worker)
     kernel = next(k for k in bundle.load(compiled).kernels if k.rule == "tiled" and "conv" in k.name)
     picture = tmp_path / "picture.html"
     assert main(["explain", str(compiled), "--task", kernel.name, "-o", str(picture)]) == 0

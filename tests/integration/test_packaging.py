@@ -123,7 +123,7 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     # An installed host builds the native executor out of these.
     sources = [path for path in (ROOT / "device_agent" / "native").rglob("*") if path.is_file()]
     assert sources and {path.relative_to(ROOT).as_posix() for path in sources} <= set(names)
-    assert "sdk = sdk.cli.entry:main" in entry_points
+    assert "sdk = sdk.cli.entry:command" in entry_points
     assert "device-agent = device_agent.__main__:main" in entry_points
 
 

@@ -179,6 +179,32 @@ def _rows() -> np.ndarray:
     return rows
 
 
+def _of_long_rows() -> Iterator[NodeProto]:
+    for operator in ("ArgMax", "ArgMin"):
+        for axis in (0, 1):
+            yield _node(operator, "x", f"y_{operator}_{axis}", axis=axis)
+        # ONNX Runtime's result depends on where NaN is; where it is first, it leads there too.
+        yield _node(operator, "first", f"y_{operator}_first", axis=1)
+    yield _constant("axes", [1], "int64")
+    for operator in ("ReduceMax", "ReduceMin"):
+        yield _node(operator, "x axes")
+
+
+def _long_rows() -> np.ndarray:
+    """Rows and columns that are no whole number of vectors, of which some hold one number alone."""
+    rows = np.random.default_rng(1).normal(size=(61, 37)).astype(np.float32)
+    rows[3], rows[4] = -np.inf, np.inf
+    rows[:, 5], rows[:, 6] = np.inf, -np.inf
+    rows[7:9], rows[9, [2, 30, 36]], rows[10, [11, 33]] = 0.0, 5.0, -5.0
+    rows[12, [0, 36]] = np.inf, -np.inf
+    return rows
+
+
+def _nan_first(rows: np.ndarray) -> np.ndarray:
+    rows[::4, 0] = np.nan
+    return rows
+
+
 def _without_nan(rows: np.ndarray) -> np.ndarray:
     return rows[~np.isnan(rows).any(axis=1)]
 
@@ -228,6 +254,12 @@ FAMILIES = (
     Family("two numbers", _pairs(), tuple(_of_two())),
     Family("rows", {"x": _rows()}, tuple(_of_rows()), opset=18),
     Family("rows without NaN", {"x": _without_nan(_rows())}, tuple(_of_rows()), opset=18),
+    Family(
+        "long rows",
+        {"x": _long_rows(), "first": _nan_first(_long_rows())},
+        tuple(_of_long_rows()),
+        opset=18,
+    ),
     Family(
         "rows of bytes", {"x": np.array([[0] * 5, [255] * 5, [0, 3, 3, 0, 1]], np.uint8)}, tuple(_bytes())
     ),

@@ -252,8 +252,20 @@ ROWS = {
     ),
     "Trilu": Row("Trilu", [SHAPE], [()], SHAPE, values=(0, 1)),
     "CumSum": Row("CumSum", [SHAPE], [()], SHAPE, values=range(7)),
-    "Div": Row("Div", [], [SHAPE, SHAPE], SHAPE, values=(), inputs="i0 i1"),
-    "Mod": Row("Mod", [], [SHAPE, SHAPE], SHAPE, values=(), inputs="i0 i1"),
+    **{
+        f"{name} of {dtype}": Row(
+            name,
+            [],
+            [SHAPE, SHAPE],
+            SHAPE,
+            values=(),
+            dtype=dtype,
+            numbers=(np.iinfo(dtype).min, np.iinfo(dtype).max, -1, 0, 1, 7),
+            inputs="i0 i1",
+        )
+        for name in ("Div", "Mod")
+        for dtype in ("int8", "int32", "int64")
+    },
     "BitShift": Row(
         "BitShift",
         [],

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from host.statistics import Estimate, mean_of, paired_ratio, ratio_of, spread_of, t975
 
@@ -22,6 +25,13 @@ def test_bounds_of_three_repetitions() -> None:
     # Fisher and Yates, Statistical Tables, table III.
     known = {0: 12.706, 1: 12.706, 2: 4.303, 10: 2.228, 30: 2.042, 60: 2.000, 120: 1.980}
     assert {freedom: round(t975(freedom), 3) for freedom in known} == known
+
+
+def test_quantiles_are_those_of_scipy() -> None:
+    # Its own are off by 2e-11 for one degree of freedom, where the quantile is tan(0.475 pi).
+    for freedom in (*range(1, 60), 119, 999, 9998):
+        assert t975(freedom) == pytest.approx(float(stdtrit(freedom, 0.975)), rel=1e-9)
+    assert t975(1) == pytest.approx(math.tan(0.475 * math.pi), rel=1e-14)
 
 
 def test_a_ratio_of_pairs_cancels_what_they_share() -> None:

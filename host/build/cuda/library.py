@@ -24,11 +24,13 @@ from host.build.cuda.pairs import with_pairs
 from host.build.cuda.runtime import load_cuda_runtime
 from host.build.kernel import KernelObject, first_line
 from host.build.linker import link_kernels
+from host.build.maxima import CUDA, keeping_nan
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.object_code import object_code
 from host.build.target import architecture_of
 from host.errors import BuildError
 from host.files import writing
+from host.tensor_ir.extremes import with_all_extremes
 
 # Raised whenever the same source would give another cubin: options, headers.
 CUBIN_VERSION = "cubin 1"
@@ -201,7 +203,11 @@ def _lower(
     device: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}
     for variable, body in module.functions.items():
         of_host = body.attrs["target"].kind.name == "llvm"
-        (host if of_host else device)[variable] = body.without_attr("tirx.is_entry_func") if of_host else body
+        if of_host:
+            host[variable] = body.without_attr("tirx.is_entry_func")
+        else:
+            extremes = with_all_extremes(function, body.body, on_gpu=True)
+            device[variable] = body.with_body(keeping_nan(extremes, CUDA))
     if not device:
         raise ValueError("no loop is bound to threads; schedule it for the GPU")
     return (

@@ -28,9 +28,10 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from host.tensor_ir.structural import mapped
 
-# PTX ISA 8.5, "Half Precision Floating Point Instructions": of pairs, greatest and least from sm_80 on.
+# PTX ISA 8.5, "Half Precision Floating Point Instructions": of pairs, greatest and least from sm_80 on, which
+# are NaN where one of the halves is.
 _ARITHMETIC = {tirx.Add: "add.rn", tirx.Sub: "sub.rn", tirx.Mul: "mul.rn"}
-_ORDER = {tirx.Max: "max", tirx.Min: "min"}
+_ORDER = {tirx.Max: "max.NaN", tirx.Min: "min.NaN"}
 _FIRST_ARCH_OF_ORDER = 80
 _HEAD = "static __device__ __forceinline__"
 

@@ -41,6 +41,9 @@ def workspace_of(lowered: tvm.IRModule) -> Workspace | None:
     found = []
     for function in lowered.functions.values():
         whole = _allocated(function.body)
+        if whole == 0:
+            found.append(Workspace())
+            continue
         loops = [_allocated(loop.body) for loop in _parallel_loops(function.body)]
         if whole is None or None in loops:
             return None

@@ -14,9 +14,9 @@ from host.errors import EdgeError, TlmError, one_line
 from host.model import Candidate, DeviceProfile
 from host.options.objective import power_exponent
 from host.progress import StageClock
-from host.records import Record, RecordStore
+from host.records import Record, profile_data
+from host.records.place import is_there
 from host.records.record import of_one_kind
-from host.records.store import profile_data
 
 if TYPE_CHECKING:
     from host.learned_estimate.estimate import LearnedEstimate
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from host.schedules.proposer import Proposer
 
 # Programs of the language model that the learned estimate chooses from: of a batch, so that one is enough.
-_WRITTEN = 16
+WRITTEN = 16
 
 
 def learn_from_others(
@@ -46,9 +46,10 @@ def learn_from_others(
     (`host.options.objective`).
     """
     open_tasks = plan.chosen.keys() - plan.from_database
-    if not open_tasks or (isinstance(records, Path) and not records.is_file()):
+    if not open_tasks or not is_there(records):
         return plan
     from host.learned_estimate.observation import observations_of
+    from host.records import RecordStore
     from host.schedules.families import rule_versions
 
     with RecordStore(records) as store:
@@ -117,16 +118,28 @@ def _chosen_by(
     clock: StageClock,
     model: Proposer | None,
 ) -> Candidate:
-    """The program that a learned estimate chooses, else the model's first one, else the given one."""
+    """The program that a learned estimate chooses, else the model's best by the estimate, else the given one.
+
+    The model draws near the program that is the best by the learned estimate, and ranks by it. So its programs
+    count as found by that estimate, but for the one that the estimate of the space puts first.
+    """
     from host.learned_estimate.observation import values_of
     from host.learned_estimate.search import first_program
 
-    written = [] if model is None else _proposed(model, space, profile, _WRITTEN, seed, clock)
-    begin, *others = [*written, given]
-    values, _ = first_program(estimate, space, profile, values_of(begin), seed, [*map(values_of, others)])
-    if values == values_of(begin):
-        return begin
-    return space.candidate(values, BAYESIAN, space.estimate_s(values))
+    written = [] if model is None else _proposed(_by(estimate, model), space, profile, WRITTEN, seed, clock)
+    begin = min(written, key=lambda one: space.estimate_s(values_of(one)), default=given)
+    known = [] if begin is given else [values_of(given)]
+    others = [values_of(one) for one in written if one is not begin]
+    values, _ = first_program(estimate, space, profile, values_of(begin), seed, known, others)
+    proposer = next((one.proposer for one in (begin, given) if values == values_of(one)), BAYESIAN)
+    return space.candidate(values, proposer, space.estimate_s(values))
+
+
+def _by(estimate: LearnedEstimate, proposer: Proposer) -> Proposer:
+    """The proposer by a learned estimate, if it takes one."""
+    from host.schedules.proposer import EstimatingProposer
+
+    return proposer.by(estimate.cost_s) if isinstance(proposer, EstimatingProposer) else proposer
 
 
 def _evidence_text(evidence: Evidence, changed: int, with_power: bool) -> str:

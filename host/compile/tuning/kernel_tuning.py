@@ -20,11 +20,12 @@ from host.options import CompileOptions
 from host.options.objective import power_exponent
 from host.places import records_file
 from host.progress import StageClock
-from host.records import MODEL, Record, RecordOrigin, RecordStore
-from host.records.store import profile_data
+from host.records import MODEL, Record, RecordOrigin, profile_data
+from host.records.place import is_there
 from host.tuning.budget import Budget, Deadline, kept_for_comparison_s
 
 if TYPE_CHECKING:
+    from host.records import RecordStore
     from host.schedules.proposer import Proposer
     from host.transport import Device
     from host.tuning.learning.finetuning import FinetuneTrainer
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from host.tuning.runners.in_model import KernelsInModel
     from host.tuning.runners.reach import Reach
     from host.tuning.tasks import TuningTask
-
 
 # Programs of each source that Bayesian optimisation judges: constructed ones, random ones (each the best of
 # so many by the estimate), and those that the language model writes. Writing takes a second or two, which a
@@ -57,8 +57,9 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path, objective: s
     A recorded program that is no longer legal does not replace the constructed one. What was measured for
     another objective counts by its times for latency, and by its watts too for the others.
     """
-    if isinstance(records, Path) and not records.is_file():
+    if not is_there(records):
         return plan
+    from host.records import RecordStore
     rules = {key: plan.spaces[key].rule for key in plan.chosen}
     with RecordStore(records) as store:
         tasks = {key: (rule.name, rule.version) for key, rule in rules.items()}
@@ -131,6 +132,7 @@ class KernelTuning:
             UserError: the language model was asked for, and there is none.
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
+        from host.records import RecordStore
         from host.tuning.loop import tune
         from host.tuning.runners.connection import BoardAccess
 

@@ -11,6 +11,8 @@ from host.errors import ScheduleError, UserError
 from host.extensions import extensions
 from host.model import Candidate, DeviceProfile, Measurement
 from host.options.compile import METHODS
+from host.options.objective import OBJECTIVES
+from host.records import MODEL
 
 if TYPE_CHECKING:
     from host.schedules.design import DesignSpace
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 GENSOR, TLM, BAYESIAN, RANDOM = "gensor", "tlm", "bayesian", "random"
 # Names that records and reports have a meaning for.
 _RESERVED = (GENSOR, TLM, BAYESIAN, RANDOM, "tree", "evolutionary", "default", "user", "auto")
+# What else names a tuning, beside its method (`host.tuning.history.tuning_key`).
+_OF_TUNINGS = (*OBJECTIVES, MODEL)
 
 
 class CheckedProposer:
@@ -103,7 +107,7 @@ def _checked(found: object) -> Proposer:
     name = getattr(found, "name", None)
     if not isinstance(name, str) or not callable(getattr(found, "propose", None)):
         raise UserError(f"a {type(found).__name__} is no proposer: it needs a name and a method propose")
-    if not is_name(name) or name in _RESERVED:
+    if not is_name(name) or name in (*_RESERVED, *_OF_TUNINGS):
         raise UserError(f"a proposer cannot be called {printable(repr(name), 80)}; give it another name")
     return CheckedProposer(found)  # type: ignore[arg-type]
 

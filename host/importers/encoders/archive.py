@@ -10,7 +10,8 @@ from pathlib import Path
 from host.engines import unavailable
 from host.errors import EngineError, ModelFileError
 from host.importers.assemble import content_hash, work_file
-from host.importers.worker.parent import ask, keep_made, limits_for
+from host.importers.worker.ahead import limits_for
+from host.importers.worker.parent import ask, keep_made
 from host.language_file import CONFIG
 from host.sandbox import Worker
 

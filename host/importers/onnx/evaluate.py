@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx
 from onnx import NodeProto, ValueInfoProto, helper
-from onnx.reference import ReferenceEvaluator
 
 STANDARD = ("", "ai.onnx")
 
@@ -65,6 +64,9 @@ def evaluate(
         return None
     if made_elements(node.op_type, [feeds.get(name) for name in node.input]) > FOLD_ELEMENTS:
         return None
+    # It brings an implementation of each operator, which takes as long to load as a small model to read.
+    from onnx.reference import ReferenceEvaluator
+
     try:
         results = ReferenceEvaluator(_as_graph(node, opsets, feeds)).run(None, feeds)
     except Exception:  # noqa: BLE001 - whatever the evaluator cannot do stays in the graph

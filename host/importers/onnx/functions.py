@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, ValueInfoProto
 
-from host.importers.onnx.branches import rename_node
+from host.importers.onnx.control_flow.branches import rename_node
 
 
 def has_body(operator: str, opset: int) -> bool:

@@ -14,12 +14,12 @@ import onnx.shape_inference
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from host.importers.bounds import check_count
-from host.importers.onnx.branches import inline_constant_branch
 from host.importers.onnx.contributed import expand_contributed
+from host.importers.onnx.control_flow.branches import inline_constant_branch
+from host.importers.onnx.control_flow.loops import unroll
 from host.importers.onnx.evaluate import STANDARD, evaluate, static_shape, value_types
 from host.importers.onnx.functions import expand, has_body
 from host.importers.onnx.kept_shapes import spread_back
-from host.importers.onnx.loops import unroll
 from host.importers.onnx.model_file import OnnxFile
 from host.importers.onnx.sequences.lists import SequenceLists
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import tvm
 from torch import fx
@@ -18,10 +19,12 @@ from host.importers.layers import LayerNames, source_line
 from host.importers.native_output import converted, converting
 from host.importers.torch import operators, placed, recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
+from host.importers.torch.functions import complex_values, fourier
 from host.importers.torch.indexing import index_put, put_where
 from host.importers.torch.promotion import write_promotions
 
 _Convert = Callable[[fx.Node], Any]
+_OF_COMPLEX = {**complex_values.CONVERTERS, **fourier.CONVERTERS}
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no types
@@ -39,6 +42,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         converters |= {CONSTANT.__name__: self._constant, "cumsum.default": self._cumsum}
         converters |= {placed.OPERATOR: self._placed}
         converters |= {name: self._own(name, converters.get(name)) for name in operators.CONVERTERS}
+        converters |= {name: self._own(name, None) for name in _OF_COMPLEX if name not in converters}
         return {name: self._named(name, method) for name, method in converters.items()}
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
@@ -49,8 +53,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
     def _named(self, name: str, method: _Convert) -> _Convert:
         def convert(node: fx.Node) -> Any:
             with converting(name):
-                result = method(node)
-                self.layers.record(result, *_layer_of(node))
+                is_complex = name != CONSTANT.__name__ and complex_values.is_complex(node, self.env)
+                result = self._complex(name, method, node) if is_complex else method(node)
+                self.layers.record(complex_values.tensors(result), *_layer_of(node))
                 return result
 
         return convert
@@ -58,17 +63,29 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
     def _own(self, name: str, of_tvm: _Convert | None) -> _Convert:
         def convert(node: fx.Node) -> Any:
             given = operators.arguments_of(node, self.env)
-            result = operators.CONVERTERS[name](self.block_builder, node, given)
+            function = operators.CONVERTERS.get(name)
+            result = None if function is None else function(self.block_builder, node, given)
             if result is None and of_tvm is None:
                 raise ImportFailed(f"operator {name} has no conversion of these types and shapes", name)
             return of_tvm(node) if of_tvm is not None and result is None else result
 
         return convert
 
-    def _constant(self, node: fx.Node) -> relax.Expr:
+    def _complex(self, name: str, method: _Convert, node: fx.Node) -> Any:
+        """What an operator makes of complex tensors, or complex ones of real ones."""
+        made = complex_values.of_each_part(node, self.env, method)
+        if made is None and name in _OF_COMPLEX:
+            made = _OF_COMPLEX[name](self.block_builder, node, operators.arguments_of(node, self.env))
+        if made is None:
+            raise ImportFailed(f"operator {name} of complex numbers has no conversion", name)
+        return made
+
+    def _constant(self, node: fx.Node) -> Any:
         array = self.constants[node.args[0]].numpy()
         # With its type: of a single number, relax would make 32 bits.
-        return relax.const(array, str(array.dtype))
+        parts = [array.real.copy(), array.imag.copy()] if np.iscomplexobj(array) else [array]
+        made = [relax.const(part, str(part.dtype)) for part in parts]
+        return complex_values.Complex(*made) if len(made) > 1 else made[0]
 
     def _recurrent(self, node: fx.Node) -> tuple[relax.Expr, ...]:
         return recurrent.convert(self.block_builder, node, self.retrieve_args(node))

@@ -28,24 +28,39 @@ def fold_constants(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
         The values, by number.
     """
     graph = program.graph
-    known: dict[fx.Node, torch.Tensor] = {}
+    known = _complex_state(program)
     for node in graph.nodes:
         if node.op == "call_function" and all(source in known for source in node.all_input_nodes):
             value = _evaluate(node, known)
             if value is not None:
                 known[node] = value
     constants: list[torch.Tensor] = []
+    first = next(node for node in graph.nodes if node.op != "placeholder")
     for node, value in known.items():
         if all(user in known for user in node.users):
             continue
-        with graph.inserting_before(node):
+        with graph.inserting_before(first if node.op == "placeholder" else node):
             marker = graph.call_function(CONSTANT, (len(constants),))
         marker.meta = dict(node.meta)
         node.replace_all_uses_with(marker)
-        constants.append(value.detach().contiguous())
+        constants.append(value.detach().resolve_conj().resolve_neg().contiguous())
     for node in reversed(list(known)):
         graph.erase_node(node)
     return constants
+
+
+def _complex_state(program: torch.export.ExportedProgram) -> dict[fx.Node, torch.Tensor]:
+    """Complex weights, buffers and constants, which leave the program: relax has no inputs of their type."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    signature, found = program.graph_signature, {}
+    for spec in list(signature.input_specs):
+        stored = program.state_dict if spec.target in program.state_dict else program.constants
+        value = stored.get(spec.target) if spec.target is not None else None
+        if isinstance(value, torch.Tensor) and value.is_complex():
+            found[nodes[spec.arg.name]] = value
+            signature.input_specs.remove(spec)
+            del stored[spec.target]
+    return found
 
 
 def _evaluate(node: fx.Node, known: dict[fx.Node, torch.Tensor]) -> torch.Tensor | None:

@@ -124,6 +124,8 @@ def _declared(program: torch.export.ExportedProgram) -> list[DeclaredInput]:
         if spec.kind is not InputKind.USER_INPUT or not isinstance(spec.arg, TensorArgument):
             continue
         value = placeholders[spec.arg.name].meta["val"]
+        if value.is_complex():
+            raise ImportFailed(f"input {spec.arg.name!r} has complex numbers: give both parts as a tensor")
         sizes = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
         declared.append(DeclaredInput(spec.arg.name, sizes, str(value.dtype).removeprefix("torch.")))
     return declared

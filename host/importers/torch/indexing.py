@@ -83,6 +83,19 @@ def put_where(builder: relax.BlockBuilder, arguments: Sequence[Any]) -> Any:
     return emit(relax.op.where(mask, values, data))
 
 
+def masked_scatter(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The data with the elements of the source, one after another, where the mask holds."""
+    data, mask, source, emit, op = given["self"], given["mask"], given["source"], builder.emit, relax.op
+    sizes = sizes_of(data)
+    if not sizes or sizes_of(source) is None:
+        return None
+    mask = emit(op.broadcast_to(mask, sizes))
+    flat = emit(op.astype(emit(op.reshape(mask, (-1,))), "int64"))
+    number = emit(op.subtract(emit(op.cumsum(flat, 0)), relax.const(1, "int64")))
+    taken = emit(op.take(emit(op.reshape(source, (-1,))), number, 0, mode="clip"))
+    return emit(op.where(mask, emit(op.reshape(taken, sizes)), data))
+
+
 def _inverse(order: Sequence[int]) -> list[int]:
     return [list(order).index(axis) for axis in range(len(order))]
 
@@ -116,7 +129,7 @@ class _Places:
             return None
         numbers: Any = None
         for axis, index in indices.items():
-            own = _from_start(builder, index, sizes[axis])
+            own = from_start(builder, index, sizes[axis])
             if numbers is not None:
                 before = builder.emit(relax.op.multiply(numbers, relax.const(sizes[axis], "int64")))
                 own = builder.emit(relax.op.add(before, own))
@@ -149,8 +162,8 @@ class _Places:
         return builder.emit(relax.op.reshape(moved, shape))
 
 
-def _from_start(builder: relax.BlockBuilder, index: Any, size: int) -> Any:
-    """Numbers that count from the start, as int64."""
+def from_start(builder: relax.BlockBuilder, index: Any, size: int) -> Any:
+    """Numbers of places along an axis of this size that count from the start, as int64."""
     if isinstance(index, tvm.ir.GenericConst):
         numbers = index.value.numpy().astype(np.int64)
         return relax.const(np.where(numbers < 0, numbers + size, numbers), "int64")

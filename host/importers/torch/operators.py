@@ -11,12 +11,14 @@ import torch
 from torch import fx
 from tvm import relax
 
+from host.importers.own_operator import emit_own
 from host.importers.torch import bags, pooling, resizing
-from host.importers.torch.indexing import indexed
+from host.importers.torch.functions import linear_algebra, order_statistics
+from host.importers.torch.functions.order_statistics import MOST_COMPARISONS
+from host.importers.torch.indexing import from_start, indexed, masked_scatter
 from host.importers.torch.placed import sizes_of
 from host.importers.torch.pooling import of_each
 
-_MOST_COMPARISONS = 1 << 26
 # The value of a node, from its arguments by name; None leaves it to TVM.
 Converter = Callable[[relax.BlockBuilder, fx.Node, Mapping[str, Any]], Any]
 
@@ -90,18 +92,6 @@ def _group_norm(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, 
     return builder.emit(made), None, None
 
 
-def _distances(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Distances of each row of one tensor from each of another, by the norm of the power `p`."""
-    emit, power = builder.emit, given["p"]
-    if power not in (1.0, 2.0):
-        return None
-    rows = emit(relax.op.expand_dims(given["x1"], -2)), emit(relax.op.expand_dims(given["x2"], -3))
-    apart = emit(relax.op.subtract(*rows))
-    if power == 1.0:
-        return emit(relax.op.sum(emit(relax.op.abs(apart)), -1))
-    return emit(relax.op.sqrt(emit(relax.op.sum(emit(relax.op.multiply(apart, apart)), -1))))
-
-
 def _of_truth_values(combine: Callable[..., Any]) -> Converter:
     """Arithmetic of truth values, which is logic; TVM converts that of numbers."""
 
@@ -126,9 +116,17 @@ def _shifted(shift: Callable[..., Any]) -> Converter:
     return convert
 
 
-def _complement_of_erf(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    made = builder.emit(relax.op.erf(given["self"]))
-    return builder.emit(relax.op.subtract(relax.const(1.0, _made_in(node)), made))
+def _own_function(name: str) -> Converter:
+    """A function of each element that relax does not have, and the compiler does."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        sizes, dtype = sizes_of(given["self"]), _made_in(node)
+        if sizes is None:
+            return None
+        data = builder.emit(relax.op.astype(given["self"], dtype))
+        return emit_own(builder, name, [data], {}, [(sizes, dtype)])[0]
+
+    return convert
 
 
 def _power_of_two(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -192,19 +190,24 @@ def _scatter_add(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str,
 
 def _divided(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """Quotients that are rounded down or towards zero, in the type of the result."""
-    emit, dtype, mode = builder.emit, _made_in(node), given["rounding_mode"]
-    left, right = given["self"], given["other"]
-    if isinstance(right, int | float):
-        right = relax.const(right, dtype)
-    if mode is None:
-        return emit(relax.op.divide(left, right))
+    # `floor_divide` has no mode.
+    emit, dtype, mode = builder.emit, _made_in(node), given.get("rounding_mode", "floor")
+    left, right = (
+        relax.const(one, dtype) if isinstance(one, int | float) else one
+        for one in (given["self"], given["other"])
+    )
     if mode == "floor":
         return emit(relax.op.floor_divide(left, right))
-    if "int" not in dtype:
-        return emit(relax.op.trunc(emit(relax.op.divide(left, right))))
-    sizes = [emit(relax.op.abs(one)) for one in (left, right)]
-    sign = emit(relax.op.multiply(emit(relax.op.sign(left)), emit(relax.op.sign(right))))
-    return emit(relax.op.multiply(emit(relax.op.floor_divide(*sizes)), sign))
+    # Of whole numbers relax rounds towards zero.
+    made = emit(relax.op.divide(left, right))
+    return made if mode is None or "int" in dtype else emit(relax.op.trunc(made))
+
+
+def _remainder_of_number(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """What is left of one number by many."""
+    dtype = _made_in(node)
+    divisors = builder.emit(relax.op.astype(given["other"], dtype))
+    return builder.emit(relax.op.floor_mod(relax.const(given["self"], dtype), divisors))
 
 
 def _searched(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -219,7 +222,7 @@ def _searched(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
     if (
         sizes is None
         or not shape
-        or prod(shape) * sizes[-1] > _MOST_COMPARISONS
+        or prod(shape) * sizes[-1] > MOST_COMPARISONS
         or given.get("sorter") is not None
     ):
         return None
@@ -245,6 +248,23 @@ def _windows(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     taken = builder.emit(relax.op.take(data, numbers, axis, mode="clip"))
     order = [*range(axis + 1), *range(axis + 2, len(sizes) + 1), axis + 1]
     return builder.emit(relax.op.permute_dims(taken, order))
+
+
+def _number_of(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The number that a tensor of one element holds, as a tensor, where it is a place for `select` alone."""
+    placed = all(user.target is torch.ops.aten.select.int for user in node.users)
+    if sizes_of(given["self"]) is None or not placed:
+        return None
+    return builder.emit(relax.op.reshape(given["self"], ()))
+
+
+def _selected(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """What is at one place along an axis, where the place is known only when the model runs."""
+    data, index, sizes = given["self"], given["index"], sizes_of(given["self"])
+    if sizes is None or not isinstance(index, relax.Expr):
+        return None
+    axis = given["dim"] % len(sizes)
+    return builder.emit(relax.op.take(data, from_start(builder, index, sizes[axis]), axis, mode="clip"))
 
 
 def _largest_few(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -328,7 +348,6 @@ def _neutral(kind: str, dtype: str) -> float:
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    "_cdist_forward.default": _distances,
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
     "max.dim": _extreme_and_place(relax.op.max, relax.op.argmax),
@@ -337,14 +356,17 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("argsort.default", "argsort.stable"), _places_of_sorted),
     "convolution.default": _convolution,
     **dict.fromkeys(("div.Scalar_mode", "div.Tensor_mode"), _divided),
+    **dict.fromkeys(("floor_divide.default", "floor_divide.Scalar"), _divided),
+    "remainder.Scalar_Tensor": _remainder_of_number,
     "elu.default": _elu,
     "grid_sampler_2d.default": _sampled,
     "grid_sampler_3d.default": _sampled,
     "index.Tensor": indexed,
+    "masked_scatter.default": masked_scatter,
     "native_group_norm.default": _group_norm,
     **dict.fromkeys(("add.Tensor", "maximum.default"), _of_truth_values(relax.op.logical_or)),
     **dict.fromkeys(("mul.Tensor", "minimum.default"), _of_truth_values(relax.op.logical_and)),
-    "erfc.default": _complement_of_erf,
+    **{f"{name}.default": _own_function(name) for name in ("erfc", "expm1", "log1p")},
     "exp2.default": _power_of_two,
     "prod.dim_int": _product,
     **dict.fromkeys(("searchsorted.Tensor", "bucketize.Tensor"), _searched),
@@ -354,6 +376,8 @@ CONVERTERS: Mapping[str, Converter] = {
         for name in (f"bitwise_{side}_shift", f"__{side[0]}shift__")
         for form in ("Scalar", "Tensor", "Tensor_Scalar")
     },
+    **dict.fromkeys(("_local_scalar_dense.default", "item.default"), _number_of),
+    "select.int": _selected,
     **dict.fromkeys(("sort.default", "sort.stable"), _sorted),
     "topk.default": _largest_few,
     "unfold.default": _windows,
@@ -361,6 +385,8 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("scatter_add.default", "scatter.reduce"), _scatter_add),
     "scatter_reduce.two": _scatter_reduce,
     **dict.fromkeys(bags.OPERATORS, bags.bagged),
+    **linear_algebra.CONVERTERS,
+    **order_statistics.CONVERTERS,
     **pooling.CONVERTERS,
     **dict.fromkeys(resizing.OPERATORS, resizing.convert),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
@@ -12,6 +12,10 @@ from torch import fx
 from tvm import relax
 
 from host.importers.torch.placed import sizes_of
+from host.importers.torch.resizing import weighted_neighbours
+
+# Elements of a window up to which each is an addend.
+_MOST_TAPS = 32
 
 
 def of_each(numbers: Any, count: int) -> list[int]:
@@ -29,12 +33,17 @@ def _max_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
         return None
     names = ("kernel_size", "stride", "padding", "dilation")
     kernel, steps, padding, dilation = (of_each(given[name], spatial) for name in names)
+    if _takes_places(node):
+        return _maxima_and_places(builder, node, given)
     made = builder.emit(pool(data, kernel, steps or kernel, padding * 2, dilation, given["ceil_mode"]))
-    return made, _places(builder, node, given) if _takes_places(node) else None
+    return made, None
 
 
-def _places(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """The numbers of the places of maxima within their image or volume (N, C, ...) int64."""
+def _maxima_and_places(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Maxima of windows, and the numbers of their places within their image or volume (N, C, ...) int64.
+
+    As in torch, the place is that of the first of equal maxima, and of the last NaN where there is one.
+    """
     data, emit = given["self"], builder.emit
     sizes, shape = sizes_of(data), list(node.meta["val"][0].shape)
     if sizes is None:
@@ -42,23 +51,43 @@ def _places(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]
     count = len(sizes) - 2
     names = ("kernel_size", "stride", "padding", "dilation")
     kernel, steps, padding, dilation = (of_each(given[name], count) for name in names)
-    numbers, windows = np.zeros((), np.int64), data
+    numbers, inside, windows = np.zeros((), np.int64), np.ones((), bool), data
     for axis in range(count):
         made, size = shape[2 + axis], sizes[2 + axis]
         taps = np.arange(kernel[axis]) * dilation[axis]
         places = np.arange(made)[:, None] * (steps or kernel)[axis] - padding[axis] + taps
         windows = _taken(builder, windows, places, 2 + 2 * axis, size)
         numbers = numbers[..., None, None] * size + np.clip(places, 0, size - 1)
+        inside = inside[..., None, None] & (places >= 0) & (places < size)
     # Of each axis, first all windows and then all taps.
     order = [2 * axis for axis in range(count)] + [2 * axis + 1 for axis in range(count)]
-    table = numbers.transpose(order).reshape(prod(shape[2:]), prod(kernel))
+    rows = prod(shape[2:]), prod(kernel)
+    table, inside = (one.transpose(order).reshape(rows) for one in (numbers, inside))
+    # What pads is as small as the smallest number: where all are that, the first place in the image is meant.
+    table = np.where(inside, table, np.take_along_axis(table, inside.argmax(1)[:, None], 1))
     windows = emit(relax.op.permute_dims(windows, [0, 1, *(2 + axis for axis in order)]))
-    windows = emit(relax.op.reshape(windows, (*shape[:2], *table.shape)))
-    first = emit(relax.op.argmax(windows, -1, keepdims=True))
-    steps_of_rows = relax.const(np.arange(len(table))[:, None] * table.shape[1], "int64")
-    flat = emit(relax.op.add(first, steps_of_rows))
+    windows = emit(relax.op.reshape(windows, (*shape[:2], *rows)))
+    leading = _leading(builder, windows)
+    steps_of_rows = relax.const(np.arange(rows[0])[:, None] * rows[1], "int64")
+    flat = emit(relax.op.add(leading, steps_of_rows))
     found = emit(relax.op.take(relax.const(table.reshape(-1), "int64"), flat, 0, mode="clip"))
-    return emit(relax.op.reshape(found, shape))
+    found = emit(relax.op.squeeze(found, [3]))
+    images = emit(relax.op.reshape(data, (*sizes[:2], prod(sizes[2:]))))
+    largest = emit(relax.op.gather_elements(images, found, 2))
+    return emit(relax.op.reshape(largest, shape)), emit(relax.op.reshape(found, shape))
+
+
+def _leading(builder: relax.BlockBuilder, windows: Any) -> Any:
+    """The tap of each window (..., 1) whose place is that of its maximum."""
+    emit, taps = builder.emit, sizes_of(windows)
+    first = emit(relax.op.argmax(windows, -1, keepdims=True))
+    if taps is None or not str(windows.ty.dtype).startswith(("float", "bfloat")):
+        return first
+    number = relax.const(np.arange(taps[-1]), "int64")
+    nan = emit(relax.op.where(emit(relax.op.isnan(windows)), number, relax.const(-1, "int64")))
+    last = emit(relax.op.max(nan, -1, keepdims=True))
+    none = emit(relax.op.less(last, relax.const(0, "int64")))
+    return emit(relax.op.where(none, first, last))
 
 
 def _taken(builder: relax.BlockBuilder, data: Any, places: np.ndarray, axis: int, size: int) -> Any:
@@ -88,12 +117,64 @@ def _adaptive_max(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str
     data, emit, sizes = given["self"], builder.emit, sizes_of(given["self"])
     if sizes is None or _takes_places(node):
         return None
+    kernel = _equal_windows(sizes, given["output_size"])
+    if kernel is not None and len(sizes) == len(kernel) + 2:
+        pool = relax.op.nn.max_pool2d if len(kernel) == 2 else relax.op.nn.max_pool3d
+        return emit(pool(data, kernel, kernel)), None
     for axis, made in zip(range(-len(given["output_size"]), 0), given["output_size"], strict=True):
         bounds = [(at * sizes[axis] // made, -(-(at + 1) * sizes[axis] // made)) for at in range(made)]
         windows = [emit(relax.op.strided_slice(data, [axis], [low], [high])) for low, high in bounds]
         largest = [emit(relax.op.max(window, axis, keepdims=True)) for window in windows]
         data = emit(relax.op.concat(largest, axis))
     return data, None
+
+
+def _equal_windows(sizes: Sequence[int], made: Sequence[int]) -> list[int] | None:
+    """The lengths of as many windows as are asked for along each of the last axes, where all are equal."""
+    pairs = list(zip(sizes[len(sizes) - len(made) :], made, strict=True))
+    whole = all(count > 0 and size % count == 0 for size, count in pairs)
+    return [size // count for size, count in pairs] if whole else None
+
+
+def _adaptive_mean(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Means of windows, as many along each of the last axes as are asked for.
+
+    TVM has a loop for it whose length depends on the place, which no program has vectors for.
+    """
+    data, made, sizes = given["self"], list(node.meta["val"].shape), sizes_of(given["self"])
+    if sizes is None or len(sizes) not in (4, 5) or not all(isinstance(size, int) for size in made):
+        return None
+    made, spatial = made[2:], sizes[2:]
+    if all(count == 1 for count in made):
+        return None
+    uneven = [count < 1 or size % count != 0 for size, count in zip(spatial, made, strict=True)]
+    windows = [
+        _uneven_windows(*pair) if odd else None for odd, *pair in zip(uneven, spatial, made, strict=True)
+    ]
+    if any(one is not None and len(one[0]) > _MOST_TAPS for one in windows):
+        return None
+    kernel = [1 if odd else size // count for odd, size, count in zip(uneven, spatial, made, strict=True)]
+    if max(kernel) > 1:
+        pool = relax.op.nn.avg_pool2d if len(kernel) == 2 else relax.op.nn.avg_pool3d
+        data = builder.emit(pool(data, kernel, kernel))
+    for axis, one in enumerate(windows, 2):
+        if one is not None:
+            data = weighted_neighbours(builder, data, axis, *one)
+    return data
+
+
+def _uneven_windows(size: int, made: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places and weights of each window along an axis, as of `weighted_neighbours`.
+
+    From floor(i size / made) to the ceiling of (i + 1) size / made. A window that is shorter than others has
+    its last element several times, with a part of its weight each.
+    """
+    at = np.arange(made)
+    low, high = at * size // made, -(-(at + 1) * size // made)
+    lengths = high - low
+    steps = np.arange(lengths.max())[:, None]
+    shares = np.where(steps < lengths - 1, 1, lengths.max() - lengths + 1)
+    return np.minimum(low + steps, high - 1), 1.0 / (lengths * shares)
 
 
 def _mean_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -119,6 +200,8 @@ def _mean_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, A
 
 
 CONVERTERS: Mapping[str, Any] = {
+    "_adaptive_avg_pool2d.default": _adaptive_mean,
+    "_adaptive_avg_pool3d.default": _adaptive_mean,
     "adaptive_max_pool2d.default": _adaptive_max,
     "adaptive_max_pool3d.default": _adaptive_max,
     "avg_pool2d.default": _mean_pool,

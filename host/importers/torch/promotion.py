@@ -13,7 +13,10 @@ from torch import fx
 
 # Operators of two operands that are computed in the type of their result.
 _ARITHMETIC = frozenset(
-    ("add", "atan2", "div", "fmod", "hypot", "maximum", "minimum", "mul", "pow", "remainder", "rsub", "sub")
+    (
+        *("add", "atan2", "div", "floor_divide", "fmod", "hypot", "maximum", "minimum", "mul", "pow"),
+        *("remainder", "rsub", "sub"),
+    )
 )
 _COMPARISONS = frozenset(("eq", "ge", "gt", "le", "lt", "ne"))
 

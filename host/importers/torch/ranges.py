@@ -9,6 +9,7 @@ from host.importers.random_inputs import InputRange, looks_like_mask
 from host.model import TensorSpec
 
 _PASSING = {
+    "_local_scalar_dense",
     "_to_copy",
     "alias",
     "clone",
@@ -16,6 +17,7 @@ _PASSING = {
     "detach",
     "expand",
     "flatten",
+    "item",
     "permute",
     "reshape",
     "select",
@@ -27,7 +29,7 @@ _PASSING = {
     "view",
 }
 # Operators with an axis behind the tensor, whose places along that axis the numbers are.
-_ALONG = ("gather", "index_add", "index_copy", "index_fill", "index_select")
+_ALONG = ("gather", "index_add", "index_copy", "index_fill", "index_select", "select")
 _SCATTERS = ("scatter", "scatter_add", "scatter_reduce")
 # Operators whose second argument has a tensor of indices for each of the first axes, or None.
 _BY_AXIS = ("index", "index_put", "index_put_")
@@ -61,7 +63,9 @@ def _bounds(node: fx.Node, seen: set[fx.Node]) -> list[int]:
     seen.add(node)
     for user in node.users:
         name = _name(user)
-        if name in _TABLES and len(user.args) > _TABLES[name][1]:
+        if name in _PASSING and user.args and user.args[0] is node:
+            bounds += _bounds(user, seen)
+        elif name in _TABLES and len(user.args) > _TABLES[name][1]:
             table, index = (user.args[position] for position in _TABLES[name])
             if index is node and isinstance(table, fx.Node):
                 axis = int(user.args[1]) if name in (*_ALONG, *_SCATTERS) else 0
@@ -73,8 +77,6 @@ def _bounds(node: fx.Node, seen: set[fx.Node]) -> list[int]:
                 and isinstance(table, fx.Node)
             ):
                 bounds.append(int(table.meta["val"].shape[list(index).index(node)]))
-        elif name in _PASSING and user.args and user.args[0] is node:
-            bounds += _bounds(user, seen)
     return bounds
 
 

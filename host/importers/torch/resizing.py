@@ -92,7 +92,7 @@ def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]
         return builder.emit(simple)
     for number, axis in enumerate(axes, 2):
         if axis.size != axis.made or (kind not in _COPYING and not axis.follows_lengths):
-            data = _resized(builder, data, number, *_taps(kind, axis))
+            data = weighted_neighbours(builder, data, number, *_taps(kind, axis))
     return data
 
 
@@ -110,7 +110,7 @@ def _resize2d(data: Any, kind: str, axes: Sequence[_Axis]) -> Any:
     return None
 
 
-def _resized(
+def weighted_neighbours(
     builder: relax.BlockBuilder, data: Any, axis: int, numbers: np.ndarray, weights: np.ndarray | None
 ) -> Any:
     """The sum of neighbours along an axis, each by its weight.
@@ -135,7 +135,7 @@ def _resized(
 
 
 def _taps(kind: str, axis: _Axis) -> tuple[np.ndarray, np.ndarray | None]:
-    """`numbers` and `weights` of `_resized`."""
+    """`numbers` and `weights` of `weighted_neighbours`."""
     at = np.arange(axis.made, dtype=np.float32)
     if kind.startswith("nearest"):
         offset = np.float32(0.5 if kind == "nearest-exact" else 0.0)

@@ -11,7 +11,8 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.importers.assemble import content_hash, work_file
-from host.importers.worker.parent import ask, keep_made, limits_for
+from host.importers.worker.ahead import limits_for
+from host.importers.worker.parent import ask, keep_made
 from host.model_file import ULTRALYTICS, detect_format
 from host.sandbox import Worker
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import importlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,30 +15,12 @@ from typing import Any
 import numpy as np
 
 from device_agent.contract.text import printable
-from host.engines import unavailable
-from host.errors import EdgeError, EngineError, ModelFileError
-from host.importers.onnx.mapped_weights import split_file
+from host.errors import ModelFileError
+from host.importers.worker.ahead import files_of, limits_for, open_worker
 from host.importers.worker.arrays_file import write_arrays
-from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
-from host.model_file import ULTRALYTICS, detect_format
+from host.model_file import detect_format
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
-
-# Of any file, and what each byte of a large one adds: weights are in memory several times on their way.
-_MEMORY_BYTES, _MEMORY_PER_BYTE = 3_800_000_000, 12
-_CPU_S, _CPU_S_PER_MB = 24.0, 1.0
-# A busy machine gives a worker a part of its time.
-_WAITING = 4.0
-_FILES = 4096
-# Loaded before the limits begin. `torch.export` itself imports most of what it needs when it is called, SymPy
-# among it: these are the modules that it then imports, in PyTorch 2.13.
-_PT2_LIBRARIES = (
-    "torch",
-    "torch._export.serde.serialize",
-    "torch.export._trace",
-    "torch.export.pt2_archive._package",
-    "host.importers.torch.importer",
-)
 
 Notice = Callable[[str], None]
 Meanwhile = Callable[[], object]
@@ -82,6 +63,7 @@ def load(
     """
     path = Path(path)
     detect_format(path)
+    ahead = worker is not None
     with worker or open_worker(path) as worker:
         given = None
         if samples is not None:
@@ -96,59 +78,18 @@ def load(
             "half": half,
             "values": {name: list(numbers) for name, numbers in (values or {}).items()},
         }
-        answer = ask(worker, path, "host.importers.worker.child:read", request, notice, meanwhile)
+
+        def load_libraries() -> None:
+            importlib.import_module("host.importers.worker.transfer")
+            meanwhile()
+            if ahead and not gc.get_freeze_count():
+                # These stay: every search for cycles would go through them in vain.
+                gc.freeze()
+
+        answer = ask(worker, path, "host.importers.worker.child:read", request, notice, load_libraries)
         from host.importers.worker.transfer import unpack
 
         return unpack(answer, worker.scratch, path)
-
-
-def open_worker(path: Path, calls: int = 1) -> Worker:
-    """A worker that may read a model file and the files that this names.
-
-    Args:
-        path: the model file.
-        calls: how often it is asked at most.
-
-    Raises:
-        ModelFileError: not a model file, or a language model, which `decoders` reads.
-        EngineError: it needs PyTorch, which is not installed.
-    """
-    kind = detect_format(path)
-    if is_language_model(kind):
-        raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")
-    if kind == ENCODER:
-        raise ModelFileError(f"{path} is a folder: host.importers.encoders exports it")
-    if kind == ULTRALYTICS:
-        raise ModelFileError(f"{path} is a checkpoint: host.importers.ultralytics exports it")
-    if kind == "pt2" and (reason := unavailable("torch")):
-        raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
-    files = files_of(path)
-    first = _PT2_LIBRARIES if kind == "pt2" else ("host.execution.without_torch",)
-    return Worker(files, replace(limits_for(files), calls=calls), (*first, "host.importers.worker.child"))
-
-
-@contextlib.contextmanager
-def start_ahead(
-    path: Path, shapes: Mapping[str, Sequence[object]] | None = None, quantised: bool = False
-) -> Iterator[Worker | None]:
-    """A worker for a file that is going to be read: it loads its libraries while this process loads its own.
-
-    Args:
-        path: the model file.
-        shapes: that it is going to be read with.
-        quantised: whether another file is made of it, and that is read.
-
-    Yields:
-        The worker. None where the file is not fit to be read (the importer says why), where another file
-        is, and for a range of lengths, which has a worker of its own.
-    """
-    ranged = any(not isinstance(size, int) for shape in (shapes or {}).values() for size in shape)
-    worker = None
-    if not ranged and not quantised:
-        with contextlib.suppress(EdgeError, OSError):
-            worker = open_worker(path)
-    with worker or contextlib.nullcontext():
-        yield worker
 
 
 def ask(
@@ -224,27 +165,6 @@ def explained(path: Path, error: WorkerLost | Unforeseen) -> str:
         f"{path}: {error}, too much for a file of {size}: export the model again with simpler loops and "
         "functions and smaller constants"
     )
-
-
-def limits_for(files: Sequence[Path]) -> Limits:
-    """The limits of a worker that reads files of this size."""
-    # What is on the disk, so that a file of holes counts for nothing.
-    size = sum(min(status.st_size, status.st_blocks * 512) for status in (file.stat() for file in files))
-    cpu_s = _CPU_S + _CPU_S_PER_MB * size / 1e6
-    memory = _MEMORY_BYTES + _MEMORY_PER_BYTE * size
-    return Limits(memory, cpu_s, _WAITING * cpu_s, memory)
-
-
-def files_of(path: Path) -> list[Path]:
-    """A model file, and the files and folders beside it whose names occur in it: its weights are in those."""
-    main = path.resolve()
-    if detect_format(path) != "onnx":
-        return [main]
-    beside = [entry for entry in main.parent.iterdir() if entry != main and not entry.name.startswith(".")]
-    # Names do not occur among the numbers of large weights, and those are long to search.
-    text = split_file(main).skeleton
-    named = [entry for entry in sorted(beside)[:_FILES] if entry.name.encode(errors="ignore") in text]
-    return [main, *(entry for entry in named if entry.is_file() or entry.is_dir())]
 
 
 def try_import(

@@ -1,4 +1,4 @@
-"""fp32 functions made of additions, multiplications and at most one division.
+"""fp32 functions made of additions, multiplications and few divisions.
 
 LLVM turns its own `exp`, `tanh`, `erf` into calls of libm, one per element; these forms are made
 vectors of like any other arithmetic. Coefficients are minimax fits of this project (weighted least
@@ -44,6 +44,22 @@ _ERF_Q = (
     0.0011573651125263628,
     3.826991562111082e-05,
 )
+# (1 + 2 x) exp(x^2) erfc(x) as a polynomial of (x - c) / (x + c) on 0 <= x <= 10.2, the form of Shepherd and
+# Laframboise, Mathematics of Computation 36 (1981). Beyond, erfc(x) is below all floats.
+_ERFC = (
+    1.2769783932342003,
+    -0.09276398024191912,
+    -0.16603142512389366,
+    0.16405533787793003,
+    -0.05420417855574146,
+    -0.008059805081279245,
+    0.008630955683942851,
+    0.0013130666356690973,
+    -0.0012288550010885384,
+    -0.00039971240647342576,
+)
+_ERFC_CENTRE = 2.0
+_ERFC_HIGHEST = 10.2
 # (log(1 + r) - r) / r^2 on sqrt(1/2) - 1 <= r <= sqrt(2) - 1.
 _LOG = (
     -0.5000032343918451,
@@ -64,6 +80,8 @@ _LOG2_E = 1.4426950408889634
 _EXP_SMALLEST_NORMAL = -87.3365447
 _EXP_LOWEST = -86.9899
 _EXP_HIGHEST = 88.7228391
+# Where `_EXP` is fitted: ln(2) / 2.
+_EXP_NEAR = 0.34657
 _SQRT_HALF = 0.7071067811865476
 
 
@@ -114,6 +132,16 @@ def exp(x: Expression) -> Expression:
     return bind(x, bounded)
 
 
+def expm1(x: Expression) -> Expression:
+    """E to the x less 1 in float32, with all its digits where that is small."""
+
+    def of(v: Expression) -> Expression:
+        near = _polynomial(_EXP, v) * (v * v) + v
+        return tirx.Select(v * v < number(_EXP_NEAR * _EXP_NEAR), near, exp(v) - number(1.0))
+
+    return bind(x, of)
+
+
 def exp_of_nonpositive(x: Expression) -> Expression:
     """`exp` for arguments of at most 0, minus infinity included (softmax after its maximum is taken off)."""
 
@@ -155,6 +183,31 @@ def erf(x: Expression) -> Expression:
     return _odd_rational(x, 3.9, _ERF_P, _ERF_Q)
 
 
+def erfc(x: Expression) -> Expression:
+    """1 - erf(x) in float32, with all its digits where that is small; what is no normal number may be 0."""
+
+    def of_size(a: Expression) -> Expression:
+        t = (a - number(_ERFC_CENTRE)) / (a + number(_ERFC_CENTRE))
+        share = bind(t, lambda v: _polynomial(_ERFC, v)) / (number(1.0) + number(2.0) * a)
+        return bind(a * a, lambda square: exp_of_square(a, square) * share)
+
+    def exp_of_square(a: Expression, square: Expression) -> Expression:
+        # The upper bits of `a`, whose square is exact, say how much the square was rounded by.
+        bits = tirx.bitwise_and(tirx.reinterpret("int32", a), tirx.const(-(1 << 12), "int32"))
+        rounded = bind(tirx.reinterpret("float32", bits), lambda upper: error(a, upper, square))
+        return bind(exp_of_nonpositive(-square), lambda power: power - power * rounded)
+
+    def error(a: Expression, upper: Expression, square: Expression) -> Expression:
+        lower = a - upper
+        return bind(lower, lambda v: (upper * upper - square) + number(2.0) * upper * v + v * v)
+
+    def of_both_signs(v: Expression) -> Expression:
+        size = bind(tirx.Select(v < number(0.0), -v, v), lambda a: _limit(a, 0.0, _ERFC_HIGHEST))
+        return bind(bind(size, of_size), lambda r: tirx.Select(v < number(0.0), number(2.0) - r, r))
+
+    return bind(x, of_both_signs)
+
+
 def sigmoid(x: Expression) -> Expression:
     """1 / (1 + exp(-x))."""
     return number(1.0) / (number(1.0) + exp(-x))
@@ -185,6 +238,16 @@ def log(x: Expression) -> Expression:
         return tirx.Select(v > number(0.0), positive, zero)
 
     return bind(x, special)
+
+
+def log1p(x: Expression) -> Expression:
+    """The natural logarithm of 1 + x in float32, with all its digits where that is small."""
+
+    def of(v: Expression) -> Expression:
+        near = tirx.And(v > number(_SQRT_HALF - 1), v < number(2 * _SQRT_HALF - 1))
+        return tirx.Select(near, _polynomial(_LOG, v) * (v * v) + v, log(number(1.0) + v))
+
+    return bind(x, of)
 
 
 def gelu(x: Expression) -> Expression:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 
 from tvm import te, tirx
 
@@ -19,13 +19,9 @@ COMBINE: dict[str, Callable[..., Expression]] = {
     "min": te.min,
     "prod": _product,
 }
-# What a reduction does not notice among the elements of a row.
-_NEUTRAL: dict[str, Callable[[str], Expression]] = {
-    "sum": lambda dtype: tirx.const(0, dtype),
-    "max": tirx.min_value,
-    "min": tirx.max_value,
-    "prod": lambda dtype: tirx.const(1, dtype),
-}
+# What a reduction does not notice among the elements of a row, which are in single precision. A row may be
+# nothing but infinities.
+_NEUTRAL = {"sum": 0.0, "max": -inf, "min": inf, "prod": 1.0}
 
 
 def scaled(total: Expression, count: int, dtype: str) -> Expression:
@@ -53,7 +49,8 @@ def reduced_row(stage: Stage, sizes: Sequence[int], dtype: str, element: Element
     k = te.reduce_axis((0, vectors.length), "k")
     # Either side of a condition names what it shares for itself.
     read = vectors.filled(
-        lambda i: stage.scoped(lambda: element([*i[:-1], *_apart(i[-1], sizes)])), _NEUTRAL[kind](dtype)
+        lambda i: stage.scoped(lambda: element([*i[:-1], *_apart(i[-1], sizes)])),
+        tirx.const(_NEUTRAL[kind], dtype),
     )
     return lambda i: combine(read([*i, k]), axis=[k])
 

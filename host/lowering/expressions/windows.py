@@ -24,6 +24,17 @@ def _is_point(axis: Any) -> bool:
     return int(axis.dom.extent) == 1
 
 
+def reached_padding(node: Node) -> tuple[int, ...]:
+    """Padding so that the last window is inside; rounding up the output size can ask for more than given."""
+    before, after = [], []
+    for d, kernel in enumerate(node.attrs["kernel"]):
+        last = (node.output.shape[1 + d] - 1) * node.attrs["strides"][d]
+        reach = last + (kernel - 1) * node.attrs["dilation"][d] + 1
+        before.append(node.attrs["padding"][d])
+        after.append(max(reach - node.inputs[0].shape[1 + d] - before[-1], 0))
+    return (*before, *after)
+
+
 def product(left: Expression, right: Expression, dtype: str) -> Expression:
     """A product in the type of the sum: bytes are widened first."""
     factors = [part if dtype_of(part) == dtype else part.astype(dtype) for part in (left, right)]
@@ -39,6 +50,7 @@ def padded_input(
 ) -> Callable[..., Expression]:
     """The input with its padding around it (block "pad_temp"), or as it is if there is none.
 
+    The input has a batch, spatial axes, and channels unless each image has one.
     Its elements are of type `dtype`, or of their own where that is "". Negative padding leaves out what lies
     at an edge of the input.
 
@@ -59,22 +71,22 @@ def padded_input(
         if not any(padding):
             return whole
         return lambda n, *rest: whole(
-            n, *(i - b if b else i for i, b in zip(rest[:-1], before, strict=True)), rest[-1]
+            n, *(i - b if b else i for i, b in zip(rest[:half], before, strict=True)), *rest[half:]
         )
-    spatial = value.shape[1:-1]
+    spatial, channels = value.shape[1 : 1 + half], value.shape[1 + half :]
     shape = [b + d + a for b, d, a in zip(before, spatial, after, strict=True)]
 
     def element(indices: Indices) -> Expression:
-        n, *position, c = indices
+        n, position, channel = indices[0], indices[1 : 1 + half], indices[1 + half :]
         source = [i if b == 0 else i - b for i, b in zip(position, before, strict=True)]
-        x = stage.scoped(lambda: stage.element_as(value, [n, *source, c], dtype))
+        x = stage.scoped(lambda: stage.element_as(value, [n, *source, *channel], dtype))
         tests = []
         for i, b, a, d in zip(position, before, after, spatial, strict=True):
             tests += [i >= b] if b > 0 else []
             tests += [i < b + d] if a > 0 else []
         return tirx.if_then_else(tirx.all(*tests), x, tirx.const(fill, dtype))
 
-    whole = stage.compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
+    whole = stage.compute((value.shape[0], *shape, *channels), element, "pad_temp")
     return whole
 
 

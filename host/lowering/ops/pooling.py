@@ -1,8 +1,12 @@
-"""Maximum and average pooling; attributes `kind`, `kernel`, `strides`, `dilation`, `padding`, `count_pad`."""
+"""Maximum and average pooling; attributes `kind`, `kernel`, `strides`, `dilation`, `padding`, `count_pad`.
+
+Images are (N, ..., C), with as many spatial axes as the kernel has, or (N, ...) where each has one channel.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,11 +14,12 @@ from tvm import te, tirx
 
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
-from host.lowering.expressions.windows import padded_input, window
+from host.lowering.expressions.windows import padded_input, reached_padding, window
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
 from host.lowering.passes.integers.pool_bytes import pool_bytes
 from host.lowering.passes.permutations.sink_permutations import channel_by_channel
+from host.lowering.passes.pool_by_axes import pool_by_axes
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase, Reader
 from host.lowering.types import numeric_type
@@ -55,21 +60,27 @@ def _adaptive_average(builder: Builder, call: OperatorCall) -> Value | None:
 def _write(stage: Stage, node: Node) -> None:
     """Block "pad_temp" where the window leaves the input, then "max" or "sum"."""
     value, kernel = node.inputs[0], node.attrs["kernel"]
-    reach = dataclasses.replace(node, attrs={**node.attrs, "padding": _reached_padding(node)})
+    reach = dataclasses.replace(node, attrs={**node.attrs, "padding": reached_padding(node)})
     maximum = node.attrs["kind"] == "max"
     data = padded_input(stage, reach, _lowest(value.dtype) if maximum else 0)
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
     combine = te.max if maximum else te.sum
 
     def element(indices: Indices) -> Expression:
-        n, *spatial, c = indices
-        return combine(data(n, *window(node, spatial, axes), c), axis=axes)
+        spatial, channel = _apart(node, indices)
+        return combine(data(indices[0], *window(node, spatial, axes), *channel), axis=axes)
 
     result = stage.compute(node.output.shape, element, "max" if maximum else "sum")
     if maximum:
         stage.define_tensor(node.output, result)
     else:
-        stage.define(node.output, lambda i: load(result, i) * _share(node, i[1:-1]))
+        stage.define(node.output, lambda i: load(result, i) * _share(node, _apart(node, i)[0]))
+
+
+def _apart(node: Node, numbers: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Indices or extents of the spatial axes, and of the channel if there is one."""
+    last = 1 + len(node.attrs["kernel"])
+    return numbers[1:last], numbers[last:]
 
 
 def _lowest(dtype: str) -> Any:
@@ -78,24 +89,12 @@ def _lowest(dtype: str) -> Any:
     return tirx.min_value(dtype).value
 
 
-def _reached_padding(node: Node) -> tuple[int, ...]:
-    """Padding so that the last window is inside; rounding up the output size can ask for more than given."""
-    before, after = [], []
-    spatial = node.inputs[0].shape[1:-1]
-    for d, size in enumerate(spatial):
-        last = (node.output.shape[1 + d] - 1) * node.attrs["strides"][d]
-        reach = last + (node.attrs["kernel"][d] - 1) * node.attrs["dilation"][d] + 1
-        before.append(node.attrs["padding"][d])
-        after.append(max(reach - size - before[-1], 0))
-    return (*before, *after)
-
-
 def _share(node: Node, position: Indices) -> Expression:
     """One over the number of elements that an average counts at an output position."""
     attrs, dtype = node.attrs, node.output.dtype
     kernel, padding = attrs["kernel"], attrs["padding"]
-    spatial = node.inputs[0].shape[1:-1]
-    reached = _reached_padding(node)
+    spatial, _ = _apart(node, node.inputs[0].shape)
+    reached = reached_padding(node)
     if not any(reached) or (
         attrs["count_pad"] and all(one <= given for one, given in zip(reached, padding, strict=True))
     ):
@@ -127,7 +126,10 @@ SPECS: tuple[OpSpec, ...] = (
             **{f"nn.avg_pool{n}d": _read_as("average") for n in (1, 2, 3)},
         },
         write=_write,
-        passes=(GraphPass(Phase.SIMPLIFIED, lambda graph, hardware: pool_bytes(graph)),),
+        passes=(
+            GraphPass(Phase.SIMPLIFIED, lambda graph, hardware: pool_bytes(graph)),
+            GraphPass(Phase.SIMPLIFIED, pool_by_axes, one_length=True),
+        ),
         fusion=Fusion(anchor=True),
         sink_permutation=channel_by_channel,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Value
+from host.lowering.graph import Graph, Node, Value, broadcast_shape
 from host.lowering.rebuild import rebuild
 
 
@@ -15,9 +15,25 @@ def simplify(graph: Graph) -> Graph:
 def _simplify(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
     rule = node.spec.simplify
     if node.spec.is_elementwise:
-        inputs = tuple(_trimmed(builder, value) for value in inputs)
+        inputs = _not_spread(node, tuple(_trimmed(builder, value) for value in inputs))
     result = rule(builder, node, inputs) if rule else None
     return builder.copy(node, inputs) if result is None else result
+
+
+def _not_spread(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Inputs without the broadcasts that the operation does by itself, as of an Expand before a division.
+
+    A view between the two would make the broadcast tensor a result of its own.
+    """
+    found = list(inputs)
+    for place, value in enumerate(inputs):
+        while value.producer is not None and value.producer.op == "broadcast":
+            value = value.producer.inputs[0]
+            others = (other.shape for at, other in enumerate(found) if at != place)
+            if broadcast_shape(value.shape, *others) != node.output.shape:
+                break
+            found[place] = value
+    return tuple(found)
 
 
 def _trimmed(builder: Builder, value: Value) -> Value:

@@ -1,7 +1,6 @@
 """The database of records and leases: SQLite's file of one machine, or a server that many share."""
 
 from host.records.database.access import Database, PatientTables
-from host.records.database.engine import is_shared
 from host.records.database.problems import ServerAway, store_name
 from host.records.database.rows import BATCH, database_clock, insert_new, inserting, row_of, within_memory
 from host.records.database.tables import (
@@ -37,7 +36,6 @@ __all__ = [
     "database_clock",
     "insert_new",
     "inserting",
-    "is_shared",
     "row_of",
     "store_name",
     "within_memory",

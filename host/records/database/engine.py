@@ -66,12 +66,6 @@ def parsed(url: str | Path) -> sql.URL:
     return sql.URL.create("sqlite", database=str(path))
 
 
-def is_shared(records: str | Path) -> bool:
-    """Whether records are a server's, which several hosts share; nothing is opened."""
-    text = str(records)
-    return not isinstance(records, Path) and "://" in text and not text.startswith("sqlite")
-
-
 def engine_of(url: sql.URL) -> sql.Engine:
     """SQLAlchemy's engine of a database.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from host.schedules.workload import Access
 from targets import HardwareModel
@@ -11,9 +11,8 @@ from targets import HardwareModel
 _KNOWN_TILES = 1 << 14
 
 
-@dataclass(frozen=True)
-class Loop:
-    """One loop of a nest.
+class Loop(NamedTuple):
+    """One loop of a nest; an estimate makes hundreds of thousands of them for a model.
 
     Attributes:
         axis: the axis of the stage that it advances.
@@ -73,7 +72,8 @@ def footprint_bytes(access: Access, tile: dict[int, int], line_bytes: int = 64) 
         tile: iterations of the tile by axis; axes left out count one.
         line_bytes: length of a cache line.
     """
-    key = (line_bytes, *[tile.get(axis, 1) for axis in access.used_axes])
+    iterations = tile.get
+    key = (line_bytes, *[iterations(axis, 1) for axis in access.used_axes])
     known = access.tile_bytes
     found = known.get(key)
     if found is None:
@@ -101,24 +101,52 @@ def _tile_bytes(access: Access, tile: dict[int, int], line_bytes: int) -> float:
     return min(total, float(max(line_bytes, access.elements * access.element_bytes)))
 
 
-def footprints(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> list[list[float]]:
+class Inner(NamedTuple):
+    """The innermost loops of a nest, which nests that differ outside of them share.
+
+    Attributes:
+        nest: outermost first.
+        tile: iterations of all of them, by axis.
+        rows: their `footprints`.
+    """
+
+    nest: tuple[Loop, ...]
+    tile: dict[int, int]
+    rows: list[list[float]]
+
+
+def inner_of(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> Inner:
+    """Loops that others are put around."""
+    tile: dict[int, int] = {}
+    for axis, trips in nest:
+        tile[axis] = tile.get(axis, 1) * trips
+    return Inner(nest, tile, footprints(accesses, nest))
+
+
+def footprints(
+    accesses: tuple[Access, ...], nest: tuple[Loop, ...], inner: Inner | None = None
+) -> list[list[float]]:
     """Bytes of each buffer that the loops from each depth inwards touch, outermost depth first.
 
+    Args:
+        accesses: buffers read and written.
+        nest: loops, outermost first.
+        inner: loops inside of these.
+
     Returns:
-        `len(nest) + 1` rows: row d is what one iteration of the loops outside of depth d uses.
+        A row more than there are loops: row d is what one iteration of the loops outside of depth d uses.
     """
-    tile: dict[int, int] = {}
-    rows = [[footprint_bytes(access, tile) for access in accesses]]
-    for loop in reversed(nest):
-        axis = loop.axis
-        tile[axis] = tile.get(axis, 1) * loop.trips
-        rows.append(
-            [
-                # A loop that does not move an access touches nothing more of it.
-                footprint_bytes(access, tile) if access.uses(axis) else inner
-                for access, inner in zip(accesses, rows[-1], strict=True)
-            ]
-        )
+    tile = {} if inner is None else dict(inner.tile)
+    rows = [[footprint_bytes(access, tile) for access in accesses]] if inner is None else inner.rows[::-1]
+    row = rows[-1]
+    for axis, trips in reversed(nest):
+        tile[axis] = tile.get(axis, 1) * trips
+        row = row.copy()
+        for position, access in enumerate(accesses):
+            # A loop that does not move an access touches nothing more of it.
+            if axis in access.used:
+                row[position] = footprint_bytes(access, tile)
+        rows.append(row)
     return rows[::-1]
 
 
@@ -143,13 +171,14 @@ def traffic_bytes(
         factors: what a byte of each buffer counts if not all of them fit; one each if left out.
     """
     fitting = next((d for d, used in enumerate(sizes) if sum(used) <= capacity_bytes), len(nest))
+    outside = nest[:fitting][::-1]
     total = 0.0
     for position, access in enumerate(accesses):
-        moved = sizes[fitting][position]
-        resident = True
-        for loop in reversed(nest[:fitting]):
-            resident = resident and not access.uses(loop.axis)
-            if not resident:
-                moved *= loop.trips
+        moved, used, resident = sizes[fitting][position], access.used, True
+        for axis, trips in outside:
+            if resident and axis not in used:
+                continue
+            resident = False
+            moved *= trips
         total += max(moved, sizes[0][position]) * (factors[position] if factors and fitting else 1.0)
     return total

@@ -33,7 +33,7 @@ class Epilogue:
 
     def in_anchor(self, expression: Any, values: Mapping[int, Any]) -> Any:
         """An expression of the anchor for one iteration; axes that are left out are of one iteration."""
-        return _replaced(expression, self.anchor, [values.get(axis, 0) for axis in range(len(self.anchor))])
+        return replaced(expression, self.anchor, [values.get(axis, 0) for axis in range(len(self.anchor))])
 
     def store(self, values: Mapping[int, Any], value: Any) -> tirx.Stmt:
         """The store of the last stage for one result of the anchor.
@@ -62,8 +62,8 @@ class Epilogue:
             store.value,
             (tvm.ir.TensorLoad, lambda load: value if load.source.same_as(self.result) else load),
         )
-        places = [_replaced(index, variables, inside) for index in store.indices]
-        return store.buffer, _replaced(computed, variables, inside), places
+        places = [replaced(index, variables, inside) for index in store.indices]
+        return store.buffer, replaced(computed, variables, inside), places
 
     def _variables(self, values: Mapping[int, Any]) -> dict[int, Any]:
         """The iteration of each axis of the last stage, by where it reads the anchor's results."""
@@ -147,7 +147,7 @@ def loads(expression: Any) -> list[Any]:
     return found
 
 
-def _replaced(expression: Any, variables: Any, values: Any) -> Any:
+def replaced(expression: Any, variables: Any, values: Any) -> Any:
     """The expression with each variable replaced by its value."""
 
     def value_of(found: Any) -> Any:

@@ -10,6 +10,8 @@ from targets import GpuModel, HardwareModel
 COPY_INSTRUCTIONS = 6.0
 # Registers of a thread that streams: loads, computes and stores without keeping a tile.
 STREAM_REGISTERS = 32
+# Results for each multiprocessor from which on a thread for each of them fills the GPU.
+MANY_RESULTS = 2048
 # Shared memory that the system takes for each resident block from Ampere on (CUDA C++ Programming Guide).
 _SHARED_RESERVED = 1024
 

@@ -39,13 +39,14 @@ def results_of(workload: Workload, columns: tuple[int, ...], most: int) -> tuple
     if not last.write.argument:
         return None
     axes = inside[last.write.buffer]
-    if column not in axes:
-        return None
-    place = axes.index(column)
     extents = {axis: last.axes[number].extent for number, axis in enumerate(axes)}
     cut = [axis for axis in dims if extents.get(axis, 1) != anchor.axes[axis].extent]
     if cut and (cut != [column] or len(columns) > 1):
         return None
+    if column not in axes:
+        # The first column alone is left.
+        return 1, 1, last.write
+    place = axes.index(column)
     kept = extents[column] * math.prod(anchor.axes[axis].extent for axis in columns[:-1])
     if last.write.offset(place, 1) != 1:
         return 1, kept, last.write

@@ -12,8 +12,9 @@ from host.learned_estimate.improvement import Outlook, most_promising
 from host.learned_estimate.observation import Observation, values_of
 from host.learned_estimate.search import descended
 from host.model import Candidate, DeviceProfile, Measurement
+from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
-from host.schedules.proposer import Proposer
+from host.schedules.proposer import EstimatingProposer, Proposer
 from host.tuning.proposers.caching import CachingProposer
 from host.tuning.tasks import TuningTask
 
@@ -117,7 +118,8 @@ class BayesianProposer:
     """Expected improvement under the estimate that the board has corrected; a `LearningProposer`.
 
     Args:
-        sources: who makes the programs that are judged, besides neighbours of the fastest ones.
+        sources: who makes the programs that are judged, besides neighbours of the fastest ones. Those that
+            take an estimate get the learned one, as it is when they are asked.
         note: receives a line when a source fails.
         exponent: of watts in the cost whose improvement is expected (`host.options.objective`).
     """
@@ -131,9 +133,9 @@ class BayesianProposer:
         exponent: float = 0.0,
     ) -> None:
         self._exponent = exponent
-        self._sources = {one.proposer.name: _cached(one) for one in sources}
         self._note = note
         self._estimate = LearnedEstimate((), exponent)
+        self._sources = {one.proposer.name: self._cached(one) for one in sources}
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """See `LearningProposer.learn`."""
@@ -143,7 +145,7 @@ class BayesianProposer:
         """See `LearningProposer.replace_source`."""
         known = self._sources.get(proposer.name)
         if known is not None:
-            self._sources[proposer.name] = _cached(replace(known, proposer=proposer))
+            self._sources[proposer.name] = self._cached(replace(known, proposer=proposer))
         return known is not None
 
     def propose(
@@ -249,6 +251,12 @@ class BayesianProposer:
         order = sorted(range(len(history)), key=lambda number: costs[number])
         return [history[number][0] for number in order]
 
+    def _cached(self, source: Source) -> Source:
+        """A source whose programs are kept, by the learned estimate if it takes one."""
+        own = source.proposer
+        if isinstance(own, EstimatingProposer):
+            own = own.by(self._cost_s)
+        return replace(source, proposer=CachingProposer(own))
 
-def _cached(source: Source) -> Source:
-    return replace(source, proposer=CachingProposer(source.proposer))
+    def _cost_s(self, space: DesignSpace, program: Decisions) -> float:
+        return self._estimate.cost_s(space, program)

@@ -15,8 +15,9 @@ _POOL = 32
 class CachingProposer:
     """Proposes the cached programs of another proposer in its order, and requests more when they are used up.
 
-    The other proposer's programs must not depend on the history, except that measured ones are left out. A
-    model that was trained further is a different proposer.
+    The other proposer's programs must not depend on the history, except that measured ones are left out. What
+    it made by an estimate that has learned since is kept too. A model that was trained further is a different
+    proposer.
 
     Args:
         proposer: whose programs are cached.

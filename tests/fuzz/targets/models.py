@@ -12,7 +12,8 @@ from random import Random
 import onnx
 
 from host.errors import EdgeError
-from host.importers.worker.parent import explained, files_of, limits_for
+from host.importers.worker.ahead import files_of, limits_for
+from host.importers.worker.parent import explained
 from host.sandbox import Outcome as Ended
 from host.sandbox import Unforeseen, WorkerLost, forked, scratch_folder
 from tests.fuzz.case import Case, Outcome, Tree, canaries, complaint

@@ -14,10 +14,18 @@ from host import bundle
 from host.errors import UserError
 from host.options import CompileOptions
 from host.progress import Silence
+from host.quantisation import parent
 from sdk.cli.main import main
 from sdk.management.records import tasks_of
+from tests.deployments.workers import answer_here
 from tests.integration.boards.cli import sdk as typed
 from tests.unit.quantisation import models
+
+
+@pytest.fixture
+def quantised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a worker, which the other tests here have."""
+    answer_here(monkeypatch, parent)
 
 
 def figures(path: str) -> dict[str, Any]:
@@ -52,6 +60,7 @@ def test_a_network_of_convolutions_is_verified_beside_both_forms_of_its_original
     np.testing.assert_array_equal([case.inputs[0] for case in golden], images[[0, 4, 8]])
 
 
+@pytest.mark.usefixtures("quantised_here")
 def test_a_network_of_attention_is_verified_and_keeps_layers_in_floats() -> None:
     models.vision(Path("net.onnx"))
     models.samples(Path("samples.npz"))
@@ -65,6 +74,7 @@ def test_a_network_of_attention_is_verified_and_keeps_layers_in_floats() -> None
     assert again.quantisation.kept and again.quantisation.rms <= strict
 
 
+@pytest.mark.usefixtures("quantised_here")
 def test_a_project_file_names_the_samples_and_a_compilation_takes_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -135,6 +145,7 @@ def test_other_formats_say_what_to_do(
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("quantised_here")
 def test_a_quantised_model_on_an_emulated_board(capsys: pytest.CaptureFixture[str]) -> None:
     models.mobile(Path("net.onnx"), blocks=1)
     models.samples(Path("samples.npz"))

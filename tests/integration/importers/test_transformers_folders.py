@@ -17,8 +17,10 @@ from safetensors.torch import load_file, save_file
 
 import sdk
 from host.errors import EdgeError, ImportFailed, ModelFileError, ShapeError, UserError
+from host.importers.encoders import archive
 from host.importers.encoders.archive import exported_folder
 from host.progress import Silence
+from tests.deployments.workers import answer_here
 
 _SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
 _SPEECH = {
@@ -79,6 +81,15 @@ def folder_of(name: str, place: Path) -> tuple[Path, Any]:
     return place / name, model
 
 
+@pytest.fixture
+def exported_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a worker, which `test_code_of_the_folder_is_not_run` has."""
+    answer_here(monkeypatch, archive)
+
+
+here = pytest.mark.usefixtures("exported_here")
+
+
 def changed(folder: Path, **fields: Any) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
@@ -89,6 +100,7 @@ def changed(folder: Path, **fields: Any) -> Path:
 LONG = ("distilbert", "vit", "clip")
 
 
+@here
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in MODELS]
 )
@@ -121,6 +133,7 @@ def test_outputs_are_those_of_transformers(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-3, atol=1e-4)
 
 
+@here
 def test_a_folder_is_exported_once_and_again_for_other_sizes(tmp_path: Path) -> None:
     folder, _ = folder_of("bert", tmp_path)
     lines: list[str] = []
@@ -135,6 +148,7 @@ def test_a_folder_is_exported_once_and_again_for_other_sizes(tmp_path: Path) -> 
         exported_folder(folder, {"seq": (8,)})
 
 
+@here
 def test_weights_that_are_missing_are_not_drawn_at_random(tmp_path: Path) -> None:
     folder, _ = folder_of("bert", tmp_path)
     path = folder / "model.safetensors"
@@ -145,6 +159,7 @@ def test_weights_that_are_missing_are_not_drawn_at_random(tmp_path: Path) -> Non
         exported_folder(folder, {})
 
 
+@here
 def test_weights_in_pickles_are_not_read(tmp_path: Path) -> None:
     folder, model = folder_of("bert", tmp_path)
     (folder / "model.safetensors").unlink()
@@ -165,6 +180,7 @@ def test_code_of_the_folder_is_not_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+@here
 @pytest.mark.parametrize(
     ("fields", "error", "words"),
     [

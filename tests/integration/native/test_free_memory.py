@@ -35,8 +35,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_headers(folder)
     native = Path(device_agent.__file__).parent / "native"
     sources = [folder / "main.cc", native / "contract" / "free_memory.cc"]
-    # The system and -O2 are those of the native executor: zig's C++ library is compiled once for both.
-    options = ["-target", f"{platform.machine()}-linux-gnu.2.28", "-std=c++17", "-O2"]
+    # The system, -O2 and -s are those of the native executor: zig's C++ library is compiled once for both.
+    options = ["-target", f"{platform.machine()}-linux-gnu.2.28", "-std=c++17", "-O2", "-s"]
     options += ["-Wall", "-Wextra", "-Werror", f"-I{native}", f"-I{folder}"]
     command = [zig_executable(), "c++", *options, *sources, "-o", folder / "program"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

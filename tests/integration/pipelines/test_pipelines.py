@@ -194,5 +194,5 @@ def test_the_container_gets_what_it_copies_and_builds_the_whole_wheel(tmp_path: 
     for name in ("sdk/cli/main.py", "host/payload/pins.json", "device_agent/native/crypto/crypto.zig"):
         assert (installed / name).is_file(), name
     [metadata] = installed.glob("edgetlm-*.dist-info")
-    assert "sdk = sdk.cli.entry:main" in (metadata / "entry_points.txt").read_text()
+    assert "sdk = sdk.cli.entry:command" in (metadata / "entry_points.txt").read_text()
     assert (metadata / "licenses" / "NOTICE").is_file()

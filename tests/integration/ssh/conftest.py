@@ -11,6 +11,7 @@ import pytest
 
 from host.devices import DeviceEntry, Registry
 from tests.integration.ssh.sshd import Sshd, make_client
+from tests.shared_cache import share_with
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,9 @@ def client_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Payloads are made once for all tests here."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "ssh-cache"))
+    cache = tmp_path_factory.getbasetemp() / "ssh-cache"
+    share_with(cache)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host.compare.comparison import ComparisonSettings, compare_variants, why_excluded
+from host.compare.comparison import ComparisonSettings, compare_engines, compare_variants, why_excluded
 from host.compare.entrants import Entrant
 from host.compare.selection import require_sensor
 from host.errors import EngineError, MeasureError, UserError
@@ -148,6 +148,16 @@ def test_without_a_sensor_modes_are_compared_by_latency_and_it_is_said() -> None
     assert result.front.reason == "no sensor here"
     assert "energy is unavailable (no sensor here): modes are compared by latency alone" in notes.said
     assert result.taken.mode == "schedutil"
+
+
+def test_no_window_of_energy_is_taken_without_a_sensor() -> None:
+    for sensed, taken in ((False, 0), (True, 1)):
+        device, notes = board(sensed), Notes()
+        found = compare_engines(settings_for(device, notes), variants("fast"))
+        one = found.results["fast"]
+        assert (len(one.windows), len(one.rounds_s)) == (taken, 6)
+        assert one.energy is not None
+        assert one.energy.reason == ("" if sensed else "no sensor here")
 
 
 def test_what_needs_a_sensor_is_refused_at_once() -> None:

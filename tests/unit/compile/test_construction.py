@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,12 @@ def test_kernels_are_compiled_while_the_next_programs_are_made(
     assert len(waited) == len(made.tasks) > 1
     assert all(waited)
     assert [span.name for span in compiler.clock.spans()][-3:] == ["propose", "build", "compile"]
+
+
+def test_a_processor_needs_nothing_that_is_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cut between a GPU and its CPU brings SciPy: to load it takes as long as to lower a small model."""
+    monkeypatch.setitem(sys.modules, "host.compile.placement", None)
+    assert BundleBuilder(_compiler(tmp_path)).compile(MODEL).tasks
 
 
 def test_programs_are_the_same_as_where_all_are_made_first(tmp_path: Path) -> None:

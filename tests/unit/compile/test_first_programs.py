@@ -22,6 +22,7 @@ from host.records import MODEL, Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.schedules import DesignSpace
 from host.schedules.families import rule_versions
+from host.schedules.proposer import Estimate
 from tests.unit.compare.samples import measurement
 from tests.unit.compile.test_kernel_tuning import TASK, planned, profile
 from tests.unit.learned_estimate.test_estimate import drawn
@@ -177,6 +178,61 @@ def test_the_learned_estimate_chooses_from_the_language_model_s_programs_where_t
         trials_of(store, "gensor", 2.0, MODEL)
         trials_of(store, "tlm", 1.0, MODEL)
     assert chosen() == model.values and model.asked == ["hash-dense"]
+
+
+by_space = DesignSpace.estimate_s
+
+
+class Writing(Model):
+    """A language model that writes the two best of some programs: by the estimate it is given, and by that of
+    the space."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.estimate: Estimate = by_space
+
+    def by(self, estimate: Estimate) -> Writing:
+        other = Writing()
+        other.estimate, other.asked = estimate, self.asked
+        return other
+
+    def propose(self, space: Any, profile: Any, history: Any, k: int, seed: int) -> list[Candidate]:
+        self.asked.append(space.task.workload_hash)
+        programs = drawn(space, 300, seed=9)
+        both = [min(programs, key=lambda values: one(space, values)) for one in (self.estimate, by_space)]
+        return [space.candidate(values, "tlm", self.estimate(space, values)) for values in both]
+
+
+def test_the_language_model_writes_by_what_the_board_has_taught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.sqlite"
+    taught(path, narrow_s)
+    with RecordStore(path) as store:
+        trials_of(store, "gensor", 2.0, MODEL)
+        trials_of(store, "tlm", 1.0, MODEL)
+    plan, model = planned(), Writing()
+    space = plan.spaces["hash-dense"]
+    monkeypatch.setattr("host.compile.tuning.first_programs.language_model", lambda *_: (model, "digest"))
+    # The search looks at no more than what it is given.
+    monkeypatch.setattr("host.learned_estimate.search._CONSTRUCTED", 1)
+    monkeypatch.setattr("host.learned_estimate.search._RANDOM", 0)
+    monkeypatch.setattr("host.learned_estimate.search._DESCENTS", 0)
+
+    def chosen() -> Candidate:
+        return learn_from_others(plan, profile(), path, 0, StageClock(Noting([]))).chosen["hash-dense"]
+
+    found = chosen()
+    by_estimate = min(drawn(space, 300, seed=9), key=space.estimate_s)
+    assert model.asked == ["hash-dense"]
+    assert narrow_s(space, values_of(found)) < 0.9 * narrow_s(space, by_estimate)
+    # Its estimate is that of the space, as that of every other program is.
+    assert found.estimate_s == space.estimate_s(values_of(found))
+    # What was found by what the board has taught has to promise enough beside what was proposed without it.
+    monkeypatch.setattr("host.learned_estimate.estimate._CAUTION", 1e3)
+    found, given = chosen(), plan.chosen["hash-dense"]
+    proposed = {(str(by_estimate), "tlm"), (str(values_of(given)), given.proposer)}
+    assert (str(values_of(found)), found.proposer) in proposed
 
 
 def test_times_that_say_nothing_choose_nothing(tmp_path: Path) -> None:

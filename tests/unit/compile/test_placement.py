@@ -42,11 +42,12 @@ def on_cpu(model: LoweredModel) -> list[str]:
     return names
 
 
-def best_of(path: Path, width: int) -> Path:
-    """The number of the greatest of some scores, which a layer computes."""
+def best_of(path: Path, width: int, kind: int = TensorProto.DOUBLE) -> Path:
+    """The number of the greatest of some scores of a type, which a layer computes; no rule takes doubles."""
     weights = {"w": np.ones((64, width), dtype="float32")}
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["scores"]),
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Cast", ["product"], ["scores"], to=kind),
         helper.make_node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
     ]
     best = helper.make_tensor_value_info("best", TensorProto.INT64, (1,))
@@ -67,6 +68,11 @@ def test_a_long_search_in_one_thread_is_left_to_the_cpu_and_a_short_one_is_not(
         for width in (8, 1000)
     ]
     assert found == [[], ["fused_argmax"]]
+
+
+def test_a_long_search_that_threads_share_stays_on_the_gpu(tmp_path: Path, board: Board) -> None:
+    model = lowered(best_of(tmp_path / "model.onnx", 1000, TensorProto.FLOAT), board)
+    assert on_cpu(placed(model, board.hardware)) == []
 
 
 def test_a_board_without_a_gpu_has_no_choice(tmp_path: Path, board: Board) -> None:

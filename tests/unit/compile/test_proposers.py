@@ -79,6 +79,9 @@ def test_nothing_asked_for_is_none() -> None:
         (object(), "a object is no proposer"),
         (type("P", (), {"name": "gensor", "propose": print})(), "cannot be called 'gensor'"),
         (type("P", (), {"name": "a b", "propose": print})(), "cannot be called 'a b'"),
+        # Its tunings would have the names of those for another objective, or inside of a model.
+        (type("P", (), {"name": "energy", "propose": print})(), "cannot be called 'energy'"),
+        (type("P", (), {"name": "model", "propose": print})(), "cannot be called 'model'"),
     ],
 )
 def test_what_is_no_proposer_is_refused(asked: object, words: str) -> None:

@@ -14,11 +14,13 @@ from tvm import te, tirx
 
 from host.bundle import TASKS
 from host.compile.static_model import Plan
+from host.compile.stored_tasks import file as stored_tasks
 from host.compile.stored_tasks.file import read_task, tasks_json
 from host.errors import BundleError
 from host.lowering.tasks import flops, workload_hash
 from host.model import DeviceProfile, Task
 from targets import board_for, declared
+from tests.deployments.workers import answer_here
 
 BOARD = "raspberry_pi_4"
 Change = Callable[[dict[str, Any]], None]
@@ -37,6 +39,12 @@ def written() -> tuple[str, str]:
     return tasks_json([task], Plan({}, {}, {}), profile, 0), name
 
 
+@pytest.fixture
+def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a worker, which the tests of functions that crash their reader have."""
+    answer_here(monkeypatch, stored_tasks)
+
+
 def _changed(written: tuple[str, str], folder: Path, change: Change) -> str:
     content = json.loads(written[0])
     entry = content["tasks"][written[1]]
@@ -52,6 +60,7 @@ def test_a_good_file_is_read(written: tuple[str, str], tmp_path: Path) -> None:
     assert isinstance(stored.task.function, tirx.PrimFunc) and stored.profile.board.name == BOARD
 
 
+@pytest.mark.usefixtures("read_here")
 def test_every_task_has_the_version_of_its_own_rule(written: tuple[str, str], tmp_path: Path) -> None:
     content = json.loads(written[0])
     entry = content["tasks"][written[1]]
@@ -65,6 +74,7 @@ def test_every_task_has_the_version_of_its_own_rule(written: tuple[str, str], tm
         read_task(tmp_path, written[1])
 
 
+@pytest.mark.usefixtures("read_here")
 def test_a_file_with_one_version_for_all_tasks_is_read(written: tuple[str, str], tmp_path: Path) -> None:
     content = json.loads(written[0]) | {"schema": "edgetlm.tasks/1", "space_version": 4}
     del content["tasks"][written[1]]["space_version"]
@@ -106,6 +116,7 @@ def test_a_malformed_function_is_refused_and_crashes_nothing(
     assert str(error.value).isprintable()
 
 
+@pytest.mark.usefixtures("read_here")
 def test_a_function_of_another_name_is_refused(written: tuple[str, str], tmp_path: Path) -> None:
     content = json.loads(written[0])
     content["tasks"] = {"0" * 16: content["tasks"].pop(written[1])}

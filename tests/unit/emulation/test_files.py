@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from host.devices import DeviceEntry, Registry
-from host.emulation import image
+from host.emulation import image, user
 from host.emulation.cpio import CpioWriter
 from host.emulation.processors import emulated_board, processor
 from host.emulation.tools import tool
@@ -71,6 +72,34 @@ def test_a_machines_library_is_compiled_once(same: bool, tmp_path: Path) -> None
     compiled = list(root.rglob("*.pyc"))
     kept = "SetEnv PYTHONPYCACHEPREFIX=/home/edge/" in (root / "etc/ssh/sshd_config").read_text()
     assert (len(compiled), kept) == ((1, False) if same else (0, True))
+
+
+def test_an_emulated_interpreter_keeps_what_it_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment of this host forbids it, as that of many containers does."""
+    root, emulator = tmp_path / "root", tmp_path / "emulator"
+    (root / "usr" / "bin").mkdir(parents=True)
+    (root / "usr" / "bin" / "python3.11").touch()
+    # As qemu does it with its options: what is unset, and what is set.
+    emulator.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -U) unset $2; shift 2;; -E) export "$2"; shift 2;;'
+        " *) shift;; esac; done\nenv\n"
+    )
+    emulator.chmod(0o700)
+    monkeypatch.setattr(user, "root", lambda architecture: root)
+    monkeypatch.setattr(user, "tool", lambda name: emulator)
+    device = user.create(tmp_path / "device", emulated_board("aarch64"), 128)
+    said = subprocess.run(
+        [device.python],
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(line.split("=", 1) for line in said.stdout.splitlines())
+    assert found["PYTHONPYCACHEPREFIX"] == str(tmp_path / "compiled-root")
+    assert "PYTHONDONTWRITEBYTECODE" not in found
 
 
 def test_boards_have_processors_that_the_emulator_knows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,9 @@ from host.compile.explanation import path_to
 from host.gensor import Gensor
 from host.gensor.walk import Step
 from host.model import DeviceProfile
-from host.schedules import space_for
+from host.schedules import DesignSpace, space_for
+from host.schedules.api import Decisions
+from host.schedules.design import Fits
 from tests.unit.schedules import functions as fn
 
 BOARD = fn.board()
@@ -40,6 +43,28 @@ def test_every_step_is_told_and_leads_to_the_program(name: str) -> None:
             if decision:
                 benefit = benefits[kind, decision, after.state.decisions[decision]]
                 assert benefit == pytest.approx(before.cost_s / after.cost_s)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_descents_go_where_one_has_been_only_for_a_recorder(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = space_for(fn.task(FUNCTIONS[name], name), BOARD.hardware, 1)
+    looked: list[tuple[int, ...]] = []
+    neighbours = DesignSpace.neighbours
+
+    def counted(self: DesignSpace, values: Decisions, fits: Fits) -> Iterator[dict[str, int]]:
+        looked.append(tuple(values.values()))
+        return neighbours(self, values, fits)
+
+    monkeypatch.setattr(DesignSpace, "neighbours", counted)
+    found = Gensor().propose(space, PROFILE, (), 8, seed=5)
+    assert len(looked) == len(set(looked))
+    places, steps = set(looked), []
+    looked.clear()
+    Gensor().retrace(space, PROFILE, 5, steps.append)
+    assert set(looked) == places and len(looked) > len(places)
+    assert Gensor().propose(space, PROFILE, (), 8, seed=5) == found
 
 
 def test_the_parts_make_the_estimate() -> None:

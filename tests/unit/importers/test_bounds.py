@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
 import host.importers.worker.child  # noqa: F401 - loaded once, not in each child
 from host.errors import EdgeError, ModelFileError
-from host.importers import load, load_here
-from host.importers.worker import parent
-from host.importers.worker.parent import explained, files_of, limits_for, open_worker, try_import
+from host.importers import load, load_here, start_ahead
+from host.importers.worker import ahead
+from host.importers.worker.ahead import files_of, limits_for, open_worker
+from host.importers.worker.parent import explained, try_import
 from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
 from tests.shared_cache import zoo_model
 from tests.unit.importers.hostile import HOSTILE
@@ -86,6 +88,25 @@ def test_the_limit_of_time_holds_for_the_original_runtime_too(tmp_path: Path) ->
     assert outcome.kind in ("time", "error")
 
 
+def test_the_collector_leaves_libraries_out_until_a_file_is_dealt_with() -> None:
+    path = zoo_model("mlp", "onnx")
+    with start_ahead(path) as worker:
+        assert worker is not None and not gc.get_freeze_count()
+        assert load(path, worker=worker).module is not None
+        assert gc.get_freeze_count()
+    assert not gc.get_freeze_count()
+
+
+def test_what_a_caller_has_left_out_of_the_collector_stays_out(tmp_path: Path) -> None:
+    gc.freeze()
+    try:
+        with start_ahead(tmp_path / "none.onnx"):
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
 def test_the_libraries_of_an_archive_are_loaded_before_its_limits_begin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -94,7 +115,7 @@ def test_the_libraries_of_an_archive_are_loaded_before_its_limits_begin(
     def with_tests(read: list[Path], limits: Limits, prepare: tuple[str, ...]) -> Worker:
         return Worker([*read, Path(__file__).parents[2]], limits, prepare)
 
-    monkeypatch.setattr(parent, "Worker", with_tests)
+    monkeypatch.setattr(ahead, "Worker", with_tests)
     path = zoo_model("mlp", "pt2")
     request = {"path": str(path), "shapes": {}, "seed": 0, "golden_cases": 1, "samples": None, "half": ""}
     with open_worker(path, calls=3) as worker:

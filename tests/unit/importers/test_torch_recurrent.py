@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from host.errors import ImportFailed
 from host.importers import from_module
 from host.lowering import lower
 from tests.unit.importers.harness import check
@@ -59,9 +58,29 @@ def test_rnn_with_relu() -> None:
     check(_imported(nn.RNN, nonlinearity="relu"))
 
 
-def test_projections_are_refused_with_the_reason() -> None:
-    model = _imported(nn.LSTM, proj_size=3)
-    assert model.module is None
-    assert "projections" in model.reason
-    with pytest.raises(ImportFailed):
-        lower(model, board())
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_projections_of_hidden_states(both: bool, given: bool) -> None:
+    layers = nn.LSTM(WIDTH, HIDDEN, 2, proj_size=3, bidirectional=both, batch_first=True)
+    directions = 2 if both else 1
+    torch.manual_seed(0)
+    sizes = (2 * directions, 2, 3), (2 * directions, 2, HIDDEN)
+    states = tuple(torch.randn(size) for size in sizes) if given else ()
+    module = _Projected(layers).eval().requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own code
+        model = from_module(module, (torch.randn(2, FRAMES, WIDTH), *states), golden_cases=1)
+    loops = [name for name in functions(lower(check(model), board())) if "recurrent_loop" in name]
+    assert loops
+
+
+class _Projected(nn.Module):
+    """Layers whose first states are inputs, or zeros."""
+
+    def __init__(self, layers: nn.LSTM) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, frames: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sequence, last = self.layers(frames, states or None)
+        return sequence, *last

@@ -200,3 +200,46 @@ def test_explain_says_what_is_known_of_power() -> None:
     assert row["programs"] == 30 and row["same_tasks_used"] is True and row["other_tasks_used"] is False
     without = [replace(one, watts=None) for one in known]
     assert taught_about([kernel("mine")], without, profile(), 0).power == ()
+
+
+def test_no_programs_have_no_watts() -> None:
+    space = threaded("none")
+    programs = drawn(space, 12)
+    known = measured(space, programs, busy_cores)
+    for power in (LearnedPower(known), LearnedPower(measured(space, programs[:1], luck))):
+        assert power.means(space.rule.name, []).shape == (0,)
+        assert power.predict(space.rule.name, []).covariance.shape == (0, 0)
+    estimate = LearnedEstimate(known, 1.0)
+    assert estimate.means(space, []).shape == estimate.predict(space, []).mean.shape == (0,)
+
+
+def test_a_program_is_the_same_in_whatever_order_its_decisions_are() -> None:
+    space = threaded("order")
+    programs = drawn(space, 12)
+    known = measured(space, programs, busy_cores)
+    backwards = [dict(reversed(one.items())) for one in programs]
+    again = measured(space, backwards, busy_cores)
+    assert EstimatedProgram.of(space, programs[0]).key == EstimatedProgram.of(space, backwards[0]).key
+    # Withheld together: else one measurement of a program judges what the other one taught.
+    by_name, by_both = LearnedPower([*known, *known]), LearnedPower([*known, *again])
+    rule = space.rule.name
+    assert by_both.rules[rule].programs == by_name.rules[rule].programs
+    few = [one for order in (programs[:3], backwards[:3]) for one in order]
+    [evidence] = evidence_for(LearnedEstimate([Observation.of(space, one, 1e-5, "net") for one in few]))
+    assert evidence.speed.n == 0, "three programs are too few to say anything"
+
+
+def test_a_program_without_a_number_of_threads_has_one() -> None:
+    space = threaded("threads")
+    programs = drawn(space, 20)
+    one, many = ({**programs[0], "parallel": threads} for threads in (1, THREADS))
+    without = {name: value for name, value in one.items() if name != "parallel"}
+    estimated = space.estimated(one)
+    process = RuleProcess(measured(space, programs, busy_cores))
+    points = [
+        process.points([EstimatedProgram(space.task.workload_hash, values, estimated)])
+        for values in (one, without, many)
+    ]
+    assert (points[0].decisions == points[1].decisions).all()
+    assert (points[0].linear == points[1].linear).all()
+    assert not (points[0].decisions == points[2].decisions).all()

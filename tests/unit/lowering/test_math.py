@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import erf
+from math import erf, erfc
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from tvm import te
 from host.lowering.expressions import math
 
 _ERF = np.vectorize(erf, otypes=[np.float64])
+_ERFC = np.vectorize(erfc, otypes=[np.float64])
 
 
 def evaluate(function: Callable, values: np.ndarray) -> np.ndarray:
@@ -49,6 +50,9 @@ def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
         (math.exp_of_nonpositive, np.exp, -87.3, 0.0, 4e-7),
         (math.tanh, np.tanh, -20.0, 20.0, 6e-7),
         (math.erf, _ERF, -10.0, 10.0, 6e-7),
+        (math.erfc, _ERFC, -10.0, 9.1, 6e-7),
+        (math.expm1, np.expm1, -86.98, 88.7, 8e-7),
+        (math.log1p, np.log1p, -0.9999, 1e6, 6e-7),
         (math.sigmoid, lambda x: 1 / (1 + np.exp(-x)), -80.0, 80.0, 6e-7),
         (math.log, np.log, 1e-37, 1e-3, 4e-7),
         (math.log, np.log, 1.5, 1e38, 4e-7),
@@ -59,6 +63,19 @@ def test_relative_error(function: Callable, exact: Callable, low: float, high: f
     values = grid(low, high)
     values = values[values != 0] if low < 0 < high else values
     assert relative_error(evaluate(function, values), exact(values.astype("float64"))) < bound
+
+
+def test_complements_of_error_functions_at_the_ends() -> None:
+    found = evaluate(math.erfc, np.array([np.nan, np.inf, -np.inf, 11.0, -11.0, 0.0]))
+    np.testing.assert_array_equal(found, np.array([np.nan, 0, 2, 0, 2, found[5]], "float32"))
+    assert found[5] == pytest.approx(1.0, rel=2e-7)
+
+
+@pytest.mark.parametrize(("function", "exact"), [(math.expm1, np.expm1), (math.log1p, np.log1p)])
+def test_functions_near_one_at_the_ends(function: Callable, exact: Callable) -> None:
+    values = np.array([np.nan, np.inf, -np.inf, -1.0, 0.0, 100.0], "float32")
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(evaluate(function, values), exact(values), rtol=1e-6)
 
 
 def test_log_is_accurate_around_one() -> None:

@@ -1,4 +1,8 @@
-"""Quantising small models in the worker: what is kept, what it loses, and what comes out."""
+"""Quantising small models: what is kept, what it loses, and what comes out.
+
+One test asks a worker, as deployments in tests/integration do; the others ask the same functions in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ import pytest
 from host.errors import ModelFileError, UserError
 from host.model.quantisation import worst
 from host.progress import Silence, StageClock
-from host.quantisation import QuantisedFile, child, quantise
+from host.quantisation import QuantisedFile, child, parent, quantise
+from tests.deployments.workers import answer_here
 from tests.integration import small_models
 from tests.unit.quantisation import models
 
@@ -21,6 +26,15 @@ from tests.unit.quantisation import models
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a worker, which `test_the_errors_are_those_of_the_files` has."""
+    answer_here(monkeypatch, parent)
+
+
+here = pytest.mark.usefixtures("answered_here")
 
 
 def quantised(
@@ -87,6 +101,7 @@ def test_the_pair_stands_behind_what_bounds_a_convolution(prepared: list[str]) -
     assert clip.op_type == "Clip" and readers[clip.output[0]] == "QuantizeLinear"
 
 
+@here
 @pytest.mark.parametrize("make", [models.mobile, models.vision])
 def test_the_error_falls_as_layers_are_kept_and_is_within_the_bound(tmp_path: Path, make: object) -> None:
     model, calibration = make(tmp_path / "net.onnx"), models.samples(tmp_path / "c.npz")
@@ -125,6 +140,7 @@ def test_the_errors_are_those_of_the_files(tmp_path: Path) -> None:
     assert made.result.original.name == "net.onnx"
 
 
+@here
 def test_the_layer_that_needs_a_wide_range_is_the_one_that_is_kept(tmp_path: Path) -> None:
     model = models.mobile(tmp_path / "net.onnx", outlier=300.0)
     result = quantised(model, models.samples(tmp_path / "c.npz"), bound=0.08).result
@@ -133,6 +149,7 @@ def test_the_layer_that_needs_a_wide_range_is_the_one_that_is_kept(tmp_path: Pat
     assert worst(result.fully) > 0.08 >= result.rms
 
 
+@here
 def test_the_same_samples_make_the_same_file(tmp_path: Path) -> None:
     model, calibration = models.vision(tmp_path / "net.onnx", blocks=1), models.samples(tmp_path / "c.npz")
     first, again = (quantised(model, calibration) for _ in range(2))
@@ -142,6 +159,7 @@ def test_the_same_samples_make_the_same_file(tmp_path: Path) -> None:
     assert other.path != first.path
 
 
+@here
 def test_a_bound_that_no_layer_meets_is_an_error_with_the_next_step(tmp_path: Path) -> None:
     model, calibration = models.vision(tmp_path / "net.onnx", blocks=1), models.samples(tmp_path / "c.npz")
     with pytest.raises(
@@ -150,6 +168,7 @@ def test_a_bound_that_no_layer_meets_is_an_error_with_the_next_step(tmp_path: Pa
         quantised(model, calibration, bound=1e-9)
 
 
+@here
 def test_open_dimensions_are_pinned_and_old_operators_brought_up(tmp_path: Path) -> None:
     model = small_models.convnet(tmp_path / "net.onnx", batch="n")
     old = onnx.load(model)
@@ -161,6 +180,7 @@ def test_open_dimensions_are_pinned_and_old_operators_brought_up(tmp_path: Path)
     assert onnx.load(made.path).opset_import[0].version >= 13
 
 
+@here
 def test_what_cannot_be_quantised_is_refused(tmp_path: Path) -> None:
     model, calibration = models.vision(tmp_path / "net.onnx", blocks=1), models.samples(tmp_path / "c.npz")
     made = quantised(model, calibration)

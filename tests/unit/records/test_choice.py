@@ -12,8 +12,9 @@ from host.records import MODEL, Record, RecordOrigin, RecordStore
 from host.records.choice import (
     best_program,
     comparable_costs,
+    has_watts,
     measured_costs,
-    reference_watts,
+    relative_watts,
     unconfirmed_program,
     watts_of,
 )
@@ -153,8 +154,24 @@ def test_watts_of_another_sensor_or_a_throttled_board_do_not_count() -> None:
     slowed = replace(slowed, measurement=replace(slowed.measurement, throttled=True))
     assert watts_of([package, board, slowed]) == [None, 9.0, None]
     assert watts_of([board, package]) == [None, 2.0]
-    assert reference_watts([package, board, powered_record(4, 1.0, 5.0)]) == 7.0
-    assert reference_watts([powered_record(1, 1.0, None)]) == 1.0
+    assert relative_watts([package, board, powered_record(4, 1.0, 4.5)]) == pytest.approx(
+        [None, 4 / 3, 2 / 3]
+    )
+    assert relative_watts([powered_record(1, 1.0, None)]) == [None]
+    joules = replace(board.measurement, energy=replace(board.measurement.energy, mean_w=None))
+    assert not has_watts(replace(board, measurement=joules)) and has_watts(board)
+
+
+def test_each_task_has_the_watts_of_its_last_sensor_over_the_median_of_that() -> None:
+    def of_task(task: str, watts: float, boundary: str) -> Record:
+        one = powered_record(1, 1.0, watts, boundary=boundary)
+        return replace(one, candidate=replace(one.candidate, workload_hash=task))
+
+    known = [of_task("a", 2.0, "package"), of_task("b", 6.0, "package"), of_task("b", 30.0, "board")]
+    known += [of_task("c", 10.0, "board"), of_task("a", 8.0, "package"), of_task("d", 20.0, "board")]
+    # Of the package, 5 W; of the board, 20 W. The program of task b was measured with both.
+    expected = [2 / 5, None, 30 / 20, 10 / 20, 8 / 5, 1.0]
+    assert relative_watts(known) == pytest.approx(expected)
 
 
 def test_what_is_confirmed_inside_of_a_model_is_the_cost() -> None:

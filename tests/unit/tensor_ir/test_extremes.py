@@ -30,7 +30,9 @@ def given(shape: tuple[int, ...], largest: bool) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((3, 128), 1), ((3, 17), 1), ((2, 40, 32), 1)], ids=["rows", "short rows", "columns"]
+    ("shape", "axis"),
+    [((3, 128), 1), ((3, 100), 1), ((3, 17), 1), ((2, 40, 32), 1)],
+    ids=["rows", "rows of no whole vectors", "short rows", "columns"],
 )
 def test_nan_and_infinities_are_kept(
     shape: tuple[int, ...], axis: int, largest: bool, tmp_path: Path

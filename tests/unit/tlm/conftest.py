@@ -17,7 +17,7 @@ from host.tlm.training.trainer import Schedule, Trainer
 from tests.unit.tlm.learning import SIZE, VOCABULARY, example_of
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

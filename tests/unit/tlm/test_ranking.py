@@ -12,9 +12,11 @@ import pytest
 
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.schedules import DesignSpace, space_for
+from host.schedules.proposer import EstimatingProposer
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import Size
-from host.tlm.model.network import new_model, save_model
+from host.tlm.model.card import Card, Size
+from host.tlm.model.gpt2 import LanguageModel
+from host.tlm.model.network import load_model, new_model, save_model
 from host.tlm.proposer import Tlm
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
 from tests.unit.schedules import functions as fn
@@ -112,6 +114,28 @@ def test_later_programs_are_near_the_best_by_the_estimate(checkpoint: Path) -> N
         # No more programs than without an estimate, each once; some that are drawn near the best are known.
         assert 24 < len({tuple(one.values()) for one in estimated}) == len(estimated) <= 32
     assert near < plain
+
+
+def test_another_estimate_has_the_same_weights(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space, profile = _task()
+    loaded: list[Path] = []
+
+    def counted(folder: Path, vocabulary: Vocabulary) -> tuple[LanguageModel, Card]:
+        loaded.append(folder)
+        return load_model(folder, vocabulary)
+
+    monkeypatch.setattr("host.tlm.model.network.load_model", counted)
+    by_time = Tlm(checkpoint, estimate=DesignSpace.estimate_s)
+    assert isinstance(by_time, EstimatingProposer)
+
+    def slowest(space: DesignSpace, values: Mapping[str, int]) -> float:
+        return 1.0 / space.estimate_s(values)
+
+    made = by_time.by(slowest).propose(space, profile, [], 8, 0), by_time.propose(space, profile, [], 8, 0)
+    likeliest = by_time.by(None).propose(space, profile, [], 8, 0)
+    assert len(loaded) == 1, "all of them read the checkpoint once"
+    own = [Tlm(checkpoint, estimate=one) for one in (slowest, DesignSpace.estimate_s, None)]
+    assert [*made, likeliest] == [one.propose(space, profile, [], 8, 0) for one in own]
 
 
 def test_the_best_that_was_not_measured_is_next(checkpoint: Path) -> None:

@@ -69,6 +69,27 @@ def test_what_a_tuning_for_latency_has_timed_is_measured_again(tmp_path: Path) -
     assert history(tmp_path, timed).is_known(LIGHT), "its energy is not measured"
 
 
+def test_joules_without_watts_are_measured_again(tmp_path: Path) -> None:
+    known = record(1, 1.0, 4.0, "other")
+    energy = replace(known.measurement.energy, mean_w=None)
+    without = replace(known, measurement=replace(known.measurement, energy=energy))
+    assert history(tmp_path, [known]).is_known(TASK)
+    assert not history(tmp_path, [without]).is_known(TASK)
+
+
+def test_a_change_of_sensor_leaves_the_order_of_the_tasks_before(tmp_path: Path) -> None:
+    known = [record(1, 1.0, 8.0, MINE), record(2, 2.0, 2.0, MINE)]
+    later = record(1, 1.0, 50.0, MINE, task=LIGHT)
+    other = replace(later.measurement, energy=replace(later.measurement.energy, boundary="package"))
+    for records in (known, [*known, replace(later, measurement=other)]):
+        found = history(tmp_path, records)
+        best = found.best(TASK)
+        # The trials of the task are judged by what its best program is chosen by.
+        assert [one.seconds for one in found.trials][:2] == pytest.approx([1.6, 0.8])
+        assert best is not None and best[0].candidate.value("rows") == 2
+        assert found.task_state(TASK).best_s == pytest.approx(0.8)
+
+
 def test_the_reference_is_free_where_its_power_was_unknown(tmp_path: Path) -> None:
     timed = record(1, 1.0, None, "net/0", MODEL)
     first, second = record(1, 1.0, 4.0, MINE, MODEL), record(2, 1.0, 3.0, MINE, MODEL)

@@ -20,6 +20,7 @@ from host.importers.onnx.operators.context import (
     scalar,
     shape_of,
 )
+from host.importers.shared.determinant import determinants
 
 
 def _pow(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
@@ -105,32 +106,11 @@ def _dropout(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
 
 
 def _det(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
-    """Determinant by expansion along the first row, for the small matrices that graphs hold."""
-    shape = shape_of(context, inputs[0])
-    size = shape[-1]
-    if size > 4:
+    made = determinants(context.builder, inputs[0])
+    if made is None:
+        size = shape_of(context, inputs[0])[-1]
         raise context.fail(f"a determinant of {size} x {size} has no conversion")
-
-    def determinant(element: Any, rows: tuple[int, ...], columns: tuple[int, ...]) -> Any:
-        if len(rows) == 1:
-            return element(rows[0], columns[0])
-        total: Any = None
-        for position, column in enumerate(columns):
-            rest = columns[:position] + columns[position + 1 :]
-            term = element(rows[0], column) * determinant(element, rows[1:], rest)
-            term = -term if position % 2 else term
-            total = term if total is None else total + term
-        return total
-
-    def compute(data: te.Tensor) -> te.Tensor:
-        order = tuple(range(size))
-
-        def at(*outer: Any) -> Any:
-            return determinant(lambda i, j: data(*outer, i, j), order, order)
-
-        return te.compute(shape[:-2], at, name="determinant")
-
-    return context.compute(compute, inputs[0])
+    return made
 
 
 def _of_all(function: Callable[[Any, Any], Any]) -> Converter:

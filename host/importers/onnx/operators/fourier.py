@@ -21,35 +21,7 @@ from host.importers.onnx.operators.context import (
     shape_of,
 )
 from host.importers.onnx.operators.selection import wrap_negative
-
-# A matrix of this many rows is 4 MB in float32; a fast transform would be wanted beyond it.
-MAX_LENGTH = 1024
-
-
-def _matrices(length: int, rows: int, inverse: bool, dtype: str) -> tuple[Any, Any]:
-    """The real and the imaginary part of the matrix of a DFT, each of shape (length, rows)."""
-    angles = 2 * np.pi * np.outer(np.arange(length), np.arange(rows)) / length
-    factor = 1 / length if inverse else 1.0
-    sign = 1.0 if inverse else -1.0
-    return constant((np.cos(angles) * factor).astype(dtype)), constant(
-        (sign * np.sin(angles) * factor).astype(dtype)
-    )
-
-
-def _transform(
-    context: Context, real: Any, imaginary: Any | None, rows: int, inverse: bool
-) -> tuple[Any, Any]:
-    """Real and imaginary part of the transform along the last axis."""
-    length = shape_of(context, real)[-1]
-    if length > MAX_LENGTH:
-        raise context.fail(f"a transform of {length} values is longer than {MAX_LENGTH}")
-    cosine, sine = _matrices(length, rows, inverse, dtype_of(real))
-    first = context.emit(relax.op.matmul(real, cosine))
-    second = context.emit(relax.op.matmul(real, sine))
-    if imaginary is None:
-        return first, second
-    first = context.emit(relax.op.subtract(first, relax.op.matmul(imaginary, sine)))
-    return first, context.emit(relax.op.add(second, relax.op.matmul(imaginary, cosine)))
+from host.importers.shared.fourier import from_half, transform
 
 
 def _stacked(context: Context, real: Any, imaginary: Any) -> Any:
@@ -103,35 +75,17 @@ def _along(context: Context, data: Any, axis: int, length: int | None, attribute
     size = _result_shape(shape, axis, length, {"inverse": inverse, "onesided": inverse and onesided})[axis]
     data = _fitted(context, data, axis, size // 2 + 1 if inverse and onesided else size)
     parts = [_part(context, data, index, axis) for index in range(shape[-1])]
+    imaginary = parts[1] if len(parts) == 2 else None
     if inverse and onesided:
-        result = _inverse_of_half(context, parts, size)
+        made = from_half(context.builder, parts[0], imaginary, size, 1 / max(size, 1))
+        result = context.emit(relax.op.expand_dims(made, -1))
     else:
-        rows = size // 2 + 1 if onesided else size
-        imaginary = parts[1] if len(parts) == 2 else None
-        result = _stacked(context, *_transform(context, parts[0], imaginary, rows, inverse))
+        rows, factor = size // 2 + 1 if onesided else size, 1 / max(size, 1) if inverse else 1.0
+        result = _stacked(context, *transform(context.builder, parts[0], imaginary, rows, inverse, factor))
     rank = len(shape)
     order = list(range(rank - 2))
     order.insert(axis, rank - 2)
     return relax.op.permute_dims(result, [*order, rank - 1])
-
-
-def _inverse_of_half(context: Context, parts: list[Any], length: int) -> Any:
-    """Real values of the half of their spectrum, the other half being its conjugate: (..., length, 1).
-
-    x[n] = sum over k of w[k] (Re X[k] cos(2 pi k n / N) - Im X[k] sin(2 pi k n / N)) / N, where w is 1 for
-    the frequencies that are their own conjugates (0, and N / 2 of even lengths), and 2 for others.
-    """
-    if not 0 < length <= MAX_LENGTH:
-        raise context.fail(f"a transform to {length} values is not one to 1 to {MAX_LENGTH}")
-    rows = length // 2 + 1
-    weights = np.array([1.0 if 2 * k in (0, length) else 2.0 for k in range(rows)])[:, None] / length
-    angles = 2 * np.pi * np.outer(np.arange(rows), np.arange(length)) / length
-    dtype = dtype_of(parts[0])
-    result = context.emit(relax.op.matmul(parts[0], constant((weights * np.cos(angles)).astype(dtype))))
-    if len(parts) == 2:
-        sine = constant((weights * np.sin(angles)).astype(dtype))
-        result = context.emit(relax.op.subtract(result, relax.op.matmul(parts[1], sine)))
-    return context.emit(relax.op.expand_dims(result, -1))
 
 
 def _fitted(context: Context, data: Any, axis: int, length: int) -> Any:
@@ -176,7 +130,7 @@ def _stft(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         if window is not None:
             pieces = context.emit(relax.op.multiply(pieces, window))
         rows = length // 2 + 1 if onesided else length
-        results.append(_stacked(context, *_transform(context, pieces, None, rows, False)))
+        results.append(_stacked(context, *transform(context.builder, pieces, None, rows)))
     if len(results) == 1:
         return results[0]
     given = context.emit(relax.op.reshape(inputs[3], ()))

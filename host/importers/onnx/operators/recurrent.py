@@ -8,7 +8,7 @@ from tvm import relax
 
 from device_agent.contract.text import printable
 from host.importers.onnx.operators.context import Attributes, Context, Converter, Inputs, get, shape_of
-from host.importers.recurrent import ACTIVATIONS, emit_layer
+from host.importers.shared.recurrent import ACTIVATIONS, emit_layer
 
 # Inputs of the standard's operators behind the data, by the name that the graph has for them.
 _INPUTS = {

@@ -16,7 +16,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from device_agent.contract.text import printable
 from host.errors import ImportFailed, ShapeError
 from host.importers.assemble import content_hash, work_file
-from host.importers.onnx.branches import rename_node
+from host.importers.onnx.control_flow.branches import rename_node
 from host.importers.onnx.fixed_inputs import (
     Values,
     check_names,

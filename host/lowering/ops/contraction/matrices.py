@@ -37,10 +37,11 @@ def is_matrix_product(node: Node) -> bool:
     grouped = node.op == "grouped_conv"
     blocks, *kernel, channels, lanes = weight.shape[1:] if grouped else weight.shape
     steps = math.prod(node.attrs.get("taps", kernel)) * channels
-    columns, least = node.output.shape[-1], LEAST_COLUMNS
+    # Of packed weights: those of a single column have further ones, which are left out.
+    size, least = blocks * lanes, LEAST_COLUMNS
+    columns = size
     if grouped:
-        size = blocks * lanes
-        joined = groups_side_by_side(size, columns)
+        joined = groups_side_by_side(size, node.output.shape[-1])
         # A group of one column is no product of matrices.
         columns, least = (size * joined if size > 1 else 1), LEAST_OF_GROUPS
         steps *= joined

@@ -147,7 +147,63 @@ def _times_zero(value: Expression, dtype: str) -> Expression:
     return -(value * tirx.reinterpret(dtype, tirx.const(-(1 << (bits - 1)), f"int{bits}")))
 
 
-def _by_any_divisor(name: str) -> ElementExpression:
+def _exact_remainder(left: Expression, right: Expression, dtype: str) -> Expression:
+    """C's `fmod` of floats, which has no rounding. TVM's analysis takes its own for one of whole numbers."""
+    return tirx.call_pure_extern(dtype, "fmodf" if dtype == "float32" else "fmod", left, right)
+
+
+def _remainder(left: Expression, right: Expression, dtype: str) -> Expression:
+    """The remainder of floats with the sign of the divisor, from the exact one with the sign of the dividend.
+
+    TVM's own, `a - floor(a / b) * b`, is 0 for 1 and 0.1, as their quotient is rounded to 10.
+    """
+
+    def of(a: Expression, b: Expression) -> Expression:
+        return bind(
+            _exact_remainder(a, b, dtype), lambda rest: tirx.Select(_apart(rest, b, dtype), rest + b, rest)
+        )
+
+    return bind(left, lambda a: bind(right, lambda b: of(a, b)))
+
+
+def _floored_quotient(left: Expression, right: Expression, dtype: str) -> Expression:
+    """The quotient of floats rounded down, by the exact remainder: PyTorch's `div_floor_floating`.
+
+    Source: PyTorch 2.13, c10/util/generic_math.h, which follows CPython's `float_divmod`. A quotient that is
+    rounded before it is rounded down may be one too large: 1 / 0.1 is 9.
+    """
+    if _is_zero(right):
+        return _quotient((left, right), {}, dtype)
+    zero = tirx.const(0, dtype)
+
+    def of(a: Expression, b: Expression) -> Expression:
+        def from_remainder(rest: Expression) -> Expression:
+            whole = (a - rest) / b
+            return bind(tirx.Select(_apart(rest, b, dtype), whole - tirx.const(1, dtype), whole), nearest)
+
+        def nearest(whole: Expression) -> Expression:
+            down, half = tirx.floor(whole), tirx.const(0.5, dtype)
+            down = bind(down, lambda d: tirx.Select(whole - d > half, d + tirx.const(1, dtype), d))
+            # A zero with the sign of the quotient.
+            return tirx.Select(compared("equal", whole, zero), tirx.trunc(a / b * half), down)
+
+        made = bind(_exact_remainder(a, b, dtype), from_remainder)
+        return tirx.Select(compared("equal", b, zero), a / b, made)
+
+    return bind(left, lambda a: bind(right, lambda b: of(a, b)))
+
+
+def _apart(rest: Expression, divisor: Expression, dtype: str) -> Expression:
+    """Whether a remainder is not zero and has another sign than the divisor."""
+    zero = tirx.const(0, dtype)
+    below = [compared("less", one, zero) for one in (rest, divisor)]
+    above = [compared("greater", one, zero) for one in (rest, divisor)]
+    return tirx.Or(tirx.And(below[0], above[1]), tirx.And(above[0], below[1]))
+
+
+def _by_any_divisor(
+    name: str, of_floats: Callable[[Expression, Expression, str], Expression] | None = None
+) -> ElementExpression:
     """A quotient or remainder of integers by any number: processors differ in what they do with zero.
 
     x86 raises a signal, also where the smallest number is divided by -1, whose quotient it cannot hold. Here
@@ -158,7 +214,7 @@ def _by_any_divisor(name: str) -> ElementExpression:
     def expression(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
         left, right = args
         if not numeric_type(dtype).is_integer:
-            return function(left, right)
+            return of_floats(left, right, dtype) if of_floats else function(left, right)
         zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
         if isinstance(right, tirx.IntImm):
             return function(left, right) if int(right.value) else zero
@@ -200,9 +256,13 @@ SPECS: tuple[OpSpec, ...] = (
     _binary("subtract", np.subtract, _subtract, expression=_difference),
     _binary("multiply", np.multiply, _scale, expression=_product),
     _binary("divide", _divided, _scale, expression=_quotient),
-    _binary("floor_divide", _unless_by_zero(np.floor_divide), expression=_by_any_divisor("floor_divide")),
-    _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any_divisor("floor_mod")),
-    _binary("mod", expression=_by_any_divisor("mod")),
+    _binary(
+        "floor_divide",
+        _unless_by_zero(np.floor_divide),
+        expression=_by_any_divisor("floor_divide", _floored_quotient),
+    ),
+    _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any_divisor("floor_mod", _remainder)),
+    _binary("mod", expression=_by_any_divisor("mod", _exact_remainder)),
     _binary("power", np.power, recognise=(_small_power,)),
     elementwise(
         "reciprocal",

@@ -38,6 +38,24 @@ _INTRINSICS: dict[str, Callable[..., Any] | None] = {
 }
 _LEAST_NORMAL, _SCALE = 2.0**-126, 2.0**23
 _PREDICATES = {"isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan}
+# Functions that relax does not have, and C's library has under the same name.
+_WITHOUT_RELAX: dict[str, tuple[Callable[[Expression], Expression], Callable[..., Any]]] = {
+    "erfc": (math.erfc, np.vectorize(scalar.erfc, otypes=[np.float64])),
+    "expm1": (math.expm1, np.expm1),
+    "log1p": (math.log1p, np.log1p),
+}
+
+
+def _function_of_ours(
+    name: str, single: Callable[[Expression], Expression], fold: Callable[..., Any]
+) -> OpSpec:
+    """A function that importers call by a name of ours."""
+    return elementwise(
+        name,
+        single_or(single, of_one(lambda x: tirx.call_pure_extern("float64", name, x))),
+        read={f"edgetlm.{name}": lambda builder, call: builder.unary(name, call.value(0))},
+        fold=fold,
+    )
 
 
 def _sign(value: Expression, dtype: str) -> Expression:
@@ -66,6 +84,7 @@ SPECS: tuple[OpSpec, ...] = (
         single_or(math.erf, of_one(tirx.erf)),
         fold=np.vectorize(scalar.erf, otypes=[np.float64]),
     ),
+    *(_function_of_ours(name, single, fold) for name, (single, fold) in _WITHOUT_RELAX.items()),
     elementwise("exp", single_or(math.exp, of_one(tirx.exp)), fold=np.exp),
     elementwise("log", single_or(_log, of_one(tirx.log)), fold=np.log),
     elementwise("tanh", single_or(math.tanh, of_one(tirx.tanh)), fold=np.tanh),

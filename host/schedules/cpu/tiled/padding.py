@@ -93,10 +93,10 @@ def padding_seconds(
     """What it costs to copy in advance or block by block, or to read borders by code of their own."""
     if not workload.anchor:
         return 0.0
-    padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
-    total = _PEELED.on(hardware) * compute_s if padded and values["pad"] == PAD_PEEL else 0.0
+    pad, total = values["pad"], 0.0
+    if pad == PAD_PEEL and any(stage.kind == "padding" for stage in workload.stages[: workload.anchor]):
+        total = _PEELED.on(hardware) * compute_s
     known = workload.anchor_stage.known("tiled.padding", workload, roles, hardware)
-    pad = values["pad"]
     tile = (values["vectors"], values["rows"], values["rows2"])
     key = (pad, tiles_and_blocks(values) if pad == PAD_BLOCK else tile)
     found: tuple[float, ...] | None = known.get(key)

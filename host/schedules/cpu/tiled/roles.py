@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from host.schedules.api import Decisions
@@ -49,10 +50,10 @@ class Roles:
 
 def roles_of(stage: Stage, hardware: HardwareModel) -> Roles | None:
     """Roles of the axes of a stage, or None if it has no axis to vectorise."""
-    key = ("roles", hardware.lanes)
-    if key not in stage.derived:
-        stage.derived[key] = _roles_of(stage, hardware)
-    roles: Roles | None = stage.derived[key]
+    key, derived = ("roles", hardware.lanes), stage.derived
+    if key not in derived:
+        derived[key] = _roles_of(stage, hardware)
+    roles: Roles | None = derived[key]
     return roles
 
 
@@ -149,17 +150,22 @@ def blocks_divide(roles: Roles, values: Decisions) -> bool:
 
 def peeled_loops(roles: Roles, counts: Counts) -> frozenset[str]:
     """Which of the outermost loops, "second", "rows" and "vectors", have borders of their own."""
-    peeled = {
-        "second": counts.peeled,
-        "rows": counts.peeled or counts.ragged_rows,
-        "vectors": roles.ragged_vectors,
-    }
+    return _peeled(counts.peeled, counts.ragged_rows, roles.ragged_vectors)
+
+
+@cache
+def _peeled(borders: bool, ragged_rows: bool, ragged_vectors: bool) -> frozenset[str]:
+    peeled = {"second": borders, "rows": borders or ragged_rows, "vectors": ragged_vectors}
     return frozenset(name for name, own in peeled.items() if own)
 
 
 def outer_order(roles: Roles, counts: Counts) -> tuple[str, ...]:
     """The outermost loops, outermost first: peeled ones go inside, so that the others can run in parallel."""
-    peeled = peeled_loops(roles, counts)
+    return _ordered(peeled_loops(roles, counts))
+
+
+@cache
+def _ordered(peeled: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(("second", "rows", "vectors"), key=lambda name: name in peeled))
 
 

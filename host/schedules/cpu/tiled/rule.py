@@ -127,7 +127,7 @@ class Tiled(Rule):
             and not (values["pad"] == PAD_BLOCK and counts.ragged_rows)
             and registers(anchor, roles, hardware, values) <= hardware.vector_registers
             and _code_in_bounds(anchor, roles, counts, values)
-            and copies_stay_near(workload, roles, hardware, values)
+            and (values["pad"] != PAD_BLOCK or copies_stay_near(workload, roles, hardware, values))
         )
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

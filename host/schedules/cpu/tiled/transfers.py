@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.tiled.roles import Counts, Roles, counts_of, outer_order, tiles_and_blocks
-from host.schedules.cpu.traffic import Loop, footprints, traffic_bytes
+from host.schedules.cpu.traffic import Inner, Loop, footprints, inner_of, traffic_bytes
 from host.schedules.workload import Access, Stage
 from targets import HardwareModel
 
@@ -40,42 +42,92 @@ def memory_seconds(
     return found
 
 
+class _Nest(NamedTuple):
+    """What the nests of all programs of a stage have in common.
+
+    Attributes:
+        accesses: the buffers read, and the one written.
+        outer: loops outside of the blocks.
+        reduction: loops of the sum.
+        jump: whether each buffer's rows are far apart, and each step of the sum reads another one.
+    """
+
+    accesses: tuple[Access, ...]
+    outer: tuple[Loop, ...]
+    reduction: tuple[Loop, ...]
+    jump: tuple[bool, ...]
+
+
+def _nest_of(anchor: Stage, roles: Roles) -> _Nest:
+    known = anchor.known("tiled.nest", roles)
+    found: _Nest | None = known.get("")
+    if found is None:
+        accesses = (*anchor.reads, anchor.write)
+        reduction: list[Loop] = []
+        for axis in roles.reduction:
+            # Split by the elements of a line, so that a line is not counted again for each of its elements.
+            extent = anchor.axes[axis].extent
+            reduction += [Loop(axis, -(-extent // _LINE_ELEMENTS)), Loop(axis, min(extent, _LINE_ELEMENTS))]
+        found = known[""] = _Nest(
+            accesses,
+            tuple(Loop(axis, anchor.axes[axis].extent) for axis in roles.outer if axis != roles.second),
+            tuple(reduction),
+            tuple(_jumps(access, anchor, roles) for access in accesses),
+        )
+    return found
+
+
+def _register_tile(anchor: Stage, roles: Roles, values: Decisions) -> Inner:
+    """The loops of the sum around a register tile, and those of the tile."""
+    rows, rows2, vectors = values["rows"], values["rows2"], values["vectors"]
+    known = anchor.known("tiled.register_tile", roles)
+    found: Inner | None = known.get((rows, rows2, vectors))
+    if found is None:
+        accesses, _, reduction, _ = _nest_of(anchor, roles)
+        nest = [*reduction]
+        if roles.second is not None:
+            nest.append(Loop(roles.second, rows2))
+        rows_axis = roles.rows[0] if roles.rows else roles.vector
+        nest += [Loop(rows_axis, rows), Loop(roles.vector, vectors * roles.lanes)]
+        useful = tuple([loop for loop in nest if loop.trips > 1])
+        found = known[rows, rows2, vectors] = inner_of(accesses, useful)
+    return found
+
+
 def _transfer_seconds(
     anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions
 ) -> tuple[float, ...]:
     """As `memory_seconds`, which follow from the loops around a tile."""
     rows_axis = roles.rows[0] if roles.rows else roles.vector
     counts = counts_of(roles, values)
-    nest = [Loop(axis, anchor.axes[axis].extent) for axis in roles.outer if axis != roles.second]
+    accesses, outer, _, jumping = _nest_of(anchor, roles)
     trips = {
         "second": Loop(roles.second if roles.second is not None else rows_axis, counts.second_blocks),
         "rows": Loop(rows_axis, counts.tile_blocks),
         "vectors": Loop(roles.vector, counts.panel_blocks),
     }
     order = outer_order(roles, counts)
-    nest += [trips[name] for name in order]
+    nest = [*outer, *[trips[name] for name in order]]
     if roles.second is not None:
         nest.append(Loop(roles.second, values["block2"]))
     nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"])]
-    for axis in roles.reduction:
-        # Split by the elements of a line, so that a line is not counted again for each of its elements.
-        extent = anchor.axes[axis].extent
-        nest += [Loop(axis, -(-extent // _LINE_ELEMENTS)), Loop(axis, min(extent, _LINE_ELEMENTS))]
-    if roles.second is not None:
-        nest.append(Loop(roles.second, values["rows2"]))
-    nest += [Loop(rows_axis, values["rows"]), Loop(roles.vector, values["vectors"] * roles.lanes)]
-    accesses = (*anchor.reads, anchor.write)
-    useful = tuple(loop for loop in nest if loop.trips > 1)
-    sizes = footprints(accesses, useful)
+    inner = _register_tile(anchor, roles, values)
+    blocks = tuple([loop for loop in nest if loop.trips > 1])
+    sizes = footprints(accesses, blocks, inner)
+    useful = (*blocks, *inner.nest)
     once = sum(sizes[0])
     runs = _runs(accesses, roles, counts, values, order)
-    jumps = tuple(_jump(access, anchor, roles, hardware, values) for access in accesses)
+    lanes = values["vectors"] * roles.lanes
+    jumps = [
+        1.0 + _LOST_BY_JUMPING.on(hardware) / (lanes * access.element_bytes) if far else 1.0
+        for access, far in zip(accesses, jumping, strict=True)
+    ]
     found = []
     for number, (level, source) in enumerate(zip(hardware.levels, hardware.levels[1:], strict=False)):
         # The first level is filled from the second, which is near enough for any order.
         in_vain = _FETCHED_IN_VAIN if source.size_bytes else _FETCHED_IN_VAIN_FROM_MEMORY
         beside = in_vain.on(hardware) if number else 0.0
-        factors = tuple((1.0 + beside / run) * jump for run, jump in zip(runs, jumps, strict=True))
+        factors = tuple([(1.0 + beside / run) * jump for run, jump in zip(runs, jumps, strict=True)])
         moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes, factors)
         if not source.size_bytes:
             # What has to come from memory once comes whatever the program; only more than that counts.
@@ -84,15 +136,13 @@ def _transfer_seconds(
     return tuple(found)
 
 
-def _jump(access: Access, anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
-    """Slow-down of a buffer whose rows are far apart, of which each step of the sum reads another one."""
+def _jumps(access: Access, anchor: Stage, roles: Roles) -> bool:
+    """Whether the rows of a buffer are far apart, and each step of the sum reads another one."""
     if not roles.reduction or not access.is_linear(roles.vector):
-        return 1.0
+        return False
     axis = roles.reduction[-1]
     far = abs(access.strides[axis]) * access.element_bytes >= _FAR_BYTES
-    if not far or anchor.axes[axis].extent < _FAR_STEPS:
-        return 1.0
-    return 1.0 + _LOST_BY_JUMPING.on(hardware) / (values["vectors"] * roles.lanes * access.element_bytes)
+    return far and anchor.axes[axis].extent >= _FAR_STEPS
 
 
 def _runs(

@@ -13,13 +13,11 @@ from host.schedules.cuda.columnwise.columns import Columns, columns_of
 from host.schedules.cuda.columnwise.cost import cuda_columnwise_seconds
 from host.schedules.cuda.columnwise.program import ColumnTiles, Program
 from host.schedules.cuda.epilogue import anchor_and_epilogue
-from host.schedules.cuda.multiprocessor import gpu_of
+from host.schedules.cuda.multiprocessor import MANY_RESULTS, gpu_of
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
 _WARPS, _SPLITS = (1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64)
-# Results for each multiprocessor from which on a thread for each of them fills the GPU.
-_MANY_RESULTS = 2048
 # Bound on what blocks have of results, as of products on tensor cores.
 _MOST_PARTS_BYTES = 32 << 20
 
@@ -41,7 +39,7 @@ class CudaColumnwise(Rule):
         """A reduction to fewer results than the GPU has room for threads."""
         gpu, columns = hardware.gpu, columns_of(workload)
         return (
-            gpu is not None and columns is not None and columns.results < _MANY_RESULTS * gpu.multiprocessors
+            gpu is not None and columns is not None and columns.results < MANY_RESULTS * gpu.multiprocessors
         )
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:

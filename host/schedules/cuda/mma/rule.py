@@ -7,7 +7,7 @@ are on their way. Where a result has few tiles, `splits` blocks share the reduct
 blocks for all multiprocessors; a second kernel adds up what they have and goes through the stages after it.
 With `splits` 0 only the tiles that fill no wave are shared, evenly by all multiprocessors (`shares`). Narrow
 groups of a convolution lie side by side in one product (`groups`). With `halo` a block copies all that the
-taps of its window read of an image at once (`window`).
+taps of its window read of an image at once (`window`), where the result has few columns.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CudaMma(Rule):
         """Tiles of warps and blocks, and how much of the operands is being copied at a time."""
         product = _product(workload)
         # Of products with few columns, copies of the left operand take longest.
-        windowed = product.window is not None and product.groups.depth > 1 and product.columns <= NARROW
+        windowed = product.window is not None and product.columns <= NARROW
         return {
             **({HALO: (0, 1)} if windowed else {}),
             "rows": sizes_up_to(_ROWS, product.rows),

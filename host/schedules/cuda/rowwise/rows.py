@@ -7,6 +7,9 @@ import math
 from host.schedules.api import Decisions
 from host.schedules.workload import Stage, Workload
 
+# Elements of a row from which on a warp shares it.
+_SHARED_STEPS = 32
+
 
 def row_axes(workload: Workload) -> int | None:
     """Leading axes that all stages share; None if there is none or a reduction keeps others."""
@@ -19,6 +22,37 @@ def row_axes(workload: Workload) -> int | None:
     if rows == 0 or len(shapes) != 1 or not same or any(len(s.spatial) < rows for s in workload.stages):
         return None
     return rows
+
+
+def inner_row_axis(workload: Workload) -> int:
+    """The innermost axis that counts rows: those behind it are of one iteration."""
+    rows = row_axes(workload) or 1
+    axes = workload.anchor_stage.axes[:rows]
+    return max((number for number, axis in enumerate(axes) if axis.extent > 1), default=rows - 1)
+
+
+def of_few_rows(workload: Workload, most: int) -> bool:
+    """Whether threads should share rows: a thread for each row would leave the processor idle.
+
+    The elements of a row follow one another in memory, and belong to no other row. Some of a row that is read
+    as whole vectors are read twice (`host.lowering.expressions.whole_vectors`).
+
+    Args:
+        workload: a reduction.
+        most: rows from which on there are enough of them.
+    """
+    if row_axes(workload) is None or row_count(workload) >= most:
+        return False
+    anchor = workload.anchor_stage
+    if row_count(workload) == 1:
+        return True
+    if not anchor.reduction or any(access.data_dependent for access in anchor.reads):
+        return False
+    reduced = [access for access in anchor.reads if any(map(access.uses, anchor.reduction))]
+    steps = math.prod(anchor.axes[axis].extent for axis in anchor.reduction)
+    apart = all(3 * access.elements >= 2 * anchor.points for access in reduced)
+    follow = all(access.offset(anchor.reduction[-1], 1) == 1 for access in reduced)
+    return steps >= _SHARED_STEPS and apart and follow
 
 
 def row_count(workload: Workload) -> int:

@@ -2,7 +2,7 @@
 
 `threads` threads share a row, `rows` rows share a block. A row is read from memory once for each stage that
 reads the input; what stages pass to each other stays in shared memory, or is computed again with `inline`.
-Sums within a warp are exchanged between registers.
+Sums within a warp are exchanged between registers. Of few long rows, `splits` blocks share one (`long_rows`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tvm import s_tir
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cuda.multiprocessor import gpu_of
 from host.schedules.cuda.rowwise.cost import cuda_rowwise_seconds
-from host.schedules.cuda.rowwise.rows import row_axes, row_length, row_shared_bytes
+from host.schedules.cuda.rowwise.long_rows import LongRows, split_seconds, splits_of
+from host.schedules.cuda.rowwise.rows import inner_row_axis, row_axes, row_length, row_shared_bytes
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -31,6 +32,7 @@ class CudaRowwise(Rule):
         DecisionKind("threads", Level.BLOCK, WordClass.PARALLEL),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
         DecisionKind("inline", Level.REGISTER, WordClass.SWITCH),
+        DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL, starts_wide=True),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -38,13 +40,15 @@ class CudaRowwise(Rule):
         return hardware.gpu is not None and row_axes(workload) is not None
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Threads of a row, rows of a block, and whether elementwise stages are computed again."""
-        inner = workload.anchor_stage.axes[(row_axes(workload) or 1) - 1].extent
+        """Threads of a row, rows of a block, what is computed again, and blocks that share a row."""
+        splits = splits_of(workload, gpu_of(hardware))
+        inner = workload.anchor_stage.axes[inner_row_axis(workload)].extent
         return {
             "threads": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
             # Rows of a block lie along the innermost of the axes that count rows, and fill the last block.
             "rows": tuple(size for size in range(1, min(inner, 256) + 1) if inner % size == 0),
             "inline": (0, 1),
+            **({"splits": splits} if len(splits) > 1 else {}),
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
@@ -53,13 +57,24 @@ class CudaRowwise(Rule):
         block = values["threads"] * values["rows"]
         if block > gpu.threads_per_block:
             return False
+        if values.get("splits", 1) > 1:
+            return values["rows"] == 1 and not values["inline"] and values["threads"] >= gpu.warp
         if values["threads"] >= 2 * row_length(workload) and values["threads"] > gpu.warp:
             return False
         return row_shared_bytes(workload, values) <= gpu.shared_per_block
 
+    def traces(self, values: Decisions) -> bool:
+        """A program whose blocks share rows is written as a whole."""
+        return values.get("splits", 1) == 1
+
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Moves every stage under the rows of the last one and shares each row among threads."""
         schedule = sampler.schedule
+        if sampler.values.get("splits", 1) > 1:
+            for kind in self.decisions:
+                sampler.sample(kind.name)
+            LongRows(schedule, workload, sampler.values).put_into_function()
+            return
         rows = row_axes(workload)
         assert rows is not None, "the rule matched before"
         kept = []
@@ -72,6 +87,12 @@ class CudaRowwise(Rule):
                 kept.append(stage.name)
         output = schedule.get_sblock(kept[-1])
         *outer, inner = schedule.get_loops(output)[:rows]
+        axis = inner_row_axis(workload)
+        if axis < rows - 1:
+            # Those behind it are of one iteration, and may stand in front of it.
+            outer.append(inner)
+            inner = outer.pop(axis)
+            schedule.reorder(*outer, inner)
         inner, row = schedule.split(inner, [None, sampler.sample("rows")])
         schedule.bind(schedule.fuse(*outer, inner) if outer else inner, "blockIdx.x")
         schedule.bind(row, "threadIdx.y")
@@ -82,12 +103,16 @@ class CudaRowwise(Rule):
             schedule.set_scope(block, 0, "shared")
         for name in kept:
             _share_row(sampler, schedule.get_sblock(name))
-        sampler.sample("inline")
+        for name in ("inline", "splits"):
+            if name in sampler.values:
+                sampler.sample(name)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
+        if values.get("splits", 1) > 1:
+            return split_seconds(workload, values, gpu_of(hardware))
         return cuda_rowwise_seconds(workload, hardware, values)
 
 

@@ -19,8 +19,8 @@ from tvm import s_tir
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names
 from host.schedules.cuda.common import THREAD_AXES, copy_together
-from host.schedules.cuda.multiprocessor import gpu_of, register_limit
-from host.schedules.cuda.rowwise.rows import row_axes
+from host.schedules.cuda.multiprocessor import MANY_RESULTS, gpu_of, register_limit
+from host.schedules.cuda.rowwise.rows import of_few_rows, row_axes
 from host.schedules.cuda.tiled.copies import column_vector, layout, shared_bytes, turn_of
 from host.schedules.cuda.tiled.cost import cuda_tiled_seconds
 from host.schedules.cuda.tiled.roles import (
@@ -74,9 +74,8 @@ class CudaTiled(Rule):
         others = [s for i, s in enumerate(workload.stages) if i != workload.anchor]
         if any(s.kind not in ("injective", "padding") for s in others):
             return False
-        # One number, as in the norm of a single row: threads that share it are the rule for rows'.
-        alone = all(anchor.axes[axis].extent == 1 for axis in anchor.spatial)
-        if alone and row_axes(workload) is not None:
+        # Threads that share the rows of a mean or a norm are the rule for rows'.
+        if of_few_rows(workload, MANY_RESULTS * hardware.gpu.multiprocessors):
             return False
         roles = cuda_roles(anchor)
         if roles is None or not all(access.shape for access in anchor.reads):

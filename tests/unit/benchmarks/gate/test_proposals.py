@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gate.proposals import PAIRS, fine_tuned, in_order, infilled_by_chance, programs_of_arms
+from benchmarks.gate.proposals import PAIRS, fine_tuned, programs_of_arms
 from benchmarks.learning.__main__ import figures_of
-from benchmarks.modelled_boards.choices import random_programs
+from benchmarks.modelled_boards.draws import in_order, infilled_by_chance, random_programs
 from benchmarks.modelled_boards.figures import Judged
 from host.learned_estimate.estimate import LearnedEstimate
 from host.schedules import DesignSpace
 from host.tlm.model.card import read_card
 from host.tlm.model.network import new_model, save_model
+from host.tlm.proposer import Tlm
 from host.tlm.training.fitting import LEARNED
 from host.tlm.training.replay import REPLAY, write_replay
 from tests.unit.benchmarks.gate.test_gate import _task
@@ -48,7 +49,7 @@ def test_chance_infills_near_the_best_of_its_draws() -> None:
 
 def test_every_arm_orders_as_many_programs_by_its_estimate(base: Path) -> None:
     learned = LearnedEstimate(observed(tall_is_slow))
-    arms = programs_of_arms(SPACE, {"before": base, "tlm": base}, learned, 0)
+    arms = programs_of_arms(SPACE, {"before": Tlm(base), "tlm": Tlm(base)}, learned, 0)
     assert {arm for pair in PAIRS for arm in pair} == set(arms)
     for arm, programs in arms.items():
         assert 0 < len({tuple(one.items()) for one in programs}) == len(programs) <= 32, arm

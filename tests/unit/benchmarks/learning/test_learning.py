@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import tvm
 
-from benchmarks.learning.__main__ import figures_of, judged_arms
+from benchmarks.learning.__main__ import PAIRS, figures_of, judged_arms
 from benchmarks.learning.arms import ordered, programs_of_arms
-from benchmarks.modelled_boards.choices import programs_in, random_programs
+from benchmarks.modelled_boards.choices import programs_in
+from benchmarks.modelled_boards.draws import random_programs
 from benchmarks.modelled_boards.figures import Judged
 from benchmarks.modelled_boards.judging import Judge
+from host.errors import TlmError
 from host.learned_estimate.estimate import LearnedEstimate
+from host.learned_estimate.observation import values_of
+from host.model import Candidate
 from host.schedules import DesignSpace
+from host.schedules.proposer import Estimate
+from host.tlm.model.network import new_model, save_model
+from host.tlm.proposer import Tlm
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
+from tests.unit.tlm.learning import SIZE, VOCABULARY
 from tests.unit.tuning.simulated import dense_space, profile
 
 SPACE = dense_space("judged")
@@ -45,12 +54,19 @@ def test_an_arm_ends_with_the_fastest_of_what_it_measures() -> None:
     stopwatch = Stopwatch()
     programs = random_programs(SPACE, 0)
     different = [one for number, one in enumerate(programs) if one not in programs[:number]][:4]
-    arms = {"up": different[:3], "down": different[::-1], "failed": [different[2]]}
-    found = judged_arms(Judge(stopwatch, lambda line: None), SPACE, arms, (0, 10))
+    arms = {
+        "up": different[:3],
+        "down": different[::-1],
+        "failed": [different[2]],
+        "gensor_t": different[1:2],
+    }
+    found = judged_arms(Judge(stopwatch, lambda line: None), SPACE, arms, (0, 1, 10))
     # Each program is timed once, in the order in which the arms name them; the third gives no time.
     assert len(stopwatch.timed) == 4
-    assert found[0] == {"up": 1.0, "down": 4.0}
-    assert found[10] == {"up": 1.0, "down": 1.0}
+    assert found[0] == {"up": 1.0, "down": 4.0, "gensor_t": 2.0}
+    # Gensor's first program is measured beside those of every arm.
+    assert found[1] == {"up": 1.0, "down": 2.0, "failed": 2.0, "gensor_t": 2.0}
+    assert found[10] == {"up": 1.0, "down": 1.0, "failed": 2.0, "gensor_t": 2.0}
 
 
 def test_programs_are_ordered_by_what_the_board_prefers() -> None:
@@ -65,11 +81,33 @@ def test_programs_are_ordered_by_what_the_board_prefers() -> None:
 
 
 def test_without_a_language_model_its_arms_are_left_out() -> None:
-    model = SimpleNamespace(propose=lambda *_, **__: [])
+    def speechless(*_: object) -> list[Candidate]:
+        raise TlmError("its language has no token for this")
+
+    model = SimpleNamespace(by=lambda _: SimpleNamespace(propose=speechless))
     arms = programs_of_arms(SPACE, profile(), LearnedEstimate([]), model, 0)  # type: ignore[arg-type]
-    assert not any(arm.startswith("tlm") for arm in arms)
+    assert not any("tlm" in arm for arm in arms)
     assert arms["random32_t"][0] == min(arms["random"], key=SPACE.estimate_s)
     assert arms["gensor_that"] == arms["gensor_t"]
+
+
+def test_the_language_model_writes_as_in_a_deployment(tmp_path: Path) -> None:
+    save_model(new_model(VOCABULARY, SIZE, 0), tmp_path, VOCABULARY, SIZE, "", {})
+    learned, device = LearnedEstimate(observed(tall_is_slow)), profile()
+    arms = programs_of_arms(SPACE, device, learned, Tlm(tmp_path), 3)
+    assert {arm for pair in PAIRS for arm in pair} == set(arms)
+    estimates: dict[str, Estimate | None] = {
+        "tlm_likelihood": None,
+        "tlm32_t": DesignSpace.estimate_s,
+        "tlm32_that": learned.cost_s,
+    }
+    for arm, estimate in estimates.items():
+        written = Tlm(tmp_path, estimate=estimate).propose(SPACE, device, [], 32, 3)
+        assert arms[arm] == [values_of(one) for one in written], arm
+    # Without the learned estimate, that of the space alone ranks.
+    assert set(programs_of_arms(SPACE, device, None, Tlm(tmp_path), 3)) == {
+        arm for arm in arms if not arm.endswith("_that")
+    }
 
 
 def test_the_size_of_a_space_is_that_of_its_legal_programs() -> None:
@@ -87,3 +125,18 @@ def test_figures_are_by_number_of_measurements_and_of_large_spaces() -> None:
     assert found["large"]["ratios"]["0"]["tlm32_t/random32_t"]["board"]["geomean"] == pytest.approx(4.0)
     assert found["large"]["ratios"]["10"]["tlm32_t/random32_t"]["all"]["tasks"] == 1
     assert (found["tasks"], found["large_spaces"]) == (2, 1)
+
+
+def test_shares_are_of_the_best_that_any_number_of_measurements_found() -> None:
+    def one(task: str, **seconds: float) -> Judged:
+        return Judged("board", "network", task, "tiled", seconds)
+
+    first = [one("a", tlm32_t=2.0, random32_t=4.0), one("b", tlm32_t=4.0), one("b", tlm32_t=1.0)]
+    judged = {0: first, 10: [one("a", tlm32_t=1.0, random32_t=2.0), one("b", tlm32_t=1.0)]}
+    found = figures_of(judged, {"a": 10.0, "b": 10.0})
+    assert found["share_of_best"]["0"]["random32_t"]["all"] == pytest.approx(0.25)
+    assert found["share_of_best"]["10"]["random32_t"]["all"] == pytest.approx(0.5)
+    # Both seeds of task b have a share of 0.5 in the mean, as task a has.
+    assert found["worst_share"]["0"]["tlm32_t"]["board"] == pytest.approx(0.5)
+    assert found["worst_share"]["10"]["tlm32_t"]["all"] == pytest.approx(1.0)
+    assert found["worst_share"]["0"]["random32_t"]["all"] == pytest.approx(0.25)

@@ -11,20 +11,15 @@ from typing import Any
 import pytest
 
 from benchmarks.modelled_boards import __main__ as benchmark
-from benchmarks.modelled_boards.choices import (
-    BUDGETS,
-    DRAWN,
-    BoardEstimates,
-    chosen_programs,
-    of_board,
-    random_programs,
-)
+from benchmarks.modelled_boards.choices import BUDGETS, BoardEstimates, chosen_programs, of_board
+from benchmarks.modelled_boards.draws import DRAWN, random_programs
 from benchmarks.modelled_boards.figures import ALL, RATIOS, Judged, ratios, shares
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.modelled_boards.published import PUBLISHED, compared
 from benchmarks.result_file import Result
 from benchmarks.tables import modelled
-from host.errors import UserError
+from host.errors import TlmError, UserError
+from host.model import Candidate
 from host.schedules import DesignSpace
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.tuning.simulated import dense_space, profile
@@ -70,7 +65,11 @@ def test_arms_that_learned_choose_what_the_board_prefers() -> None:
         "others",
         "shuffled",
     }
-    model = SimpleNamespace(propose=lambda *_, **__: [])
+
+    def speechless(*_: object) -> list[Candidate]:
+        raise TlmError("its language has no token for this")
+
+    model = SimpleNamespace(by=lambda _: SimpleNamespace(propose=speechless))
     chosen = chosen_programs(SPACE, profile(), learned, model, seed=0)  # type: ignore[arg-type]
     assert not any(arm.startswith("tlm") for arm in chosen)
     assert chosen == chosen_programs(SPACE, profile(), learned, None, seed=0)
@@ -80,6 +79,7 @@ def test_arms_that_learned_choose_what_the_board_prefers() -> None:
 
     assert seconds("gensor_that_own_50") < seconds("gensor_t")
     assert seconds("random32_that") <= seconds("random32_t")
+    assert seconds("infilled_random32_that") <= seconds("infilled_random32_t")
     assert SPACE.estimate_s(chosen["random32_t"]) <= SPACE.estimate_s(chosen["random_first"])
 
 

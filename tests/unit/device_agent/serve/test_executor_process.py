@@ -148,3 +148,16 @@ def test_a_command_that_cannot_be_started_ends_nothing(watched, tmp_path):
             watched.sessions.open(OWNER, wrong)
     contact = watched.sessions.open(OWNER, terms(ANNOUNCE % str(tmp_path / "go")))
     assert watched.sessions.status(contact["session"])["alive"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "usable", "cores", "bound"),
+    [(4, {0, 1, 2, 3}, 4, "1"), (2, {0, 1, 2, 3}, 4, "0"), (2, {2, 3}, 4, "0"), (8, {0, 1, 2, 3}, 4, "0")],
+)
+def test_workers_are_bound_where_they_take_all_cores(watched, monkeypatch, threads, usable, cores, bound):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: usable)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    program = 'import os\nvalue = os.environ["TVM_BIND_THREADS"]\n'
+    program += 'print(\'{"error": {"kind": "engine", "message": "bound %s"}}\' % value)\n'
+    with pytest.raises(AgentError, match=f"^bound {bound}$"):
+        watched.sessions.open(OWNER, terms(program)._replace(threads=threads))

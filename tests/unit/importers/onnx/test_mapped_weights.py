@@ -15,8 +15,8 @@ from tvm import relax
 from host.errors import ModelFileError
 from host.importers.onnx.mapped_weights import LARGE_BYTES, split_file
 from host.importers.onnx.model_file import read_onnx
+from host.importers.worker.ahead import files_of
 from host.importers.worker.arrays_file import read_arrays, write_arrays
-from host.importers.worker.parent import files_of
 from host.importers.worker.transfer import pack_module, unpack_module
 from tests.unit.importers.harness import graph, value
 

@@ -215,6 +215,26 @@ def test_broadcasting_to_another_view(shape, wanted) -> None:
     assert broadcast_view(shape, (2, 3, 8), (6, 8)) == wanted
 
 
+def test_an_expanded_divisor_behind_a_convolution_is_not_written_out() -> None:
+    """As exporters write the normalisation of descriptors: the norm, an Expand, a division."""
+
+    def build(bb, x):
+        y = conv(bb, x, 12, 8, 1)
+        norm = bb.emit(op.sqrt(bb.emit(op.sum(bb.emit(op.multiply(y, y)), [1], keepdims=True))))
+        return op.divide(y, bb.emit(op.broadcast_to(norm, (1, 12, 5, 6))))
+
+    found = functions(check(build, [normal(1, 8, 5, 6)]))
+    assert not any("broadcast" in name for name in found), found
+
+
+def test_what_an_operation_alone_does_not_spread_is_spread() -> None:
+    def build(bb, x, y):
+        wide = bb.emit(op.broadcast_to(x, (3, 4, 5)))
+        return op.add(bb.emit(op.tanh(wide)), bb.emit(op.add(wide, y)))
+
+    check(build, [normal(4, 1), normal(4, 1, seed=2)])
+
+
 def test_transposed_constants_are_stored_transposed() -> None:
     def build(bb, x):
         table = bb.emit(op.permute_dims(weight(5, 3, 4), [2, 0, 1]))

@@ -259,7 +259,7 @@ def _residual_case(images: int, length: int, columns: int, depth: int) -> Case:
     return Case(residual(images, length, columns, depth), (a, w, other), wanted.astype("float16"))
 
 
-def _convolution_case(
+def convolution_case(
     size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 32, image: str = "float16"
 ) -> Case:
     a, w = drawn(1, size, size, depth, dtype=image), drawn(columns // lanes, kernel, kernel, depth, lanes)
@@ -296,6 +296,7 @@ def mma_cases() -> dict[str, Case]:
         "ragged": dense_case(23, 48, 40, 16),
         "many steps": dense_case(16, 32, 330),
         "columns left out": dense_case(37, 64, 72, 32, 50),
+        "one column of four": dense_case(37, 4, 72, 4, 1),
         "one row": dense_case(1, 64, 128),
         "10 columns": dense_case(21, 10, 72, 10),
         "2 columns, one row": dense_case(1, 2, 330, 2),
@@ -306,11 +307,11 @@ def mma_cases() -> dict[str, Case]:
         "values of even length": _batched_case(2, 38, 32, 38, half=False),
         "swapped": _swapped_case(40, 56, 33),
         "residual": _residual_case(2, 19, 64, 48),
-        "convolution": _convolution_case(7, 32, 32, 3, 1),
-        "convolution stride 2, 12 channels": _convolution_case(9, 12, 48, 3, 2, 16),
-        "first convolution": _convolution_case(9, 3, 32, 3, 2, image="float32"),
-        "convolution, 3 columns": _convolution_case(9, 24, 3, 3, 1, 3),
-        "convolution 1x1": _convolution_case(6, 40, 32, 1, 1),
+        "convolution": convolution_case(7, 32, 32, 3, 1),
+        "convolution stride 2, 12 channels": convolution_case(9, 12, 48, 3, 2, 16),
+        "first convolution": convolution_case(9, 3, 32, 3, 2, image="float32"),
+        "convolution, 3 columns": convolution_case(9, 24, 3, 3, 1, 3),
+        "convolution 1x1": convolution_case(6, 40, 32, 1, 1),
         "groups": groups_case(6, 3, 16, 24),
         "groups of 20 channels": groups_case(5, 2, 20, 16),
         "groups of 4 channels": groups_case(6, 8, 4, 4),

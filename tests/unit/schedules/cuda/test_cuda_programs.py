@@ -24,6 +24,7 @@ CASES = cases()
 RULES = {
     "softmax": "cuda_rowwise",
     "softmax, lowered": "cuda_rowwise",
+    "mean, lowered": "cuda_rowwise",
     "layer norm": "cuda_rowwise",
     "total": "cuda_rowwise",
     "total of filled rows": "cuda_rowwise",

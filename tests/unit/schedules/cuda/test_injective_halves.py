@@ -117,16 +117,17 @@ def test_chains_that_round_once_are_computed_in_pairs(name: str, tmp_path: Path)
     with np.errstate(all="ignore"):
         wanted = {
             "residual": lambda a, b, c: a + c,
-            "residual, then the positive part": lambda a, b, c: np.fmax(a + c, 0.0),
+            "residual, then the positive part": lambda a, b, c: np.maximum(a + c, 0.0),
             "difference from a bias": lambda a, b, c: a - b,
-            "scaled": lambda a, b, c: np.fmin(a * c, 6.0),
+            "scaled": lambda a, b, c: np.minimum(a * c, 6.0),
             "scaled and shifted": lambda a, b, c: a * c + b,
         }[name](*wide).astype("float16")
     np.testing.assert_array_equal(made, wanted)
     # Of four pairs. The assembler writes sums and products as it likes, and moves a constant by HFMA2.
     kinds = Counter(opcode.split(".")[0] for opcode in found.elements())
     assert sum(kinds[kind] for kind in ("HADD2", "HMUL2", "HFMA2")) in (4, 5)
-    assert kinds["HMNMX2"] == 4 * ordered
+    # The positive part of a sum may be part of its instruction.
+    assert kinds["HMNMX2"] + sum(".RELU" in opcode for opcode in found.elements()) == 4 * ordered
     assert not any(kinds[kind] for kind in ("FADD", "FMUL", "FFMA", "FMNMX", "F2F", "F2FP"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from tvm import te, tirx, topi
 
 from host.build import compile_cuda
-from host.schedules import scheduled_function, space_for
+from host.gensor import Gensor
+from host.model import DeviceProfile
+from host.schedules import DesignSpace, scheduled_function, space_for
 from targets.nvidia import ORIN_NANO
 from tests.cuda_emulator.run import emulate
 from tests.unit.schedules import functions as fn
@@ -88,3 +91,52 @@ def test_what_one_thread_of_a_row_computes_is_seen_by_the_others(threads: int) -
     scale = next(part for part in written[1:] if "sqrtf(" in part.split(";")[0])
     barrier, read = scale.index("__syncthreads();"), scale.index("epilogue_ptr[")
     assert barrier < read
+
+
+def _long(function: tirx.PrimFunc) -> DesignSpace:
+    space = space_for(fn.task(function), gpu_board(ORIN_NANO).hardware)
+    assert space.rule.name == "cuda_rowwise"
+    return space
+
+
+@pytest.mark.parametrize(("threads", "splits"), [(64, 4), (1024, 2), (32, 64)])
+def test_blocks_share_a_long_row(threads: int, splits: int, tmp_path: Path) -> None:
+    """With several numbers of a row, and elements that do not fill the last turn."""
+    shape = (2, 16390)
+    x, scale, shift = (
+        np.random.default_rng(n).normal(size=size) for n, size in enumerate([shape, 16390, 16390])
+    )
+    given = [one.astype("float32") for one in (x + 3.0, scale, shift)]
+    values = {"threads": threads, "rows": 1, "inline": 0, "splits": splits}
+    for name, function, inputs, wanted in (
+        ("norm", fn.lowered_layer_norm(*shape), given, fn.layer_norm_numpy(*given)),
+        ("softmax", fn.lowered_softmax(*shape), given[:1], fn.softmax_numpy(given[0])),
+    ):
+        space = _long(function)
+        made, folder = np.full(shape, np.nan, "float32"), tmp_path / name
+        folder.mkdir()
+        program = scheduled_function(space.apply(space.candidate(values, "test")))
+        done = emulate(program, [*inputs, made], gpu_target(), folder)
+        np.testing.assert_allclose(made, wanted, rtol=2e-4, atol=2e-5 * wanted.max())
+        assert done.counters.access_conflicts == 0
+        assert not any(one.spills for one in done.kernel.resources)
+
+
+def test_a_long_row_is_shared_where_the_estimate_says_so() -> None:
+    """The norm of a whole text: one block took an Orin Nano 31.6 us (estimate)."""
+    space, board = _long(fn.lowered_layer_norm(1, 51200)), gpu_board(ORIN_NANO)
+    (found,) = Gensor().propose(space, DeviceProfile("gpu", board, board.hardware, 1), (), 1, seed=0)
+    choices = [one.choices for one in space.decisions]
+    names = [one.name for one in space.decisions]
+    every = [dict(zip(names, one, strict=True)) for one in itertools.product(*choices)]
+    legal = [values for values in every if space.legal(values)]
+    best = min(legal, key=space.estimate_s)
+    assert best["splits"] > 1 and not space.traces(space.candidate(best, "test"))
+    assert space.estimate_s(best) / found.estimate_s >= 0.995
+    alone = min(space.estimate_s(values) for values in legal if values["splits"] == 1)
+    assert space.estimate_s(best) < 0.8 * alone
+
+
+def test_short_rows_and_many_have_no_such_decision() -> None:
+    for shape in ((1, 4096), (8, 16384)):
+        assert "splits" not in {one.name for one in _long(fn.lowered_layer_norm(*shape)).decisions}

@@ -45,18 +45,27 @@ def _run(options: FinetuneOptions, examples: list[Example]) -> tuple[FinetuneRes
     return finetune(options, examples, told.append), told
 
 
+Good = tuple[FinetuneResult, list[Progress]]
+
+
+@pytest.fixture(scope="module")
+def good(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Good:
+    """What right times teach, in a folder that no test changes."""
+    return _run(_options(base, tmp_path_factory.mktemp("good") / "tuned"), measured(30))
+
+
 def _order(checkpoint: Path, examples: list[Example]) -> float:
     model, _ = load_model(checkpoint, VOCABULARY)
     return fmean(math.log(one.first) for one in gate.choices_of(model, VOCABULARY, examples))
 
 
-def test_right_times_are_learned_and_carry_over_to_other_tasks(base: Path, tmp_path: Path) -> None:
-    result, told = _run(_options(base, tmp_path / "tuned"), measured(30))
+def test_right_times_are_learned_and_carry_over_to_other_tasks(base: Path, good: Good) -> None:
+    result, told = good
+    tuned = result.checkpoint.parent
     assert result.accepted
     assert result.after < result.before - 0.2
     assert (result.learned, result.withheld) == (30, 30)
-    assert result.checkpoint.parent == tmp_path / "tuned"
-    assert checkpoints.accepted(tmp_path / "tuned") == result.checkpoint
+    assert tuned.name == "tuned" and checkpoints.accepted(tuned) == result.checkpoint
     # Three models that are judged, and the one that is used.
     assert [one.done for one in told] == list(range(1, 81)) and told[0].total == 80
     # Several: of one task, what was right by luck can be lost.
@@ -65,21 +74,23 @@ def test_right_times_are_learned_and_carry_over_to_other_tasks(base: Path, tmp_p
     card = read_card(result.checkpoint)
     assert card.base == read_card(base).weights
     assert card.training["steps"] == 20
-    assert not list((tmp_path / "tuned").glob("*.pt"))
+    assert not list(tuned.glob("*.pt"))
 
 
-def test_wrong_times_are_refused_and_the_old_model_stays(base: Path, tmp_path: Path) -> None:
-    good, _ = _run(_options(base, tmp_path / "tuned"), measured(30))
+def test_wrong_times_are_refused_and_the_old_model_stays(base: Path, good: Good, tmp_path: Path) -> None:
+    before, _ = good
+    shutil.copytree(before.checkpoint.parent, tmp_path / "tuned")
+    present = tmp_path / "tuned" / before.checkpoint.name
     # The programs are as many and as likely as those of right times: only their order is wrong.
-    options = _options(base, tmp_path / "tuned", present=good.checkpoint, replay=base / REPLAY)
+    options = _options(base, tmp_path / "tuned", present=present, replay=base / REPLAY)
     result, told = _run(options, measured(30, right=False))
     assert not result.accepted
     # Judged by the same wrong times, what was learned from them does not carry over as right ones do.
-    assert result.after > good.after + 0.5
+    assert result.after > before.after + 0.5
     # What is refused is not trained on everything.
     assert told[-1].done == 60
-    assert result.checkpoint == good.checkpoint
-    assert checkpoints.accepted(tmp_path / "tuned") == good.checkpoint
+    assert result.checkpoint == present
+    assert checkpoints.accepted(tmp_path / "tuned") == present
     result, _ = _run(_options(base, tmp_path / "other"), measured(30, right=False))
     assert not result.accepted and result.checkpoint == base
     assert checkpoints.accepted(tmp_path / "other") is None
@@ -100,20 +111,20 @@ def test_the_steps_follow_the_number_of_tasks(base: Path, tmp_path: Path) -> Non
     assert result.steps == steps[3 if result.accepted else 2]
 
 
-def test_replay_keeps_what_was_known_of_other_boards(base: Path, tmp_path: Path) -> None:
+def test_replay_keeps_what_was_known_of_other_boards(base: Path, good: Good, tmp_path: Path) -> None:
     # What the board likes is the opposite of what it has to say of every other one.
-    kept, _ = _run(_options(base, tmp_path / "with"), measured(30))
+    kept, _ = good
     lost, _ = _run(_options(base, tmp_path / "without", replay_share=0.0), measured(30))
     assert lost.forgotten > kept.forgotten + 0.05
     assert kept.forgotten < 0.1
 
 
 def test_the_model_in_use_is_judged_as_it_was_before_it_saw_the_withheld_tasks(
-    base: Path, tmp_path: Path
+    base: Path, good: Good, tmp_path: Path
 ) -> None:
-    good, _ = _run(_options(base, tmp_path / "tuned"), measured(30))
+    before, _ = good
     # The same records again: the models of the folds are the same, and no better than themselves.
-    again, _ = _run(_options(base, tmp_path / "again", present=good.checkpoint), measured(30))
+    again, _ = _run(_options(base, tmp_path / "again", present=before.checkpoint), measured(30))
     assert not again.accepted and again.before == again.after
     # A checkpoint of elsewhere has no such models: it is judged as it is, here as the base.
     alone = tmp_path / "alone"
@@ -121,15 +132,15 @@ def test_the_model_in_use_is_judged_as_it_was_before_it_saw_the_withheld_tasks(
     other, _ = _run(_options(base, tmp_path / "beside", present=alone), measured(30))
     assert other.accepted and other.before > again.before
     # Those of a fold are looked at, and those of another one are not.
-    shutil.copytree(good.checkpoint / "fold-1", alone / "fold-1")
+    shutil.copytree(before.checkpoint / "fold-1", alone / "fold-1")
     mixed, _ = _run(_options(base, tmp_path / "mixed", present=alone), measured(30))
     assert again.before < mixed.before < other.before
 
 
 def test_models_of_folds_that_may_have_learned_what_judges_them_are_not_looked_at(
-    base: Path, tmp_path: Path
+    base: Path, good: Good, tmp_path: Path
 ) -> None:
-    good, _ = _run(_options(base, tmp_path / "tuned"), measured(30))
+    before, _ = good
     alone, moved, older = (tmp_path / name for name in ("alone", "moved", "older"))
     shutil.copytree(base, alone)
     for folder in (moved, older):
@@ -137,7 +148,7 @@ def test_models_of_folds_that_may_have_learned_what_judges_them_are_not_looked_a
         for number in range(gate.FOLDS):
             # Of another fold, as where tasks have moved.
             source = (number + 1) % gate.FOLDS if folder == moved else number
-            shutil.copytree(good.checkpoint / f"fold-{source}", folder / f"fold-{number}")
+            shutil.copytree(before.checkpoint / f"fold-{source}", folder / f"fold-{number}")
     for number in range(gate.FOLDS):
         path = older / f"fold-{number}" / CARD
         card = json.loads(path.read_text())
@@ -148,7 +159,7 @@ def test_models_of_folds_that_may_have_learned_what_judges_them_are_not_looked_a
         _run(_options(base, tmp_path / f"new-{one.name}", present=one), measured(30))[0].before
         for one in (alone, moved, older)
     ]
-    assert found[0] == found[1] == found[2] != good.after
+    assert found[0] == found[1] == found[2] != before.after
 
 
 def test_too_few_tasks_are_refused_before_anything_is_trained(base: Path, tmp_path: Path) -> None:
@@ -167,8 +178,8 @@ class _Cut(Exception):
     pass
 
 
-def test_an_interrupted_training_ends_like_one_that_was_not(base: Path, tmp_path: Path) -> None:
-    whole, _ = _run(_options(base, tmp_path / "whole"), measured(30))
+def test_an_interrupted_training_ends_like_one_that_was_not(base: Path, good: Good, tmp_path: Path) -> None:
+    whole, _ = good
 
     def cut(progress: Progress) -> None:
         if progress.done == 33:
@@ -193,9 +204,9 @@ def test_an_interrupted_training_ends_like_one_that_was_not(base: Path, tmp_path
 
 
 def test_a_training_whose_host_ends_goes_on_from_its_last_state(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, good: Good, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, _ = _run(_options(base, tmp_path / "whole"), measured(30))
+    whole, _ = good
     monkeypatch.setattr("host.tlm.training.on_host._ASK_S", 0.0)
     # After the begin; after the begin and two states; between two calls of which none may come first.
     engine, told = EndingHosts([1, 3, 0, 2]), []

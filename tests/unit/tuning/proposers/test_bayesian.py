@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from host.errors import TlmError
 from host.gensor import Gensor
+from host.learned_estimate.estimate import LearnedEstimate
 from host.learned_estimate.observation import Observation, values_of
 from host.model import Candidate
+from host.schedules.proposer import Estimate
 from host.tuning.proposers.bayesian import BayesianProposer, LearningProposer, OpenTask, Source
 from host.tuning.proposers.random_sampling import RandomSampling
 from host.tuning.tasks import TuningTask
@@ -80,6 +84,34 @@ def test_a_source_that_fails_is_noted_and_can_be_replaced() -> None:
     better = Skilled("tlm", 4)
     assert proposer.replace_source(better) and not proposer.replace_source(Skilled("stranger", 4))
     assert "tlm" in names_of(proposer, 2) and len(notes) == 1
+
+
+class Ranked(Skilled):
+    """A source that keeps the estimate which it is given."""
+
+    estimate: Estimate | None = None
+
+    def by(self, estimate: Estimate | None) -> Ranked:
+        other = Ranked(self.name, 4)
+        other.estimate = self.estimate = estimate
+        return other
+
+
+def test_a_source_that_takes_an_estimate_gets_what_the_board_has_taught() -> None:
+    sources = [Ranked("tlm", 4), Ranked("tlm", 4)]
+    proposer = BayesianProposer((Source(Gensor(), 8), Source(sources[0], 8)))
+    assert proposer.replace_source(sources[1])
+    programs = drawn(SPACE, 20)
+    known = observations(SPACE, programs[:12])
+    for source in sources:
+        assert source.estimate is not None
+        assert source.estimate(SPACE, programs[-1]) == pytest.approx(SPACE.estimate_s(programs[-1]))
+    proposer.learn(known)
+    taught = LearnedEstimate(known)
+    for source in sources:
+        assert source.estimate is not None
+        assert source.estimate(SPACE, programs[-1]) == taught.cost_s(SPACE, programs[-1])
+    assert taught.cost_s(SPACE, programs[-1]) != pytest.approx(SPACE.estimate_s(programs[-1]), rel=0.01)
 
 
 def test_trials_go_to_the_tasks_that_take_long() -> None:

@@ -31,6 +31,8 @@ CASES = {
     "groups of 16 channels, 4 columns, the last product not whole": mma.groups_case(5, 6, 16, 4),
     "groups of 4 channels, 5x5": mma.groups_case(6, 4, 4, 4, 1, 5),
     "groups of 2 channels, 4 columns": mma.groups_case(6, 8, 2, 4),
+    "16 columns": mma.convolution_case(7, 32, 16, 3, 1, 16),
+    "3 columns": mma.convolution_case(9, 16, 3, 3, 1, 3),
 }
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from host.importers.onnx.branches import embed
+from host.importers.onnx.control_flow.bags import of_bags
+from host.importers.onnx.control_flow.branches import embed
 from host.importers.onnx.evaluate import static_shape
 
 # A loop longer than this, or of more nodes in all, stays a loop, and the original runtime runs the model.
@@ -82,9 +83,13 @@ def _both_branches(node: NodeProto, types: Mapping[str, ValueInfoProto]) -> Expa
 def _loop(node: NodeProto, value: Value, types: Mapping[str, ValueInfoProto], opset: int) -> Expansion | None:
     """A loop whose number of turns is known and whose body never stops it early."""
     body = _graph(node, "body")
-    if not _always_continues(body):
+    if not _always_continues(body, value):
         return None
     turns = _turns(node, value, types, len(body.input) - 2)
+    if turns is not None and (len(body.input), len(body.output)) == (2, 2):
+        bags = of_bags(body, turns, node.output[0], value, types)
+        if bags is not None:
+            return bags
     if turns is None or turns > MAX_STEPS or turns * len(body.node) > MAX_NODES:
         return None
     carried = len(body.input) - 2
@@ -112,8 +117,8 @@ def _turns(node: NodeProto, value: Value, types: Mapping[str, ValueInfoProto], c
     return next((shape[0] for shape in rows if shape), None)
 
 
-def _always_continues(body: onnx.GraphProto) -> bool:
-    """Whether the condition that a body computes is always true."""
+def _always_continues(body: onnx.GraphProto, value: Value) -> bool:
+    """Whether the condition that a body computes is always true; `value` gives constants outside of it."""
     name = body.output[0].name
     for _ in range(len(body.node) + 1):
         if name == body.input[1].name:
@@ -123,10 +128,11 @@ def _always_continues(body: onnx.GraphProto) -> bool:
                 return bool(numpy_helper.to_array(tensor).all())
         maker = next((node for node in body.node if name in node.output), None)
         if maker is None:
-            return False
+            held = None if any(name == entry.name for entry in body.input) else value(name)
+            return held is not None and bool(held.all())
         if maker.op_type == "Constant":
-            held = _attribute(maker, "value")
-            return held is not None and bool(numpy_helper.to_array(held.t).all())
+            given = _attribute(maker, "value")
+            return given is not None and bool(numpy_helper.to_array(given.t).all())
         if maker.op_type not in ("Identity", "Cast"):
             return False
         name = maker.input[0]

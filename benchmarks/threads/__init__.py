@@ -1,0 +1,1 @@
+"""How well the threads of a processor share a model."""

@@ -1,0 +1,1 @@
+"""Operations that several formats have, as expressions of relax."""

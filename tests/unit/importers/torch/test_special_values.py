@@ -1,0 +1,70 @@
+"""Quotients at whole numbers, complements of small results, and NaN, as torch has them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional
+
+from tests.unit.importers.torch.lowered_programs import compare_lowered
+from tests.unit.importers.torch.test_operators import drawn, whole
+
+NAN, INFINITY = math.nan, math.inf
+
+
+def test_quotients_at_whole_numbers_are_rounded_down_by_the_exact_remainder() -> None:
+    def divided(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        modes = tuple(torch.div(a, b, rounding_mode=mode) for mode in ("floor", "trunc"))
+        ofs = a // 0.1, torch.floor_divide(a, -0.3), a // 0.0, a % 0.1, torch.remainder(1.0, b)
+        return *modes, *ofs, a // b, a % b, torch.fmod(a, b)
+
+    left = torch.tensor([1, 1, -1, 1, 3, -3, 0.3, NAN, INFINITY, 5, 0, 1e30, 7, -INFINITY, 0.05, -0.05])
+    right = torch.tensor([0.1, -0.1, 0.1, 0, 0.3, 0.3, 0.1, 1, 1, INFINITY, 1, 0.1, -0.7, 2, -0.1, -0.1])
+    compare_lowered(divided, left, right, rtol=0, atol=0)
+    tenths, steps = torch.arange(1, 200) * 0.1, torch.tensor([0.1, 0.2, 0.3, -0.7, 1.1])
+    compare_lowered(divided, tenths.repeat(5), steps.repeat_interleave(199), rtol=0, atol=0)
+    ofs = lambda a, b: (torch.div(a, b, rounding_mode="floor"), a % b, torch.fmod(a, b).square())  # noqa: E731
+    compare_lowered(ofs, tenths.half(), steps[1:2].half(), rtol=1e-3, atol=0)
+
+
+def test_whole_numbers_are_divided_in_the_type_of_the_result() -> None:
+    def divided(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        small = torch.div(a.to(torch.int8) * 14, b.to(torch.int8) - 5, rounding_mode="trunc")
+        return a // b, a // 2.5, a % b, a % 2.5, torch.remainder(7, b), 7 // b, 7.5 // b, small
+
+    compare_lowered(divided, whole(19, 6, 5) - 9, whole(9, 6, 5) % 4 + 1)
+
+
+def test_functions_keep_the_digits_of_small_results() -> None:
+    compare_lowered(lambda x: (x.erfc(), (-x).erfc()), torch.linspace(-1, 9.1, 500), rtol=1e-6, atol=0)
+    compare_lowered(lambda x: (x.expm1(), x.log1p()), torch.logspace(-20, 0.5, 300), rtol=1e-6, atol=0)
+    compare_lowered(lambda x: (x.erfc(), x.expm1()), torch.tensor([NAN, INFINITY, -INFINITY]))
+    compare_lowered(lambda x: functional.celu(x, 0.7), drawn(4, 5))
+    double = torch.linspace(-1, 20, 50, dtype=torch.float64)
+    compare_lowered(lambda x: (x.erfc(), x.expm1(), (x + 1).log1p()), double, rtol=1e-12, atol=0)
+
+
+def test_the_place_of_the_last_nan_is_that_of_the_maximum() -> None:
+    x = torch.where(drawn(2, 3, 9, 8) > 0.8, NAN, drawn(2, 3, 9, 8))
+    compare_lowered(lambda x: functional.max_pool2d(x, 2, return_indices=True), x)
+    compare_lowered(lambda x: functional.max_pool2d(x, 3, 2, 1, 2, return_indices=True), x)
+
+
+def test_places_of_maxima_are_never_in_the_padding() -> None:
+    def pooled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        places = functional.max_pool2d(x, 2, 2, 1, (2, 1), return_indices=True)
+        return *places, *functional.max_pool2d(x, 3, 1, 1, return_indices=True)
+
+    compare_lowered(pooled, torch.full((1, 2, 6, 6), -INFINITY))
+
+
+def test_extremes_and_medians_with_nan() -> None:
+    def ordered(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        extremes = *torch.cummax(x, 1), *torch.cummin(x, 0)
+        medians = *torch.median(x, 1), torch.median(x), torch.nanmedian(x, 1, True)[0]
+        sums = torch.logcumsumexp(x, 1)
+        return *extremes, *medians, sums, torch.kthvalue(x, 3, 1)[0], torch.mode(x, 1)[0]
+
+    rows = [[1, NAN, 3, 2, NAN], [4, 1, 1, 7, 2], [NAN] * 5, [INFINITY, -INFINITY, NAN, 0, 0]]
+    compare_lowered(ordered, torch.tensor(rows))
