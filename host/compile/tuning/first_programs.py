@@ -120,8 +120,8 @@ def _chosen_by(
 ) -> Candidate:
     """The program that a learned estimate chooses, else the model's best by the estimate, else the given one.
 
-    The model draws near the program that is the best by the learned estimate, and ranks by it. So its programs
-    count as found by that estimate, but for the one that the estimate of the space puts first.
+    The model draws near the program that is the best by the learned estimate, and ranks by it. So its
+    programs count as found by that estimate, but for the one that the estimate of the space puts first.
     """
     from host.learned_estimate.observation import values_of
     from host.learned_estimate.search import first_program

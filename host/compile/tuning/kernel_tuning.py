@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from host.tuning.tasks import TuningTask
 
 # Programs of each source that Bayesian optimisation judges: constructed ones, random ones (each the best of
-# so many by the estimate), and those that the language model writes. Writing takes a second or two, which a
-# task of few trials is not worth.
+# so many by the estimate), and written ones. Writing takes a second or two: too much for a few trials.
 _CONSTRUCTED, _RANDOM, _RANKED = 12, 24, 8
 _WRITTEN, _WRITTEN_AFTER = 16, 4
 # Share of the time of the model from which on the energy of a task is measured.
@@ -60,6 +59,7 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path, objective: s
     if not is_there(records):
         return plan
     from host.records import RecordStore
+
     rules = {key: plan.spaces[key].rule for key in plan.chosen}
     with RecordStore(records) as store:
         tasks = {key: (rule.name, rule.version) for key, rule in rules.items()}

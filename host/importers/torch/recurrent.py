@@ -68,16 +68,17 @@ def convert(builder: relax.BlockBuilder, node: fx.Node, arguments: Sequence[Any]
                 continue
             piece = builder.emit(relax.op.strided_slice(state, [0], [number], [number + 1], [1]))
             tensors[name] = builder.emit(relax.op.squeeze(piece, [0]))
+        reverse = number % directions == 1
         options = {
             "cell": cell,
             "activations": activations,
             "clip": None,
             "reset_after": cell == "gru",
             "coupled": False,
-            "reverse": number % directions == 1,
+            "reverse": reverse,
         }
         if projected:
-            tensors = _of_whole_states(builder, tensors, given[-1], options["reverse"])
+            tensors = _of_whole_states(builder, tensors, given[-1], reverse)
         sequence, *last = emit_layer(builder, tensors, options)
         if projected:
             columns = builder.emit(relax.op.permute_dims(given[-1], [1, 0]))

@@ -84,13 +84,13 @@ class _Body:
 
     def constant(self, name: str) -> np.ndarray | None:
         """The value of a name, if it is constant."""
-        if name in self._tensors:
-            return numpy_helper.to_array(self._tensors[name])
-        node = self._makers.get(name)
-        if node is None:
-            return self._value(name) if self.is_outside(name) else None
-        held = [one.t for one in node.attribute if one.name == "value"]
-        return numpy_helper.to_array(held[0]) if node.op_type == "Constant" and held else None
+        node, held = self._makers.get(name), self._tensors.get(name)
+        if node is not None and node.op_type == "Constant":
+            held = next((one.t for one in node.attribute if one.name == "value"), None)
+        if held is not None:
+            found: np.ndarray = numpy_helper.to_array(held)
+            return found
+        return self._value(name) if self.is_outside(name) else None
 
     def part(self, name: str) -> tuple[str, np.ndarray, np.ndarray] | None:
         """A value outside of the loop of which a turn takes a part, and where the parts of all turns are."""

@@ -25,9 +25,9 @@ def _along(
     """Whole transforms of complex numbers along some axes."""
     real, imaginary = value.real, value.imaginary
     for axis in axes:
-        parts = [_moved(builder, one, axis) for one in (real, imaginary)]
         rows = (sizes_of(real) or [0])[axis]
-        made = transform(builder, *parts, rows, inverse, factor)
+        real, imaginary = _moved(builder, real, axis), _moved(builder, imaginary, axis)
+        made = transform(builder, real, imaginary, rows, inverse, factor)
         real, imaginary = (_moved(builder, one, axis) for one in made)
         factor = 1.0
     return Complex(real, imaginary)
@@ -71,8 +71,8 @@ def _to_real(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     length = given["last_dim_size"]
     factor = _factor(given["normalization"], length * prod(sizes[axis] for axis in others))
     value = _along(builder, value, others, True, 1.0)
-    parts = [_moved(builder, one, last) for one in (value.real, value.imaginary)]
-    return _moved(builder, from_half(builder, *parts, length, factor), last)
+    real, imaginary = _moved(builder, value.real, last), _moved(builder, value.imaginary, last)
+    return _moved(builder, from_half(builder, real, imaginary, length, factor), last)
 
 
 CONVERTERS: Mapping[str, Any] = {
