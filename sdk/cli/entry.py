@@ -18,10 +18,12 @@ def command() -> int:
 
     The interpreter is not taken apart then: to free what TVM and a compiled model have made, object by
     object, takes longer than many commands. What packages do at the end of a process is done before: their
-    handlers are registered later than this one, and the last one runs first.
+    handlers are registered later than this one, and the last one runs first. Where a tool has started the
+    interpreter with handlers of its own, such as one that measures coverage, they run, and it is taken apart.
     """
     codes: list[int] = []
-    atexit.register(_end_process, codes)
+    if not atexit._ncallbacks():
+        atexit.register(_end_process, codes)
     codes.append(main())
     return codes[0]
 

@@ -6,9 +6,18 @@ import os
 import subprocess
 import sys
 
+# A command in place of those of `sdk`, which load packages only when they run.
+_COMMAND = """
+import sys, types
+from sdk.cli.entry import command
+sys.modules["sdk.cli.main"] = types.SimpleNamespace(main=run)
+sys.exit(command())
+"""
 
-def _ended(program: str) -> subprocess.CompletedProcess[str]:
-    """A program that has ended, whose output is kept until it is full or written out."""
+
+def _ended(run: str) -> subprocess.CompletedProcess[str]:
+    """A command `run` that has ended, whose output is kept until it is full or written out."""
+    program = run + _COMMAND
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=kept)
@@ -17,35 +26,38 @@ def _ended(program: str) -> subprocess.CompletedProcess[str]:
 def test_a_process_ends_with_its_command_and_after_what_packages_do_at_its_end() -> None:
     """Without the time in which the interpreter would free every object, one after the other."""
     program = """
-import atexit, sys
-from sdk.cli.entry import command
+import atexit
 class Freed:
     def __del__(self):
         print("freed")
 kept = Freed()
-import sdk.cli.main
 def run():
     atexit.register(print, "handler", end="")
     print("done")
     return 3
-sdk.cli.main.main = run
-sys.exit(command())
 """
     done = _ended(program)
     assert (done.returncode, done.stdout, done.stderr) == (3, "done\nhandler", "")
 
 
+def test_what_a_tool_does_at_the_end_is_done_though_it_was_there_first() -> None:
+    """As one that measures coverage, which the interpreter loads before any command."""
+    program = """
+import atexit
+atexit.register(print, "measured", end="")
+run = lambda: 3
+"""
+    done = _ended(program)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "measured", "")
+
+
 def test_output_that_cannot_be_written_at_the_end_is_no_success() -> None:
     program = """
 import os, sys
-from sdk.cli.entry import command
-import sdk.cli.main
 def run():
     sys.stdout.write("figures")
     os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
     return 0
-sdk.cli.main.main = run
-sys.exit(command())
 """
     done = _ended(program)
     assert done.returncode == 120
