@@ -76,7 +76,7 @@ def read_boards(
         measured: BOARD=FILE of programs of machines.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or a file of a machine is missing.
     """
     paths = {
         board: [folder / f"{board}.jsonl{end}" for folder in folders for end in ("", ".gz")]
@@ -84,6 +84,8 @@ def read_boards(
     }
     for text in measured:
         board, _, name = text.partition("=")
+        if not Path(name).is_file():
+            raise UserError(f"--measured {text}: no such file; give BOARD=FILE")
         paths[board] = [Path(name)]
     found = {}
     for board, own in paths.items():

@@ -104,5 +104,8 @@ def test_programs_of_machines_are_read_beside_those_of_modelled_boards(tmp_path:
     )
     append_programs(tmp_path / "raspberry_pi_4.jsonl", [one])
     append_programs(tmp_path / "here.jsonl", [one, replace(one, decisions={"rows": 2}, first=False)])
+    for wrong in (f"machine={tmp_path / 'none.jsonl'}", str(tmp_path / "here.jsonl")):
+        with pytest.raises(UserError, match="no such file"):
+            read_boards([tmp_path], [wrong])
     found = read_boards([tmp_path], [f"machine={tmp_path / 'here.jsonl'}"])
     assert {board: len(known) for board, (known, _) in found.items()} == {"raspberry_pi_4": 1, "machine": 2}
