@@ -82,7 +82,8 @@ def by_learned_estimate(
         profile: of the device.
         seed: of random programs that are looked at.
         clock: counts the stage; its progress gets a note for each rule whose evidence convinces.
-        model: a proposer whose programs are looked at too, and whose first one is to beat; None for none.
+        model: a proposer whose programs are looked at too, of which the best by the estimate is to beat; None
+            for none.
         exponent: of watts in the cost that programs are chosen by.
     """
     from host.learned_estimate.estimate import LearnedEstimate
