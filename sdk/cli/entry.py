@@ -21,6 +21,9 @@ def command() -> int:
     handlers are registered later than this one, and the last one runs first. Where a tool has started the
     interpreter with handlers of its own, such as one that measures coverage, they run, and it is taken apart.
     """
+    if sys.stdout is None:
+        # The first free descriptor is that of the output, which a file of records would get otherwise.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     codes: list[int] = []
     if not atexit._ncallbacks():
         atexit.register(_end_process, codes)

@@ -62,3 +62,9 @@ def run():
     done = _ended(program)
     assert done.returncode == 120
     assert "No space left" in done.stderr
+
+
+def test_a_process_without_an_output_ends_as_any_other() -> None:
+    command = ["sh", "-c", 'exec "$0" -m sdk.cli --version >&-', sys.executable]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
