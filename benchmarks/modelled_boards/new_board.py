@@ -169,7 +169,7 @@ class Learned:
         return logs
 
     def deployed(self, task: RecordedTask) -> list[float]:
-        """The same where the evidence convinces, else the estimate."""
+        """Logarithms of T_hat where the evidence convinces, else of the estimate."""
         process = self._processes.get(task.rule)
         if process is not None and evidence_of(process).convinces:
             return self.mean(task)
