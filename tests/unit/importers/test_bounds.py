@@ -94,6 +94,7 @@ def _nothing_left_out() -> Iterator[None]:
     """The collector leaves out nothing, as where the product begins; `tests/conftest.py` leaves out much."""
     gc.unfreeze()
     yield
+    gc.collect()
     gc.freeze()
 
 
