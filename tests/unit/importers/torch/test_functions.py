@@ -44,7 +44,8 @@ def test_norms_and_distances() -> None:
         norms = (torch.linalg.vector_norm(x, one, 1, keepdim=True) for one in powers)
         distances = (torch.cdist(x, y, one) for one in powers[:-1])
         matrices = torch.linalg.norm(x), torch.linalg.matrix_norm(x, 1), torch.linalg.matrix_norm(x)
-        return *norms, *distances, *matrices, functional.pdist(x[0]), functional.pdist(x[0], 1.0)
+        of_all = torch.ops.aten.linalg_vector_norm(x, 2.0, [], True)
+        return *norms, *distances, *matrices, of_all, functional.pdist(x[0]), functional.pdist(x[0], 1.0)
 
     compare_lowered(measured, drawn(2, 4, 5).round(), drawn(2, 3, 5).round())
 
@@ -75,6 +76,8 @@ def test_elements_where_a_mask_holds_one_after_another() -> None:
         return x.masked_scatter(x[:, :1] > 0, rows)
 
     compare_lowered(filled, drawn(6, 5), drawn(7, 5))
+    spread = lambda x, mask, rows: x.masked_scatter(mask > 0, rows)  # noqa: E731
+    compare_lowered(spread, drawn(1, 5), drawn(6, 5), drawn(7, 5))
 
 
 TRANSFORMS: dict[str, Callable[[torch.Tensor], Any]] = {

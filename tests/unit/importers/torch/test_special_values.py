@@ -68,3 +68,14 @@ def test_extremes_and_medians_with_nan() -> None:
 
     rows = [[1, NAN, 3, 2, NAN], [4, 1, 1, 7, 2], [NAN] * 5, [INFINITY, -INFINITY, NAN, 0, 0]]
     compare_lowered(ordered, torch.tensor(rows))
+
+
+def test_nan_is_ordered_in_bfloat16_too() -> None:
+    def ordered(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        short = x.bfloat16()
+        values, places = torch.cummax(short, 1)
+        others = torch.median(short, 1)[0], torch.nanmedian(short, 1)[0], torch.mode(short, 1)[0]
+        return values.float(), places, *(one.float() for one in others)
+
+    rows = [[1, NAN, 3, 2, NAN], [4, 1, 1, 7, 2], [NAN] * 5, [INFINITY, -INFINITY, NAN, 0, 0]]
+    compare_lowered(ordered, torch.tensor(rows))
