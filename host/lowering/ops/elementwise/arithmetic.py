@@ -103,8 +103,9 @@ def _divided(left: np.ndarray, right: np.ndarray) -> Any:
         return np.divide(left, right)
     if not np.all(right):
         return None
-    # Integers divide towards zero, as TVM's do.
-    return (np.sign(left) * np.sign(right)) * (np.abs(left) // np.abs(right))
+    # Integers divide towards zero, as TVM's do. The smallest one has no size in its type.
+    down, rest = left // right, left % right
+    return down + ((rest != 0) & ((left < 0) != (right < 0))).astype(down.dtype)
 
 
 def _unless_by_zero(function: Callable[..., Any]) -> Callable[..., Any]:
