@@ -79,3 +79,12 @@ def test_nan_is_ordered_in_bfloat16_too() -> None:
 
     rows = [[1, NAN, 3, 2, NAN], [4, 1, 1, 7, 2], [NAN] * 5, [INFINITY, -INFINITY, NAN, 0, 0]]
     compare_lowered(ordered, torch.tensor(rows))
+
+
+def test_a_number_that_is_read_in_two_shapes_is_compared_with_itself() -> None:
+    def compared(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        spread = x.expand(4, 5)
+        differences = spread - x.expand(4, 5), x - spread
+        return *differences, spread == x.expand(4, 5), x != spread, spread >= x
+
+    compare_lowered(compared, torch.tensor([[INFINITY], [1], [NAN], [2]]))
