@@ -84,12 +84,15 @@ def put_where(builder: relax.BlockBuilder, arguments: Sequence[Any]) -> Any:
 
 
 def masked_scatter(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """The data with the elements of the source, one after another, where the mask holds."""
+    """The data with the elements of the source, one after another, where the mask holds.
+
+    Data and mask broadcast to one shape.
+    """
     data, mask, source, emit, op = given["self"], given["mask"], given["source"], builder.emit, relax.op
-    sizes = sizes_of(data)
-    if not sizes or sizes_of(source) is None:
+    sizes = list(node.meta["val"].shape)
+    if not sizes or any(sizes_of(one) is None for one in (data, mask, source)):
         return None
-    mask = emit(op.broadcast_to(mask, sizes))
+    data, mask = (emit(op.broadcast_to(one, sizes)) for one in (data, mask))
     flat = emit(op.astype(emit(op.reshape(mask, (-1,))), "int64"))
     number = emit(op.subtract(emit(op.cumsum(flat, 0)), relax.const(1, "int64")))
     taken = emit(op.take(emit(op.reshape(source, (-1,))), number, 0, mode="clip"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm import tirx, topi
+from tvm.ir.prim import expr_deep_equal
 
 from host.lowering.expressions.stage import Expression, dtype_of
 from host.lowering.types import numeric_type
@@ -21,11 +22,16 @@ def compared(name: str, left: Expression, right: Expression) -> Expression:
     if dtype == "bool":
         # The code generator compares truth values as floats, which LLVM refuses.
         left, right = tirx.Cast("int8", left), tirx.Cast("int8", right)
-    elif numeric_type(dtype).is_float and left.same_as(right):
+    elif numeric_type(dtype).is_float and is_same(left, right):
         return _with_itself(name, left)
     if name == "not_equal":
         return tirx.Not(opaque(topi.equal(left, right)))
     return opaque(getattr(topi, name)(left, right))
+
+
+def is_same(left: Expression, right: Expression) -> bool:
+    """Whether two operands are one number, which may be read in two shapes: TVM compares what is written."""
+    return bool(left.same_as(right) or expr_deep_equal(left, right))
 
 
 def _with_itself(name: str, value: Expression) -> Expression:

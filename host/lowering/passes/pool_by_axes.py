@@ -83,7 +83,8 @@ def _parts(attrs: Mapping[str, Any], along_rows: bool) -> list[tuple[int, ...]]:
     """
     kernel, strides = attrs["kernel"], attrs["strides"]
     axes = tuple(range(len(kernel)))
-    if prod(kernel) > _WORTH * sum(size for size in kernel if size > 1):
+    # A window of one element has no steps to save.
+    if prod(kernel) > max(_WORTH * sum(size for size in kernel if size > 1), 1):
         return [(axis,) for axis in axes if (kernel[axis], strides[axis]) != (1, 1)]
     if along_rows and strides[-1] > 1 and prod(kernel[:-1]) > 1:
         return [axes[:-1], axes[-1:]]

@@ -271,3 +271,20 @@ def grow(bb, x, steps):
 @given(STEPS)
 def test_random_graphs_keep_their_values(steps) -> None:
     check(lambda bb, x: grow(bb, x, steps), [normal(1, 3, 4, 5)], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_quotients_of_constants_are_rounded_towards_zero(dtype: str) -> None:
+    ends = np.iinfo(dtype)
+    signed = -4 if ends.min < 0 else 1
+    left, right = (
+        one.reshape(-1).astype(dtype)
+        for one in np.meshgrid([ends.min, ends.min + 1, 7, ends.max], [2, 3, ends.max, signed])
+    )
+    zeros = np.zeros(left.shape, dtype)
+    sides = (relax.const(one, dtype) for one in (left, right))
+    model = lowered(lambda bb, v: op.add(v, op.divide(*sides)), [zeros])
+    (found,) = run_lowered(model, [zeros])
+    pairs = zip(left.tolist(), right.tolist(), strict=True)
+    wanted = [abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) for a, b in pairs]
+    np.testing.assert_array_equal(found, wanted)

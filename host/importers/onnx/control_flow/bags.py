@@ -50,7 +50,8 @@ def of_bags(
             return None
         weights = reader.part(column.input[0])
         rows = reader.maker(rows.input[0], "Gather")
-        if weights is None:
+        # A column of weights is one for each row only where rows are vectors.
+        if weights is None or rows is None or reader.rank(rows.input[0], types) != 2:
             return None
     numbers = None if rows is None else reader.part(rows.input[1])
     if rows is None or numbers is None or _axis(rows) or not reader.is_outside(rows.input[0]):
@@ -91,6 +92,13 @@ class _Body:
             found: np.ndarray = numpy_helper.to_array(held)
             return found
         return self._value(name) if self.is_outside(name) else None
+
+    def rank(self, name: str, types: Mapping[str, ValueInfoProto]) -> int | None:
+        """How many axes a value outside of the loop has; None if that is not known."""
+        shape, held = static_shape(types.get(name)), self.constant(name)
+        if shape is None:
+            return None if held is None else held.ndim
+        return len(shape)
 
     def part(self, name: str) -> tuple[str, np.ndarray, np.ndarray] | None:
         """A value outside of the loop of which a turn takes a part, and where the parts of all turns are."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from torch import fx
@@ -121,28 +122,30 @@ def _joined(real: Any, imaginary: Any) -> Any:
 
 
 def _parts(builder: relax.BlockBuilder, value: Any, like: str) -> tuple[Any, Any]:
-    """Both parts of an operand, which may be real or a number."""
-    if isinstance(value, Complex):
-        return value.real, value.imaginary
+    """Both parts of an operand, which may be real or a number, in one type."""
     if isinstance(value, int | float | complex):
         number = complex(value)
         return relax.const(number.real, like), relax.const(number.imag, like) if number.imag else None
-    return builder.emit(relax.op.astype(value, like)), None
+    if isinstance(value, Complex):
+        return _in_type(builder, value.real, like), _in_type(builder, value.imaginary, like)
+    return _in_type(builder, value, like), None
 
 
-def _type_of(*operands: Any) -> str:
-    """The type of the parts of the operand that is complex, or else a tensor."""
-    tensors = [one.real for one in operands if isinstance(one, Complex)]
-    tensors += [one for one in operands if isinstance(one, relax.Expr)]
-    return str(tensors[0].ty.dtype)
+def _in_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
+    return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
+
+
+def _made_in(node: fx.Node) -> str:
+    """The type of the parts of a result, which is that of the operands' parts together."""
+    return str(node.meta["val"].dtype.to_real()).removeprefix("torch.")
 
 
 def _multiplied(multiply: Callable[[Any, Any], Any], names: tuple[str, str]) -> Callable[..., Any]:
     """(a + b i) (c + d i) = (a c - b d) + (a d + b c) i, of numbers or of matrices."""
 
     def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-        emit, operands = builder.emit, [given[name] for name in names]
-        (a, b), (c, d) = (_parts(builder, one, _type_of(*operands)) for one in operands)
+        emit, like = builder.emit, _made_in(node)
+        (a, b), (c, d) = (_parts(builder, given[name], like) for name in names)
         if b is None or d is None:
             one, other = (a, d) if b is None else (b, c)
             return Complex(emit(multiply(a, c)), emit(multiply(one, other)))
@@ -156,10 +159,10 @@ def _summed(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """Sums or differences of numbers of which one may be real."""
 
     def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-        emit, operands = builder.emit, [given["self"], given["other"]]
+        emit, like = builder.emit, _made_in(node)
         if given.get("alpha", 1) != 1:
             return None
-        (a, b), (c, d) = (_parts(builder, one, _type_of(*operands)) for one in operands)
+        (a, b), (c, d) = (_parts(builder, given[name], like) for name in ("self", "other"))
         real = emit(combine(a, c))
         zeros = emit(relax.op.zeros_like(real))
         b, d = (zeros if one is None else one for one in (b, d))
@@ -169,24 +172,49 @@ def _summed(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _quotient(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """A quotient by real numbers, or by complex ones: then a product with the conjugate over the square."""
-    emit, op, (left, right) = builder.emit, relax.op, (given["self"], given["other"])
-    like = _type_of(left, right)
-    c, d = _parts(builder, right, like)
+    """A quotient by real numbers, or by complex ones: then a product with the conjugate over the square.
+
+    The divisor is first divided by the larger one of its parts, whose square may have no place in the type.
+    """
+    emit, op, like = builder.emit, relax.op, _made_in(node)
+    left, (c, d) = given["self"], _parts(builder, given["other"], like)
+    scale = None
     if d is not None:
-        squares = (emit(op.multiply(one, one)) for one in (c, d))
+        larger, scale = _larger_part(builder, c, d)
+        one, zero = (relax.const(number, like) for number in (1.0, 0.0))
+        # By 0, the parts of the dividend are divided, as in torch.
+        none = emit(op.equal(larger, zero))
+        c = emit(op.where(none, one, emit(op.divide(c, scale))))
+        d = emit(op.where(none, zero, emit(op.divide(d, scale))))
+        squares = (emit(op.multiply(part, part)) for part in (c, d))
         square = emit(op.add(*squares))
         conjugate = Complex(c, emit(op.negative(d)))
         left = _multiplied(op.multiply, ("self", "other"))(builder, node, {"self": left, "other": conjugate})
         c = square
-    a, b = _parts(builder, left, like)
-    return Complex(emit(op.divide(a, c)), emit(op.divide(b, c)))
+    parts = _parts(builder, left, like)
+    for divisor in (c, scale):
+        if divisor is not None:
+            parts = tuple(emit(op.divide(part, divisor)) for part in parts)
+    return Complex(*parts)
 
 
 def _size(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    emit, value = builder.emit, given["self"]
-    squares = (emit(relax.op.multiply(one, one)) for one in (value.real, value.imaginary))
-    return emit(relax.op.sqrt(emit(relax.op.add(*squares))))
+    """The size, by parts over the larger one: their squares may have no place in the type."""
+    emit, op, value = builder.emit, relax.op, given["self"]
+    larger, finite = _larger_part(builder, value.real, value.imaginary)
+    zero, one = (relax.const(number, str(value.real.ty.dtype)) for number in (0.0, 1.0))
+    scale = emit(op.where(emit(op.equal(larger, zero)), one, finite))
+    parts = (emit(op.divide(part, scale)) for part in (value.real, value.imaginary))
+    squares = (emit(op.multiply(part, part)) for part in parts)
+    return emit(op.multiply(emit(op.sqrt(emit(op.add(*squares)))), scale))
+
+
+def _larger_part(builder: relax.BlockBuilder, real: Any, imaginary: Any) -> tuple[Any, Any]:
+    """The size of the larger part, and the same where it is finite, or 1."""
+    emit, op = builder.emit, relax.op
+    larger = emit(op.maximum(*(emit(op.abs(part)) for part in (real, imaginary))))
+    infinite, one = (relax.const(number, str(real.ty.dtype)) for number in (inf, 1.0))
+    return larger, emit(op.where(emit(op.less(larger, infinite)), larger, one))
 
 
 def _angle(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -210,7 +238,9 @@ def _of_pairs(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
 
 
 def _of_parts(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    return Complex(given["real"], given["imag"])
+    """Of parts that broadcast to one shape."""
+    shape, parts = list(node.meta["val"].shape), (given["real"], given["imag"])
+    return Complex(*(builder.emit(relax.op.broadcast_to(part, shape)) for part in parts))
 
 
 def _polar(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:

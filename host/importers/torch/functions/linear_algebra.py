@@ -35,7 +35,8 @@ def _vector_norm(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str,
     """The norm of vectors along some axes, computed in the type that the program asks for."""
     dtype = str(node.meta["val"].dtype).removeprefix("torch.")
     data = builder.emit(relax.op.astype(given["self"], dtype))
-    axes = None if given["dim"] is None else list(given["dim"])
+    # As in torch, no axes are all axes.
+    axes = list(given["dim"]) if given["dim"] else None
     return norm(builder, data, float(given["ord"]), axes, given["keepdim"])
 
 

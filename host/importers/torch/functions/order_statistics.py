@@ -22,6 +22,10 @@ _Parts = tuple[Any, ...]
 _Join = Callable[[relax.BlockBuilder, _Parts, _Parts], _Parts]
 
 
+def _is_float(value: Any) -> bool:
+    return str(value.ty.dtype).startswith(("float", "bfloat"))
+
+
 def _scanned(builder: relax.BlockBuilder, parts: _Parts, axis: int, join: _Join) -> _Parts:
     """All elements up to each along an axis, in steps of 1, 2, 4, ...: W. D. Hillis and G. L. Steele, 1986.
 
@@ -53,7 +57,7 @@ def _extreme_so_far(compare: Callable[[Any, Any], Any]) -> Any:
     def join(builder: relax.BlockBuilder, earlier: _Parts, later: _Parts) -> _Parts:
         emit, op = builder.emit, relax.op
         chosen = emit(compare(later[0], earlier[0]))
-        if str(later[0].ty.dtype).startswith("float"):
+        if _is_float(later[0]):
             # Of NaN the last one counts; nothing else follows it.
             chosen = emit(op.logical_and(chosen, emit(op.logical_not(emit(op.isnan(earlier[0]))))))
             chosen = emit(op.logical_or(chosen, emit(op.isnan(later[0]))))
@@ -115,7 +119,7 @@ def _median(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]
         return None
     axis, keep = given["dim"] % len(sizes), given["keepdim"]
     value, place = _by_order(builder, given, (sizes[axis] - 1) // 2, keep)
-    if not str(data.ty.dtype).startswith("float"):
+    if not _is_float(data):
         return value, place
     nan = emit(relax.op.astype(emit(relax.op.isnan(data)), "int32"))
     found = emit(relax.op.greater(emit(relax.op.max(nan, axis, keep)), relax.const(0, "int32")))
@@ -135,7 +139,7 @@ def _median_of_all(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[st
 def _median_of_numbers(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """The middle one of the elements along an axis that are not NaN, and where it is."""
     data, sizes, emit = given["self"], sizes_of(given["self"]), builder.emit
-    if not sizes or not str(data.ty.dtype).startswith("float"):
+    if not sizes or not _is_float(data):
         return None
     axis, op = given["dim"] % len(sizes), relax.op
     numbers = emit(op.astype(emit(op.logical_not(emit(op.isnan(data)))), "int64"))
@@ -164,7 +168,7 @@ def _most_frequent(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[st
     equal = emit(op.equal(emit(op.expand_dims(rows, -1)), emit(op.expand_dims(rows, -2))))
     counts = emit(op.sum(emit(op.astype(equal, "int32")), -1))
     most = emit(op.equal(counts, emit(op.max(counts, -1, True))))
-    above = relax.const(np.inf if dtype.startswith("float") else np.iinfo(dtype).max, dtype)
+    above = relax.const(np.inf if _is_float(data) else np.iinfo(dtype).max, dtype)
     value = emit(op.min(emit(op.where(most, rows, above)), -1, True))
     numbers = relax.const(np.arange(sizes[axis]), "int64")
     here = emit(op.where(emit(op.equal(rows, value)), numbers, relax.const(0, "int64")))

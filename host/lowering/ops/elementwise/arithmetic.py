@@ -12,7 +12,7 @@ from tvm import tirx, topi
 from host.lowering.builder import Builder
 from host.lowering.expressions.math import bind
 from host.lowering.expressions.stage import Expression
-from host.lowering.expressions.truth import compared
+from host.lowering.expressions.truth import compared, is_same
 from host.lowering.graph import Node, Value, constant
 from host.lowering.ops.forms import ElementExpression, elementwise, integer, number
 from host.lowering.spec import OpSpec, Recogniser, Simplification
@@ -103,8 +103,9 @@ def _divided(left: np.ndarray, right: np.ndarray) -> Any:
         return np.divide(left, right)
     if not np.all(right):
         return None
-    # Integers divide towards zero, as TVM's do.
-    return (np.sign(left) * np.sign(right)) * (np.abs(left) // np.abs(right))
+    # Integers divide towards zero, as TVM's do. The smallest one has no size in its type.
+    down, rest = left // right, left % right
+    return down + ((rest != 0) & ((left < 0) != (right < 0))).astype(down.dtype)
 
 
 def _unless_by_zero(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,7 +125,7 @@ def _product(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
 def _difference(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     """The difference of equal numbers, which TVM takes for zero, is NaN where they are not finite."""
     left, right = args
-    if numeric_type(dtype).is_float and left.same_as(right):
+    if numeric_type(dtype).is_float and is_same(left, right):
         return _times_zero(left, dtype)
     return topi.subtract(left, right)
 

@@ -106,6 +106,15 @@ def test_other_bags_are_computed_too(tmp_path: Path, firsts: list[int], ends: li
     _calls(tmp_path / "m.onnx", _model(firsts, ends))
 
 
+def test_weighted_numbers_of_a_line_are_a_table_of_products(tmp_path: Path) -> None:
+    """Rows of one number each have no axis that a column of weights could go along."""
+    model = _model([0, 5, 10], [5, 10, 15], weighted=True)
+    for tensor in model.graph.initializer:
+        if tensor.name == "table":
+            tensor.CopyFrom(numpy_helper.from_array(_TABLE[:, 0].copy(), "table"))
+    _calls(tmp_path / "m.onnx", model)
+
+
 def test_a_condition_that_each_turn_computes_stays_a_loop(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(_model([0, 4], [4, 8], condition="turn").SerializeToString())

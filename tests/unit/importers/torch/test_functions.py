@@ -44,7 +44,8 @@ def test_norms_and_distances() -> None:
         norms = (torch.linalg.vector_norm(x, one, 1, keepdim=True) for one in powers)
         distances = (torch.cdist(x, y, one) for one in powers[:-1])
         matrices = torch.linalg.norm(x), torch.linalg.matrix_norm(x, 1), torch.linalg.matrix_norm(x)
-        return *norms, *distances, *matrices, functional.pdist(x[0]), functional.pdist(x[0], 1.0)
+        of_all = torch.ops.aten.linalg_vector_norm(x, 2.0, [], True)
+        return *norms, *distances, *matrices, of_all, functional.pdist(x[0]), functional.pdist(x[0], 1.0)
 
     compare_lowered(measured, drawn(2, 4, 5).round(), drawn(2, 3, 5).round())
 
@@ -75,6 +76,8 @@ def test_elements_where_a_mask_holds_one_after_another() -> None:
         return x.masked_scatter(x[:, :1] > 0, rows)
 
     compare_lowered(filled, drawn(6, 5), drawn(7, 5))
+    spread = lambda x, mask, rows: x.masked_scatter(mask > 0, rows)  # noqa: E731
+    compare_lowered(spread, drawn(1, 5), drawn(6, 5), drawn(7, 5))
 
 
 TRANSFORMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -119,6 +122,32 @@ def test_arithmetic_of_complex_numbers() -> None:
         return *(torch.view_as_real(one) for one in made), (a * b).abs()
 
     compare_lowered(computed, drawn(3, 4, 2), drawn(3, 4, 2) + 2)
+
+
+def test_complex_numbers_are_computed_in_the_type_of_the_result() -> None:
+    def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = torch.view_as_complex(x)
+        made = a * y, a + y, a / y, y / a, torch.arange(4) * 0.5j * y
+        return tuple(torch.view_as_real(one) for one in made)
+
+    compare_lowered(mixed, drawn(3, 4, 2), drawn(3, 4).double() + 2)
+
+
+def test_parts_of_complex_numbers_have_one_shape() -> None:
+    def summed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.view_as_real(torch.complex(*parts).sum(0)) for parts in ((x, y), (y, x)))
+
+    compare_lowered(summed, drawn(3, 4), drawn(1, 4))
+
+
+def test_sizes_and_quotients_of_numbers_whose_squares_have_no_place() -> None:
+    def computed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b = torch.view_as_complex(x), torch.view_as_complex(y)
+        return b.abs(), torch.view_as_real(a / b)
+
+    parts = [[1e-25, 2e-25], [1e25, -1e25], [0, -0.0], [-0.0, 3], [1e-38, 0]]
+    numbers = torch.tensor(parts)
+    compare_lowered(computed, 2 * numbers.abs(), numbers, rtol=1e-5, atol=1e-30)
 
 
 class _Rotated(nn.Module):

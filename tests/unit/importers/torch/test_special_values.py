@@ -68,3 +68,23 @@ def test_extremes_and_medians_with_nan() -> None:
 
     rows = [[1, NAN, 3, 2, NAN], [4, 1, 1, 7, 2], [NAN] * 5, [INFINITY, -INFINITY, NAN, 0, 0]]
     compare_lowered(ordered, torch.tensor(rows))
+
+
+def test_nan_is_ordered_in_bfloat16_too() -> None:
+    def ordered(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        short = x.bfloat16()
+        values, places = torch.cummax(short, 1)
+        others = torch.median(short, 1)[0], torch.nanmedian(short, 1)[0], torch.mode(short, 1)[0]
+        return values.float(), places, *(one.float() for one in others)
+
+    rows = [[1, NAN, 3, 2, NAN], [4, 1, 1, 7, 2], [NAN] * 5, [INFINITY, -INFINITY, NAN, 0, 0]]
+    compare_lowered(ordered, torch.tensor(rows))
+
+
+def test_a_number_that_is_read_in_two_shapes_is_compared_with_itself() -> None:
+    def compared(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        spread = x.expand(4, 5)
+        differences = spread - x.expand(4, 5), x - spread
+        return *differences, spread == x.expand(4, 5), x != spread, spread >= x
+
+    compare_lowered(compared, torch.tensor([[INFINITY], [1], [NAN], [2]]))

@@ -94,6 +94,12 @@ def test_windows_of_bytes_are_taken_apart_too() -> None:
     assert functions(model).count("fused_pool") == 2
 
 
+def test_steps_over_an_image_are_one_function() -> None:
+    strides = dict(pool_size=(1, 1), strides=(2, 2))
+    model = check(lambda bb, v: op.nn.max_pool2d(v, **strides), [normal(1, 12, 20, 21)])
+    assert functions(model).count("fused_pool") == 1
+
+
 def test_models_for_any_length_keep_their_windows() -> None:
     data = normal(1, 12, 20, 20)
     module = relax_module(lambda bb, v: op.nn.max_pool2d(v, pool_size=(5, 5)), [data])
