@@ -127,7 +127,7 @@ def test_arithmetic_of_complex_numbers() -> None:
 def test_complex_numbers_are_computed_in_the_type_of_the_result() -> None:
     def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a = torch.view_as_complex(x)
-        made = a * y, a + y, a / y, y / a, torch.arange(4) * 0.5j * y
+        made = a * y, a + y, a / y, y / a, torch.arange(4) * 0.5j * y, a.to(torch.complex128)
         return tuple(torch.view_as_real(one) for one in made)
 
     compare_lowered(mixed, drawn(3, 4, 2), drawn(3, 4).double() + 2)
