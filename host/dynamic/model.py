@@ -208,6 +208,7 @@ def _unified(
                 f"{name} has other kernels at length {length} than at {next(iter(lowered))}: "
                 "give one length with --shape"
             )
+    _check_results(name, first.module["main"], first.parameters, longest)
     shared = {task: tvm.ir.GlobalVar(task) for task in names}
     main = unify({n: _with_names(model.module["main"], shared) for n, model in lowered.items()}, name)
     found = {
@@ -227,6 +228,24 @@ def _unified(
     return SymbolicModel(
         name, dimension, main, functions, units, weights, layers, longest, first.target, first.calls
     )
+
+
+def _check_results(
+    name: str, main: relax.Function, given: Sequence[_Shaped | np.ndarray], longest: Sequence[np.ndarray]
+) -> None:
+    """Refuse outputs that are constants of the length: a bundle has those of the greatest one."""
+    constants = dict(
+        zip(list(main.params)[len(main.params) - len(longest) :], range(len(longest)), strict=True)
+    )
+    bound = {one.var: one.value for block in main.body.blocks for one in block.bindings}
+    result = bound.get(main.body.body, main.body.body)
+    for output in result.fields if isinstance(result, relax.Tuple) else [result]:
+        number = constants.get(output)
+        if number is not None and given[number].shape != longest[number].shape:
+            raise LoweringError(
+                f"{name} has an output that depends on the length alone: give one length with --shape, or "
+                "compute this output beside the model"
+            )
 
 
 def _with_names(main: relax.Function, names: Mapping[str, tvm.ir.GlobalVar]) -> relax.Function:

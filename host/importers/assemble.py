@@ -51,15 +51,13 @@ def output_specs(names: Sequence[str], golden: Sequence[GoldenCase]) -> tuple[Te
     """Outputs as the original runtime made them.
 
     Raises:
-        ImportFailed: an output is a sequence or another thing that is not a tensor of real numbers.
+        ImportFailed: an output is a sequence or another thing that is not a tensor of numbers.
     """
     for name, value in zip(names, golden[0].outputs, strict=True):
         if not isinstance(value, np.ndarray) or value.dtype.kind in "OSU":
             raise ImportFailed(
                 f"output {name!r} is not a tensor of numbers, and only those can leave a model"
             )
-        if value.dtype.kind == "c":
-            raise ImportFailed(f"output {name!r} has complex numbers: return both parts as a tensor")
     return tuple(
         TensorSpec(name, value.shape, value.dtype.name)
         for name, value in zip(names, golden[0].outputs, strict=True)

@@ -25,6 +25,8 @@ from host.importers.torch.promotion import write_promotions
 
 _Convert = Callable[[fx.Node], Any]
 _OF_COMPLEX = {**complex_values.CONVERTERS, **fourier.CONVERTERS}
+# What computes nothing of a tensor, complex or not.
+_OF_ANY_TYPE = (CONSTANT.__name__, "_assert_tensor_metadata.default")
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no types
@@ -53,7 +55,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
     def _named(self, name: str, method: _Convert) -> _Convert:
         def convert(node: fx.Node) -> Any:
             with converting(name):
-                is_complex = name != CONSTANT.__name__ and complex_values.is_complex(node, self.env)
+                is_complex = name not in _OF_ANY_TYPE and complex_values.is_complex(node, self.env)
                 result = self._complex(name, method, node) if is_complex else method(node)
                 self.layers.record(complex_values.tensors(result), *_layer_of(node))
                 return result

@@ -35,6 +35,7 @@ def import_pt2(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenO
     program = _read(path)
     _check_weights(path, program)
     declared = _declared(program)
+    _check_outputs(program)
     pinned = pin(path.name, declared, shapes)
     digest = content_hash([path], pinned)
     runnable = path.resolve()
@@ -112,7 +113,8 @@ def _read(path: Path) -> torch.export.ExportedProgram:
 
 def _check_weights(path: Path, program: torch.export.ExportedProgram) -> None:
     for name, tensor in program.state_dict.items():
-        if tensor.is_floating_point() and tensor.numel() and bool(torch.isnan(tensor.min())):
+        parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+        if parts.is_floating_point() and parts.numel() and bool(torch.isnan(parts.min())):
             raise ModelFileError(f"{path}: weight {name!r} holds NaN: the model cannot give useful outputs")
 
 
@@ -129,6 +131,15 @@ def _declared(program: torch.export.ExportedProgram) -> list[DeclaredInput]:
         sizes = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
         declared.append(DeclaredInput(spec.arg.name, sizes, str(value.dtype).removeprefix("torch.")))
     return declared
+
+
+def _check_outputs(program: torch.export.ExportedProgram) -> None:
+    """Refuse complex outputs before the program runs: they cannot leave it."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    for name in program.graph_signature.user_outputs:
+        value = values.get(str(name))
+        if isinstance(value, torch.Tensor) and value.is_complex():
+            raise ImportFailed(f"output {name!r} has complex numbers: return both parts as a tensor")
 
 
 def _specialise(

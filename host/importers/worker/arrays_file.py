@@ -17,7 +17,11 @@ _ALIGNMENT = 64
 
 
 def write_arrays(path: Path, arrays: Iterable[np.ndarray]) -> list[dict[str, Any]]:
-    """Write arrays and return the descriptions that `read_arrays` needs, in order."""
+    """Write arrays and return the descriptions that `read_arrays` needs, in order.
+
+    A file that is there is not written over: its pages may be mapped, as of the weights at another length.
+    """
+    path.unlink(missing_ok=True)
     index = []
     with path.open("wb") as stream:
         for array in arrays:

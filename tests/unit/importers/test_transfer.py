@@ -15,13 +15,14 @@ import pytest
 import tvm
 import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
 from tvm.script import tirx as T
 
 from host.errors import ModelFileError, ShapeError
 from host.importers import load, load_here
 from host.importers.worker.arrays_file import read_arrays, write_arrays
 from host.importers.worker.functions import others
-from host.importers.worker.transfer import pack, unpack
+from host.importers.worker.transfer import pack, pack_module, unpack, unpack_module
 from host.model import ImportedModel
 from host.places import cache_root
 
@@ -67,6 +68,27 @@ def test_samples_and_errors_go_there_and_back(tmp_path: Path) -> None:
     assert model.golden[0].spread > 0
     with pytest.raises(ShapeError, match="--shape x=N,64"):
         load(path)
+
+
+def test_weights_outlive_those_of_the_next_module_of_the_same_worker(tmp_path: Path) -> None:
+    """Ranges of lengths: constants of one length are mapped while the worker writes those of another."""
+    made = []
+    for size in (900, 300):
+        weight = relax.const(np.arange(size, dtype=np.float32), "float32")
+        builder = relax.BlockBuilder()
+        with builder.function("main", []):
+            builder.emit_func_output(builder.emit(relax.op.negative(weight)))
+        made.append(unpack_module(pack_module(builder.get(), tmp_path), tmp_path))
+    (found,) = (one.args[0].value.numpy() for one in _calls(made[0]))
+    np.testing.assert_array_equal(found, np.arange(900, dtype=np.float32))
+
+
+def _calls(module: tvm.IRModule) -> list[Any]:
+    found: list[Any] = []
+    relax.analysis.post_order_visit(
+        module["main"], lambda one: found.append(one) if isinstance(one, relax.Call) else None
+    )
+    return found
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from host.errors import ImportFailed
+from host.errors import ImportFailed, ModelFileError
+from host.importers import load_here
 from host.importers.shared.fourier import MAX_LENGTH
+from host.importers.torch.importer import export_module
 from host.importers.torch.ranges import input_ranges
 from host.model import TensorSpec
 from tests.unit.importers.torch.lowered_programs import compare_lowered
@@ -127,7 +130,7 @@ def test_arithmetic_of_complex_numbers() -> None:
 def test_complex_numbers_are_computed_in_the_type_of_the_result() -> None:
     def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a = torch.view_as_complex(x)
-        made = a * y, a + y, a / y, y / a, torch.arange(4) * 0.5j * y
+        made = a * y, a + y, a / y, y / a, torch.arange(4) * 0.5j * y, a.to(torch.complex128)
         return tuple(torch.view_as_real(one) for one in made)
 
     compare_lowered(mixed, drawn(3, 4, 2), drawn(3, 4).double() + 2)
@@ -174,3 +177,27 @@ def test_complex_numbers_that_a_program_keeps() -> None:
 def test_what_complex_numbers_have_no_conversion_for_is_refused() -> None:
     with pytest.raises(ImportFailed, match=r"exp\.default of complex numbers"):
         imported(lambda x: torch.fft.fft(x).exp().abs(), drawn(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "reason"),
+    [
+        (torch.fft.fft, drawn(2, 6), "output 'fft_fft' has complex numbers: return both"),
+        (torch.abs, torch.fft.fft(drawn(2, 6)), "input 'inputs_0' has complex numbers: give both"),
+    ],
+)
+def test_complex_numbers_at_the_interface_are_refused(
+    function: Callable[..., torch.Tensor], given: torch.Tensor, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "program.pt2"
+    export_module(Calls(function), [given], path)
+    with pytest.raises(ImportFailed, match=reason):
+        load_here(path)
+
+
+def test_complex_weights_with_nan_are_refused(tmp_path: Path) -> None:
+    module, path = _Rotated().requires_grad_(False), tmp_path / "program.pt2"
+    module.weight[0, 0] = complex(1.0, float("nan"))
+    export_module(module, [drawn(1, 4, 2, 8), drawn(2, 8)], path)
+    with pytest.raises(ModelFileError, match="'weight' holds NaN"):
+        load_here(path)
