@@ -160,10 +160,14 @@ def test_a_tuning_for_energy_takes_less_energy(tmp_path: Path) -> None:
 def test_programs_that_were_only_timed_are_proposed() -> None:
     space = threaded(16)
     task = TuningTask(space, 1e-5, energy=True)
+    constructed = [values_of(one) for one in Gensor().propose(space, profile(), (), 12, 0)]
+    drawn = [space.sample(random.Random(one)) for one in range(40)]
     # A program that no source proposes.
-    odd = max((space.sample(random.Random(one)) for one in range(40)), key=space.estimate_s)
+    odd = min((one for one in drawn if one not in constructed), key=space.estimate_s)
     proposer = BayesianProposer((Source(Gensor(), 4),), exponent=1.0)
-    proposer.learn([Observation.of(space, odd, 1e-3 * space.estimate_s(odd))])
+    # The others are as estimated, so that it is the program that is better, and not the task.
+    others = [Observation.of(space, one, space.estimate_s(one)) for one in drawn if one != odd]
+    proposer.learn([*others, Observation.of(space, odd, 0.2 * space.estimate_s(odd))])
     open_task = OpenTask(task, (), timed=[space.candidate(odd, "gensor")])
     found = proposer.propose_across([open_task], profile(), 4, 0)
     assert odd in [values_of(one.candidate) for one in found]
