@@ -14,6 +14,9 @@ from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_nam
 from host.schedules.workload import Workload
 from host.tensor_ir.structural import mapped
 
+# What the blocks of a row or a column can share.
+_COMBINATIONS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
+
 
 @dataclass(frozen=True)
 class Epilogue:
@@ -145,6 +148,24 @@ def loads(expression: Any) -> list[Any]:
     found: list[Any] = []
     tvm_ffi.structural_walk(expression, (tvm.ir.TensorLoad, found.append), order="post")
     return found
+
+
+def reads(expression: Any, of: tirx.Buffer) -> bool:
+    """Whether an expression reads a buffer."""
+    return any(load.source.same_as(of) for load in loads(expression))
+
+
+def combination(block: s_tir.SBlock) -> tuple[type, Any]:
+    """How the block of a reduction combines elements, as a class of expressions, and an element.
+
+    Raises:
+        ValueError: it combines elements in another way than by a sum, a product, or the greatest or least.
+    """
+    value, own = block.body.value, block.body.buffer
+    known = isinstance(value, _COMBINATIONS) and isinstance(value.a, tvm.ir.TensorLoad)
+    if not known or not value.a.source.same_as(own) or reads(value.b, own):
+        raise ValueError("the reduction is no sum, product, greatest or least")
+    return type(value), value.b
 
 
 def replaced(expression: Any, variables: Any, values: Any) -> Any:

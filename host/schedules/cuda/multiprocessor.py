@@ -8,6 +8,8 @@ from targets import GpuModel, HardwareModel
 
 # Instructions of one thread around one copied element or vector: addresses, the load and the store.
 COPY_INSTRUCTIONS = 6.0
+# Loads of a thread that are in flight at once: the compiler unrolls the loop by four.
+LOADS_IN_FLIGHT = 4.0
 # Registers of a thread that streams: loads, computes and stores without keeping a tile.
 STREAM_REGISTERS = 32
 # Results for each multiprocessor from which on a thread for each of them fills the GPU.

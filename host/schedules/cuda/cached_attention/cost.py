@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from host.lowering.decoding.shape import CacheShape
 from host.schedules.cuda.cached_attention.program import AttentionTiles
-from host.schedules.cuda.multiprocessor import Work, bandwidth, occupancy, waves
+from host.schedules.cuda.multiprocessor import LOADS_IN_FLIGHT, Work, bandwidth, occupancy, waves
 from host.schedules.cuda.scripts import WARP
 from targets import GpuModel
 
@@ -13,8 +13,6 @@ _FILLED = 0.5
 # Instructions around a multiply-add of both products: the element of the cache, and a row's from shared
 # memory or from another lane.
 _LOAD_INSTRUCTIONS, _ROW_INSTRUCTIONS = 3.0, 2.0
-# Loads of a thread that wait at once.
-_ON_THEIR_WAY = 4.0
 # Instructions of a chunk for each row: two exchanges of five steps, exponents, sums computed again.
 _CHUNK_INSTRUCTIONS = 50.0
 # Cycles of an exchange between the registers of a warp, of which the two of a row follow one another.
@@ -37,7 +35,7 @@ def cached_attention_seconds(shape: CacheShape, tiles: AttentionTiles, gpu: GpuM
     joining = tile * size / WARP * 8.0
     scheduled = max(1.0, tiles.warps / gpu.partitions)
     # A few loads of a thread are on their way at once: the compiler unrolls the loops over elements by four.
-    waiting = (size + WARP * each) / _ON_THEIR_WAY * gpu.level("L2").latency_s * gpu.frequency_hz
+    waiting = (size + WARP * each) / LOADS_IN_FLIGHT * gpu.level("L2").latency_s * gpu.frequency_hz
     busy = (turns * chunk + joining) * scheduled
     alone = turns * max(chunk * scheduled + tile * _EXCHANGES_CYCLES, waiting) + joining * scheduled
     placed = occupancy(gpu, blocks, tiles.warps * WARP, tiles.registers(size), tiles.shared_bytes(size))
@@ -45,7 +43,7 @@ def cached_attention_seconds(shape: CacheShape, tiles: AttentionTiles, gpu: GpuM
     element = 2.0 if shape.kept == "float16" else 4.0
     moved = 2.0 * shape.key_heads * positions * size * element
     resident = min(blocks, placed.per_multiprocessor * gpu.multiprocessors) * tiles.warps * WARP
-    loaded = moved / bandwidth(gpu, resident * _ON_THEIR_WAY * element)
+    loaded = moved / bandwidth(gpu, resident * LOADS_IN_FLIGHT * element)
     # Blocks with other rows of the same head read it out of L2.
     again = moved * blocks / (shape.key_heads * tiles.splits) / gpu.level("L2").bandwidth_bytes_per_s
     seconds = max(compute, loaded, again)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from host.schedules.cuda.columnwise.program import ColumnTiles
 from host.schedules.cuda.multiprocessor import (
     COPY_INSTRUCTIONS,
+    LOADS_IN_FLIGHT,
     STREAM_REGISTERS,
     Work,
     bandwidth,
@@ -14,8 +15,6 @@ from host.schedules.cuda.multiprocessor import (
 from host.schedules.workload import Workload
 from targets import GpuModel
 
-# Loads of a thread that are on their way at once: the compiler unrolls the loop by four.
-_ON_THEIR_WAY = 4.0
 # Cycles of a load from shared memory with what is done with it, and of a meeting of a block.
 _SHARED_CYCLES, _MEETING_CYCLES = 30.0, 40.0
 
@@ -28,7 +27,7 @@ def cuda_columnwise_seconds(workload: Workload, tiles: ColumnTiles, gpu: GpuMode
     scheduled = max(1.0, tiles.warps / gpu.partitions)
     turn = (COPY_INSTRUCTIONS + arithmetic) * scheduled
     ending = _MEETING_CYCLES + tiles.slices * _SHARED_CYCLES
-    waiting = tiles.turns / _ON_THEIR_WAY * gpu.level("L2").latency_s * gpu.frequency_hz
+    waiting = tiles.turns / LOADS_IN_FLIGHT * gpu.level("L2").latency_s * gpu.frequency_hz
     busy = tiles.turns * turn + tiles.slices
     alone = max(tiles.turns * turn, waiting) + gpu.level("DRAM").latency_s * gpu.frequency_hz + ending
     threads = tiles.warps * gpu.warp
@@ -42,11 +41,11 @@ def cuda_columnwise_seconds(workload: Workload, tiles: ColumnTiles, gpu: GpuMode
                 moved += min(access.elements, stage.points) * access.element_bytes
     resident = min(tiles.grid, placed.per_multiprocessor * gpu.multiprocessors) * threads
     element = min(access.element_bytes for access in columns.stage.reads)
-    seconds = max(compute, moved / bandwidth(gpu, resident * _ON_THEIR_WAY * element))
+    seconds = max(compute, moved / bandwidth(gpu, resident * LOADS_IN_FLIGHT * element))
     return seconds + gpu.launch_s + (_joining(tiles, gpu) if tiles.splits > 1 else 0.0)
 
 
 def _joining(tiles: ColumnTiles, gpu: GpuModel) -> float:
     """Seconds of the second kernel: a thread loads a part from every split."""
-    loaded = tiles.splits / _ON_THEIR_WAY * gpu.level("L2").latency_s
+    loaded = tiles.splits / LOADS_IN_FLIGHT * gpu.level("L2").latency_s
     return gpu.next_launch_s + max(loaded, 2 * tiles.parts_bytes / gpu.level("L2").bandwidth_bytes_per_s)

@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 
 from host.schedules.cuda.columnwise.columns import Columns
-from host.schedules.cuda.epilogue import Epilogue, loads
+from host.schedules.cuda.epilogue import Epilogue, combination
 from host.schedules.cuda.nest import bound, buffer, put_into, sequence
 from host.schedules.cuda.scripts import WARP
 
 # Kinds of reductions: what combines two parts.
-_KINDS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
 # Warps of a block of the kernel that combines what blocks have.
 _JOINING_WARPS = 2
 
@@ -83,11 +81,8 @@ class Program:
 
     def __init__(self, tiles: ColumnTiles, anchor: s_tir.SBlock, epilogue: Epilogue) -> None:
         self._tiles, self._columns, self._epilogue = tiles, tiles.columns, epilogue
-        value, own = anchor.body.value, anchor.body.buffer
-        if not isinstance(value, _KINDS) or not _is_load(value.a, own) or _reads(value.b, own):
-            raise ValueError("the reduction is no sum, product, greatest or least")
-        self._kind, self._element, self._identity = type(value), value.b, anchor.init.value
-        self._dtype = str(own.dtype)
+        self._kind, self._element = combination(anchor)
+        self._identity, self._dtype = anchor.init.value, str(anchor.body.buffer.dtype)
 
     def put_into(self, schedule: s_tir.Schedule) -> None:
         """Puts the program in the place of everything that the function does."""
@@ -200,12 +195,3 @@ def _digits(number: Any, axes: tuple[int, ...], columns: Columns) -> dict[int, A
         found[axis] = number % extent if axis != axes[0] else number
         number = number // extent
     return found
-
-
-def _is_load(expression: Any, of: tirx.Buffer) -> bool:
-    return isinstance(expression, tvm.ir.TensorLoad) and expression.source.same_as(of)
-
-
-def _reads(expression: Any, of: tirx.Buffer) -> bool:
-    """Whether an expression reads a buffer."""
-    return any(load.source.same_as(of) for load in loads(expression))

@@ -14,9 +14,10 @@ import tvm
 from tvm import s_tir, tirx
 
 from host.schedules.api import Decisions
-from host.schedules.cuda.epilogue import loads, replaced
+from host.schedules.cuda.epilogue import combination, reads, replaced
 from host.schedules.cuda.multiprocessor import (
     COPY_INSTRUCTIONS,
+    LOADS_IN_FLIGHT,
     STREAM_REGISTERS,
     Work,
     bandwidth,
@@ -32,11 +33,8 @@ from targets import GpuModel
 # Elements of a row from which on blocks may share it.
 _LONG_ROW = 16384
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
-# Loads of a thread that are on their way at once: the compiler unrolls the loop by four.
-_ON_THEIR_WAY = 4.0
 # Cycles of a step of a sum in shared memory, with the meeting of the block behind it.
 _STEP_CYCLES = 60.0
-_KINDS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
 
 
 def splits_of(workload: Workload, gpu: GpuModel) -> tuple[int, ...]:
@@ -61,8 +59,8 @@ def split_seconds(workload: Workload, values: Decisions, gpu: GpuModel) -> float
         arithmetic = max(1.0, stage.flops_per_point) + between
         instructions = turns * (COPY_INSTRUCTIONS + arithmetic) * scheduled
         steps = math.log2(threads) * _STEP_CYCLES if stage.reduction else 0.0
-        found = number * splits / _ON_THEIR_WAY * latency
-        alone = max(instructions, turns / _ON_THEIR_WAY * latency) + latency + steps + found
+        found = number * splits / LOADS_IN_FLIGHT * latency
+        alone = max(instructions, turns / LOADS_IN_FLIGHT * latency) + latency + steps + found
         seconds += waves(gpu, placed, Work(instructions + steps / scheduled, alone)) / gpu.frequency_hz
     moved = sum(
         access.elements * access.element_bytes
@@ -71,7 +69,7 @@ def split_seconds(workload: Workload, values: Decisions, gpu: GpuModel) -> float
         if access.argument
     )
     resident = min(placed.grid, placed.per_multiprocessor * gpu.multiprocessors) * threads
-    streamed = moved / bandwidth(gpu, resident * 4.0 * _ON_THEIR_WAY)
+    streamed = moved / bandwidth(gpu, resident * 4.0 * LOADS_IN_FLIGHT)
     return max(seconds, streamed) + gpu.launch_s + (len(kernels) - 1) * gpu.next_launch_s
 
 
@@ -148,11 +146,9 @@ class LongRows:
 
     def _reduction(self, name: str, number: int) -> _Reduction:
         block = self._schedule.get(self._schedule.get_sblock(name))
-        value, own = block.body.value, block.body.buffer
-        if not isinstance(value, _KINDS) or not _is_load(value.a, own) or _reads(value.b, own):
-            raise ValueError("the reduction is no sum, product, greatest or least")
-        parts = buffer(f"parts{number}", self._rows * self._splits, str(own.dtype), "global")
-        return _Reduction(block, type(value), parts)
+        kind, _ = combination(block)
+        parts = buffer(f"parts{number}", self._rows * self._splits, str(block.body.buffer.dtype), "global")
+        return _Reduction(block, kind, parts)
 
     def _reduced(self, reduction: _Reduction, before: list[_Reduction]) -> tirx.Stmt:
         """The kernel of a reduction: each block ends with its part of a row."""
@@ -210,7 +206,7 @@ class LongRows:
         known: dict[str, tirx.Buffer] = {}
         found: list[tirx.Stmt] = []
         for number, reduction in enumerate(before):
-            if not _reads(expression, reduction.result):
+            if not reads(expression, reduction.result):
                 continue
             total = known[reduction.result.name] = buffer(f"known{number}", 1, reduction.dtype)
             split = tirx.Var("split", "int32")
@@ -266,12 +262,3 @@ def _digits(number: Any, axes: list[Any]) -> list[Any]:
         found.insert(0, number % extent if position else number)
         number = number // extent
     return found
-
-
-def _is_load(expression: Any, of: tirx.Buffer) -> bool:
-    return isinstance(expression, tvm.ir.TensorLoad) and expression.source.same_as(of)
-
-
-def _reads(expression: Any, of: tirx.Buffer) -> bool:
-    """Whether an expression reads a buffer."""
-    return any(load.source.same_as(of) for load in loads(expression))
