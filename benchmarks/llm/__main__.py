@@ -12,8 +12,8 @@ bandwidth      bytes of weights that a token needs times tokens a second, over w
                reads a buffer of that size with the same threads; with the keys and values that it reads too,
                `bandwidth_share_with_cache`
 arithmetic     multiply-adds with weights a second of the prefill, over what a loop over registers reaches
-               with the same threads: of products of bytes, or in single precision; those of attention with keys
-               and values are not counted
+               with the same threads: of products of bytes, or in single precision; those of attention with
+               keys and values are not counted
 peak memory    proportional set size of the engine's process
 first token    from the beginning of loading until the token behind a prompt of 512
 kl_divergence  of the next token's distribution to that of transformers with the weights as they were, over 64
