@@ -158,10 +158,11 @@ class Recorded:
 def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "PAUSE_S", 0.0)
     calls: list[Any] = []
+    between: list[str] = []
     engines = {"edgetlm": Recorded("edgetlm", calls, 0.01), "peer": Recorded("peer", calls, 0.02)}
     plan = rounds.Plan(1000, context, 2)
     paths = {"edgetlm": "bundle", "peer": "file"}
-    measured = rounds.measure(engines, paths, plan, 2, lambda kind: calls.append(("reader", kind, {})))
+    measured = rounds.measure(engines, paths, plan, 2, between.append)
     assert list(measured.seconds) == ["prefill", *kinds]
     assert measured.seconds["prefill"] == {
         "edgetlm": [pytest.approx(5.12)] * 2,
@@ -176,9 +177,7 @@ def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytes
     assert len(set(ours)) == len(ours) == 4
     behind = [len(arguments["tokens"]) for _, command, arguments in calls if command == "decode"]
     assert set(behind) == ({128} if context == 1024 else {128, 1984})
-    assert [kind for name, kind, _ in calls if name == "reader"] == ["prefill"] * 2 + [
-        kind for kind in kinds for _ in range(2)
-    ]
+    assert between == [kind for kind in ("prefill", *kinds) for _ in range(2)]
     # 512 tokens in 5.12 s, of a million multiply-adds each.
     assert arithmetic_share(measured, 512_000_000, 2e8) == pytest.approx(0.5)
     # 32 tokens in 0.32 s, 100 a second, of a million bytes each.
