@@ -114,8 +114,8 @@ def import_decoder(
         read.path, description, weights, constants, functions, seed, tokens, attended=bfloat16
     )
     rounding = ROUNDED if golden.rounds else EXACT
-    attention = golden.attends_rounded
-    prefill = build_prefill(description, weights, constants, context, chunk, rounding, attention=attention)
+    may = {"attention": golden.attends_rounded, "scores": golden.rounds_scores}
+    prefill = build_prefill(description, weights, constants, context, chunk, rounding, **may)
     if math.isfinite(golden.rounded) and not golden.rounds:
         notice(
             f"activations of prompts keep 16 bits: with 8, logits move by {golden.rounded:.1e} of the largest"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import tvm
 from tvm import tirx
 
 from host.lowering.quantised import product as parts
@@ -81,8 +82,9 @@ class Quantised(Rule):
         """Rounds the activations, then tiles the product."""
         schedule = sampler.schedule
         layout = layout_of(workload, hardware)
-        reads = schedule.get(schedule.get_sblock(parts.DOTS)).reads
-        weight = next(one.source for one in reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
+        dots = schedule.get(schedule.get_sblock(parts.DOTS))
+        weight = next(one for one in dots.reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
+        first = tvm.arith.Analyzer().simplify(weight.region[0].min - dots.iter_vars[1].var)
         _round(schedule, workload.stage(parts.ROUNDED), threads, joined=layout.joined)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
@@ -106,7 +108,7 @@ class Quantised(Rule):
             _products(schedule, panel_tile if layout.rounding == 8 else steps, layout)
         schedule.decompose_reduction(totals, group)
         if sampler.value("ahead"):
-            _fetch(schedule, panel, group, weight, sampler.values)
+            _fetch(schedule, panel, group, weight.source, int(first), sampler.values)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
@@ -210,8 +212,11 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
     schedule.tensorize(step, intrinsic(layout))
 
 
-def _fetch(schedule: Any, panel: Any, group: Any, buffer: tirx.Buffer, values: Decisions) -> None:
-    """Fetches the bytes of each panel of a tile ahead, at the end of a panel those of the next tile's."""
+def _fetch(schedule: Any, panel: Any, group: Any, buffer: tirx.Buffer, first: int, values: Decisions) -> None:
+    """Fetches the bytes of each panel of a tile ahead, at the end of a panel those of the next tile's.
+
+    The first tile begins with panel `first` of the weight.
+    """
     wide, unroll, ahead = values["vectors"], values["unroll"], values["ahead"]
     groups, size = int(buffer.shape[1]), math.prod(int(extent) for extent in buffer.shape[2:])
     tile, step = (schedule.get(loop).loop_var for loop in (panel, group))
@@ -221,7 +226,7 @@ def _fetch(schedule: Any, panel: Any, group: Any, buffer: tirx.Buffer, values: D
             over = tirx.Cast("int32", later >= groups)
 
             def element(line: Any, number: int = number, later: Any = later, over: Any = over) -> Any:
-                place = ((tile + over) * wide + number) * groups + later - over * groups
+                place = ((tile + over) * wide + number + first) * groups + later - over * groups
                 return place * size + line * LINE_BYTES
 
             prefetch_in(schedule, group, buffer, 0, size // LINE_BYTES, 1, element)
