@@ -84,7 +84,7 @@ class Quantised(Rule):
         layout = layout_of(workload, hardware)
         dots = schedule.get(schedule.get_sblock(parts.DOTS))
         weight = next(one for one in dots.reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
-        first = tvm.arith.Analyzer().simplify(weight.region[0].min - dots.iter_vars[1].var)
+        first = tvm.sym.Analyzer().simplify(weight.region[0].min - dots.iter_vars[1].var)
         _round(schedule, workload.stage(parts.ROUNDED), threads, joined=layout.joined)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])

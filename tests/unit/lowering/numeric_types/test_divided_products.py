@@ -90,7 +90,7 @@ def test_all_outputs_are_computed_at_once_where_they_cannot_be_divided(on: Board
     model = lower(imported(module), on)
     assert len([task for task in model.tasks if "dense" in task.name]) == 1
     data = rows()
-    made = run(model, {}, data, on=on)
+    made = run(model, programs_of(model, on, 0), data, on=on)
     wanted = data.astype("float64") @ weight.T.astype("float64")
     assert np.abs(made - wanted).max() <= 2e-4 * np.abs(wanted).max()
 
