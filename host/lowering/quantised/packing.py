@@ -68,7 +68,7 @@ def pack_quantised(graph: Graph, hardware: HardwareModel) -> Graph:
         key = tuple(arguments)
         if key not in whole:
             whole[key] = product(builder, arguments, count, exact)
-        return builder.slice(whole[key], (0, first), (count, end), (1, 1))
+        return builder.slice(whole[key], (0, first), (count, size), (1, 1))
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op not in PACKED:
@@ -105,7 +105,7 @@ def _in_rows() -> Rule:
         (count, size), total, first = node.output.shape, weight.shape[0], node.attrs[FIRST]
         if inputs not in whole:
             whole[inputs] = builder.one(IN_ROWS[node.op], inputs, (count, total), "float32", form=form)
-        return builder.slice(whole[inputs], (0, first), (count, first + size), (1, 1))
+        return builder.slice(whole[inputs], (0, first), (count, size), (1, 1))
 
     return rule
 

@@ -83,7 +83,8 @@ class Quantised(Rule):
         schedule = sampler.schedule
         layout = layout_of(workload, hardware)
         dots = schedule.get(schedule.get_sblock(parts.DOTS))
-        weight = next(one for one in dots.reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
+        beside = (parts.ROUNDED, parts.SUMS, parts.DOTS)
+        weight = next(one for one in dots.reads if one.source.name not in beside)
         first = tvm.sym.Analyzer().simplify(weight.region[0].min - dots.iter_vars[1].var)
         _round(schedule, workload.stage(parts.ROUNDED), threads, joined=layout.joined)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
@@ -107,7 +108,9 @@ class Quantised(Rule):
             # A sum of one plane is scaled as soon as it is there, so that no other has to be kept beside it.
             _products(schedule, panel_tile if layout.rounding == 8 else steps, layout)
         schedule.decompose_reduction(totals, group)
-        if sampler.value("ahead"):
+        # Where sums start from what the offset adds, weights are left to what the processor fetches itself:
+        # so it has been in all programs that were measured.
+        if sampler.value("ahead") and not layout.sums_start:
             _fetch(schedule, panel, group, weight.source, int(first), sampler.values)
 
     def estimate_s(
