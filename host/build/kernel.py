@@ -145,7 +145,9 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
                         narrowed(
                             with_interleaved_bytes(
                                 _halves(
-                                    keeping_nan(with_all_extremes(function, body.body), architecture),
+                                    keeping_nan(
+                                        with_all_extremes(function, body.body, architecture), architecture
+                                    ),
                                     own_halves,
                                     bfloat16,
                                 ),
