@@ -30,7 +30,7 @@ from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 13
+BUILD_VERSION = 14
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
