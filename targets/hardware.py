@@ -208,6 +208,8 @@ class HardwareModel:
             as often in a cycle as a fused multiply-add: four bytes, "u8s8" (unsigned by signed: x86 VNNI) or
             "s8s8" (signed by signed: Arm SDOT), or two numbers of 16 bits, "s16s16" (x86 VPMADDWD and an
             addition); "" without one.
+        byte_matrices: whether, beside "s8s8", an instruction multiplies two rows of eight signed bytes by two
+            others into a matrix of 32-bit sums, as often in a cycle (Arm SMMLA): twice the products.
         bfloat16: the dot product of bfloat16 numbers; None without one.
         byte_tables: LLVM's name of the feature with which vectors of bytes choose among 256 bytes in a few
             operations, as in a target's `mattr` where the processor does not imply it; "" without one.
@@ -234,6 +236,7 @@ class HardwareModel:
     bfloat16: Bfloat16Products | None = None
     byte_tables: str = ""
     half_arithmetic: bool = False
+    byte_matrices: bool = False
     learned: tuple[tuple[str, float], ...] = ()
 
     @property

@@ -110,8 +110,10 @@ def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
     panel = f"vp + {first}" if first else "vp"
     lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
     element = element_text(layout, "vq", f"{panel}, vg|vl, vj", joined=layout.joined)
+    inner, order = ((steps, planes), "vq, ve") if layout.planes_together else ((planes, steps), "ve, vq")
+    rounded = f"{ROUNDED}[vt, vg, {order}, vj]"
     packed = f"({texts.panels}, {groups}, {layout.vectors}, {lanes}, {width})"
-    product = f"T.cast({element}, 'int32') * T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
+    product = f"T.cast({element}, 'int32') * T.cast({rounded}, 'int32')"
     minimum = texts.minimum(panel, "vg", "vl")
     added = f' + T.cast({SUMS}[vt, vg], "float32") * {SCALES}[vt, vg] * ({minimum})' if minimum else ""
     whole = f"whole(data[vt, (vg * {steps} + vq) * {width} + vj], {SCALES}[vt, vg])"
@@ -122,7 +124,7 @@ def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
     plane = (
         f"T.Select(ve == 0, high({whole}), {whole} - high({whole}) * {layout.base})" if planes == 2 else whole
     )
-    weighed = f"T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
+    weighed = f"T.cast({rounded}, 'int32')"
     weighed = f"T.Select(ve == 0, {layout.base if planes == 2 else 1}, 1) * {weighed}"
     # Of symmetric weights, the offset is the same for all groups; of others, sums are plain.
     offset = -layout.offset if layout.sums_start else layout.offset
@@ -144,7 +146,7 @@ def function(
     {LARGEST} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {SCALES} = T.sblock_alloc_buffer(({rows}, {groups}), "float32")
     {ROUNDED} = T.sblock_alloc_buffer(
-        ({rows}, {groups}, {planes}, {steps}, {width}), "{layout.activations}"
+        ({rows}, {groups}, {inner[0]}, {inner[1]}, {width}), "{layout.activations}"
     )
     {SUMS} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {DOTS} = T.sblock_alloc_buffer(({rows}, {panels}, {groups}, {planes}, {lanes}), "int32")
@@ -162,7 +164,7 @@ def function(
     for t, g, e, q, j in T.grid({rows}, {groups}, {planes}, {steps}, {width}):
         with T.sblock("{ROUNDED}"):
             vt, vg, ve, vq, vj = T.axis.remap("SSSSS", [t, g, e, q, j])
-            {ROUNDED}[vt, vg, ve, vq, vj] = T.cast({plane}, "{layout.activations}")
+            {rounded} = T.cast({plane}, "{layout.activations}")
     for t, g, e, q, j in T.grid({rows}, {groups}, {planes}, {steps}, {width}):
         with T.sblock("{SUMS}"):
             vt, vg, ve, vq, vj = T.axis.remap("SSRRR", [t, g, e, q, j])

@@ -30,6 +30,23 @@ def test_each_character_is_given_when_it_is_whole():
     assert pieces("aé😀".encode()) == ["a", "", "é", "", "", "", "😀", ""]
 
 
+class Pairs:
+    """A token for two bytes each."""
+
+    def decode(self, tokens):
+        return b"".join(token.to_bytes(2, "big") for token in tokens).decode("utf-8", "replace")
+
+
+def test_tokens_that_each_end_a_character_and_begin_the_next_lose_none():
+    data = "aééééééééééé".encode() + b"b"
+    tokens = [int.from_bytes(data[place : place + 2], "big") for place in range(0, len(data), 2)]
+    text = TextPieces(Pairs(), [])
+    found = [text.add(token) for token in tokens]
+    assert "".join(found) + text.rest() == data.decode()
+    # They are given on the way, and not all at the end.
+    assert sum(map(bool, found)) > 2 and all("\ufffd" not in piece for piece in found)
+
+
 def test_a_character_that_is_cut_off_at_the_end_is_left_out():
     assert "".join(pieces("ab😀".encode()[:-1])) == "ab"
 
