@@ -27,7 +27,6 @@ from host.lowering.passes.permutations.sink_permutations import only_channels, s
 from host.lowering.passes.pointwise_as_dense import pointwise_as_dense
 from host.lowering.passes.recognise import recognise
 from host.lowering.passes.reorder_products import reorder_products
-from host.lowering.passes.share_equal import share_equal
 from host.lowering.passes.simplify import simplify
 from host.lowering.passes.sink_reshapes import sink_reshapes
 from host.lowering.passes.sink_transposes import sink_transposes
@@ -37,6 +36,7 @@ from host.lowering.passes.widen_halves import widen_halves
 from host.lowering.reader.relax_reader import read
 from host.lowering.rebuild import remove_dead
 from host.lowering.recurrent.expand import expand_recurrent
+from host.lowering.sharing.share_equal import share_equal
 from host.lowering.spec import OperatorTable, Phase
 from host.lowering.tasks import layers_by_kernel, make_tasks
 from host.model import ImportedModel, LoweredModel
@@ -220,4 +220,6 @@ def optimise(
         graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors, taken)
     # Threads of a GPU are no vectors, and a range of lengths has one packing.
     packing = None if any_length or hardware.gpu is not None else taken
-    return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing))
+    packed = pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing)
+    # Weights that passes arrange node by node are equal again where they were equal before.
+    return share_equal(at(Phase.PACKED, packed))
