@@ -27,12 +27,14 @@ class Entry:
         module: relax module; its `main` takes the interface and then the parameters.
         parameters: values of the parameters.
         calls: of its kernels in one run.
+        weights_bytes: of the parameters, as much as one run reads.
     """
 
     name: str
     module: tvm.IRModule
     parameters: tuple[np.ndarray, ...]
     calls: CallGraph
+    weights_bytes: int = 0
 
 
 def merged(

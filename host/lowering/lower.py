@@ -12,7 +12,7 @@ from host.lowering.choices import Choices
 from host.lowering.emit import emit
 from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
-from host.lowering.graph import Graph
+from host.lowering.graph import Graph, weights_bytes
 from host.lowering.ops import known_operators
 from host.lowering.passes.convolutions.apply_before_joining import apply_before_joining
 from host.lowering.passes.convolutions.decompose_transposed import decompose_transposed
@@ -95,7 +95,10 @@ def lower(
             graph = expand_recurrent(graph, board.hardware, loops=False)
         graph = optimise(graph, board.hardware, approximate and half != "bfloat16", any_length, half, choices)
         groups = fuse(graph, choices, on_matrices)
-        return Entry(name, *emit(graph, groups, target, half, any_length, choices.types))
+        emitted = emit(graph, groups, target, half, any_length, choices.types)
+        # Halves take less than the graph says.
+        stored = sum(array.nbytes for array in emitted[1])
+        return Entry(name, *emitted, weights_bytes=min(weights_bytes(graph), stored))
 
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
@@ -117,7 +120,7 @@ def lower(
         signature=model.signature,
         module=module,
         parameters=parameters,
-        tasks=make_tasks(module, others, layers),
+        tasks=make_tasks(module, others, layers, first.weights_bytes),
         target=target,
         state=model.state,
         entries=others,

@@ -219,11 +219,15 @@ def _wrong_fetch_share(anchor: Stage, roles: Roles, hardware: HardwareModel, val
 
 
 def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors: int) -> float:
-    """Cycles in which the weights of one panel come from memory.
+    """Cycles in which the weights of one panel come from where a run of the model finds them.
 
-    In a running model weights are cold: all others have been read since. They arrive while the first row
-    tile of a panel is computed; the taller that tile, the more of their way is hidden.
+    In a running model weights are not near: all others have been read since. They arrive while the first row
+    tile of a panel is computed; the taller that tile, the more of their way is hidden. Products of few rows
+    are nothing but that way. What more rows hide, and what fetching ahead gains, was fitted as if all weights
+    came from memory.
     """
+    few = uses_of_weights(anchor, roles) < FETCHING_ROWS
+    source = hardware.levels[hardware.weights_level if few else -1]
     total = 0.0
     for access in anchor.reads:
         shared = not any(access.strides[axis] for axis in roles.rows if anchor.axes[axis].extent > 1)
@@ -233,7 +237,7 @@ def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors
             panel = size * vectors / roles.groups
             apart = access.groups[roles.vector][0] and vectors > _FOLLOWED_STREAMS
             share = (_MANY_STREAMS if apart else _STREAM).on(hardware)
-            total += panel / (share * hardware.levels[-1].bandwidth_bytes_per_s) * hardware.frequency_hz
+            total += panel / (share * source.bandwidth_bytes_per_s) * hardware.frequency_hz
     return total
 
 
