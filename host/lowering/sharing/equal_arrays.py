@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 # Elements by which arrays are told apart before all of them are compared, and bytes compared at a time.
-_SAMPLES, _COMPARED_BYTES = 64, 1 << 22
+_SAMPLES, _COMPARED_BYTES = 16, 1 << 22
 # Elements are compared as whole numbers, so that NaN is equal to itself and -0.0 differs from 0.0.
 _AS_NUMBERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
