@@ -36,7 +36,7 @@ from host.lowering.passes.widen_halves import widen_halves
 from host.lowering.reader.relax_reader import read
 from host.lowering.rebuild import remove_dead
 from host.lowering.recurrent.expand import expand_recurrent
-from host.lowering.sharing.share_equal import share_equal
+from host.lowering.sharing.share_equal import share_constants, share_equal
 from host.lowering.spec import OperatorTable, Phase
 from host.lowering.tasks import layers_by_kernel, make_tasks
 from host.model import ImportedModel, LoweredModel
@@ -225,4 +225,4 @@ def optimise(
     packing = None if any_length or hardware.gpu is not None else taken
     packed = pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing)
     # Weights that passes arrange node by node are equal again where they were equal before.
-    return share_equal(at(Phase.PACKED, packed))
+    return share_constants(at(Phase.PACKED, packed))

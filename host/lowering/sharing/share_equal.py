@@ -37,6 +37,16 @@ def share_equal(graph: Graph) -> Graph:
     return rebuild(graph, rule)
 
 
+def share_constants(graph: Graph) -> Graph:
+    """A graph in which no constant is there twice; equal nodes, as passes make for several readers, stay."""
+    constants = _Constants()
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        return builder.copy(node, tuple(constants.shared(value) for value in inputs))
+
+    return rebuild(graph, rule)
+
+
 class _Constants:
     """The constants of a graph; one for each content."""
 
