@@ -1,15 +1,14 @@
-"""Arrays of equal content as one, found without reading those that differ."""
+"""Arrays of equal content as one, found without reading most of those that differ."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable
 
 import numpy as np
 
-# Elements by which arrays are told apart before all of them are compared, and bytes compared at a time.
-_SAMPLES, _COMPARED_BYTES = 16, 1 << 22
-# Elements are compared as whole numbers, so that NaN is equal to itself and -0.0 differs from 0.0.
-_AS_NUMBERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+# Elements by which arrays are told apart before all of them are read.
+_SAMPLES = 16
 
 
 class EqualArrays:
@@ -22,21 +21,35 @@ class EqualArrays:
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
         self._alike: dict[Hashable, list[int]] = {}
+        self._digests: dict[int, bytes] = {}
 
     def place(self, array: np.ndarray, may_be: Callable[[int], bool] = lambda index: True) -> int:
         """The index of an array in the list; it is added where no other one is equal.
 
         Args:
-            array: of any layout in memory; it is not copied.
+            array: of any layout in memory.
             may_be: whether the array may share an index. Arrays that may not are equal and apart.
         """
         alike = self._alike.setdefault(_features(array), [])
-        for index in alike:
-            if may_be(index) and _equal(self.arrays[index], array):
+        found = self._equal(array, [index for index in alike if may_be(index)])
+        if found is None:
+            found = len(self.arrays)
+            alike.append(found)
+            self.arrays.append(array)
+        return found
+
+    def _equal(self, array: np.ndarray, candidates: list[int]) -> int | None:
+        for index in candidates:
+            if _same_memory(self.arrays[index], array):
                 return index
-        alike.append(len(self.arrays))
-        self.arrays.append(array)
-        return alike[-1]
+        # Each array is read once, however many others have its features.
+        digest = _digest(array) if candidates else b""
+        for index in candidates:
+            if index not in self._digests:
+                self._digests[index] = _digest(self.arrays[index])
+            if self._digests[index] == digest:
+                return index
+        return None
 
 
 def _features(array: np.ndarray) -> Hashable:
@@ -46,15 +59,10 @@ def _features(array: np.ndarray) -> Hashable:
     return array.shape, str(array.dtype), some.tobytes()
 
 
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays of one shape and type have the same bytes."""
-    if one is other or (one.ctypes.data == other.ctypes.data and one.strides == other.strides):
-        return True
-    if one.itemsize not in _AS_NUMBERS:
-        return one.tobytes() == other.tobytes()
-    one, other = (array.view(_AS_NUMBERS[array.itemsize]) for array in (one, other))
-    if not one.ndim:
-        return bool(one == other)
-    rows = max(1, _COMPARED_BYTES // max(1, one.nbytes // max(1, len(one))))
-    pieces = (slice(start, start + rows) for start in range(0, len(one), rows))
-    return all(np.array_equal(one[piece], other[piece]) for piece in pieces)
+def _same_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    return one is other or (one.ctypes.data == other.ctypes.data and one.strides == other.strides)
+
+
+def _digest(array: np.ndarray) -> bytes:
+    """Of the bytes, so that NaN is equal to itself and -0.0 differs from 0.0."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
