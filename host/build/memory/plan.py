@@ -268,10 +268,11 @@ class _Writer:
             offset = self.offsets[binding.var]
             sizes = _fixed_sizes(shape) if binding.var in self.repeated else None
             if sizes is not None:
-                before = self.made.setdefault((offset, sizes, str(dtype.value)), binding.var)
-                if before is not binding.var:
-                    yield relax.VarBinding(binding.var, before)
+                key = (offset, sizes, str(dtype.value))
+                if key in self.made:
+                    yield relax.VarBinding(binding.var, self.made[key])
                     continue
+                self.made[key] = binding.var
             tensor = relax.op.memory.alloc_tensor(self.storage, offset, shape, dtype)
             if offset == 0:
                 yield relax.VarBinding(binding.var, self.builder.normalize(tensor))
