@@ -216,6 +216,8 @@ class HardwareModel:
         half_arithmetic: whether vectors of halves (fp16) are multiplied and added in twice as many lanes, as
             often in a cycle as those of single precision.
         learned: logarithms by which the board's measurements have moved constants of the estimates, by name.
+        weights_level: index of the memory level from which a run of a model reads its weights; see
+            `with_weights`.
     """
 
     cores: int
@@ -238,6 +240,7 @@ class HardwareModel:
     half_arithmetic: bool = False
     byte_matrices: bool = False
     learned: tuple[tuple[str, float], ...] = ()
+    weights_level: int = -1
 
     @property
     def halves_vectors(self) -> bool:
@@ -294,6 +297,26 @@ class HardwareModel:
             KeyError: no such level.
         """
         return _level(self.levels, name)
+
+    def with_weights(self, size_bytes: int) -> HardwareModel:
+        """The same processor in runs of a model with so many bytes of weights, one run after the other.
+
+        A run finds them in the innermost level that holds all of them; never in the first one, which other
+        tensors fill between two uses. They come from memory where no cache holds them.
+
+        Args:
+            size_bytes: of all weights that a run reads; 0 where that is not known, as from memory.
+        """
+        held = self.levels.index(self.level_of(size_bytes)) if size_bytes else len(self.levels) - 1
+        found = max(1, held)
+        if self.gpu is not None or found == len(self.levels) - 1:
+            return self
+        return self._by_weights[found]
+
+    @cached_property
+    def _by_weights(self) -> dict[int, HardwareModel]:
+        # One object for all programs, see `_halves`.
+        return {index: replace(self, weights_level=index) for index in range(1, len(self.levels) - 1)}
 
     def level_of(self, size_bytes: float) -> MemoryLevel:
         """The innermost memory level that holds a buffer of this size beside other data."""

@@ -11,6 +11,8 @@ TABLES: dict[str, Table] = {
     "zoo": Table(("e2e_zoo",), models.zoo),
     "zoo_2_threads": Table(("e2e_zoo_2_threads",), models.zoo),
     "attention": Table(("e2e_attention",), models.end_to_end),
+    "steps": Table(("e2e_steps",), models.end_to_end),
+    "steps_2_threads": Table(("e2e_steps_2_threads",), models.end_to_end),
     "layouts": Table(("e2e_layouts",), models.end_to_end),
     "mobile": Table(("e2e_mobile",), models.end_to_end),
     "mobile_2_threads": Table(("e2e_mobile_2_threads",), models.end_to_end),

@@ -261,3 +261,15 @@ def test_walks_make_no_cycles_and_are_not_searched_for_them() -> None:
     gc.collect()
     Gensor().retrace(space, PROFILE, 0, lambda step: None)
     assert gc.collect() == 0
+
+
+@pytest.mark.parametrize(("weights_bytes", "shared"), [(0, True), (64 << 20, True), (8 << 20, False)])
+def test_products_of_one_row_are_shared_where_their_weights_come_from_memory(
+    weights_bytes: int, shared: bool
+) -> None:
+    """64 KB of them: they come from the third level in about the time in which threads are woken."""
+    task = replace(fn.task(fn.dense(1, 64, 256)), model_weights_bytes=weights_bytes)
+    space = space_for(task, BOARD.hardware, 2)
+    profile = DeviceProfile("test", BOARD, BOARD.hardware, 2)
+    [candidate] = Gensor().propose(space, profile, [], 1, seed=0)
+    assert candidate.value("parallel") == (2 if shared else 1)
