@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import pickle
 import random
@@ -250,3 +251,13 @@ def test_threads_are_woken_only_for_what_is_worth_it(function: tirx.PrimFunc, sh
     [candidate] = Gensor().propose(space, profile, [], 1, seed=0)
     assert dict(candidate.decisions)["parallel"] == (2 if shared else 1)
     assert ("T.parallel" in scheduled_function(space.apply(candidate)).script()) == shared
+
+
+def test_walks_make_no_cycles_and_are_not_searched_for_them() -> None:
+    space, searched = _space("convolution"), list[bool]()
+    Gensor().retrace(space, PROFILE, 0, lambda step: searched.append(gc.isenabled()))
+    assert searched and not any(searched)
+    assert gc.isenabled()
+    gc.collect()
+    Gensor().retrace(space, PROFILE, 0, lambda step: None)
+    assert gc.collect() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,7 +53,13 @@ def _write(path: Path, external: bool = False) -> Path:
 def test_a_model_read_apart_is_the_model_read_here(external: bool, tmp_path: Path) -> None:
     path = _write(tmp_path / "net.onnx", external)
     notes: list[str] = []
-    apart = load(path, {"x": (3, 64)}, golden_cases=2, notice=notes.append)
+    collected: list[bool] = []
+
+    def note_collector() -> None:
+        collected.append(gc.isenabled())
+
+    apart = load(path, {"x": (3, 64)}, golden_cases=2, notice=notes.append, meanwhile=note_collector)
+    assert (collected, gc.isenabled()) == ([False], True)
     here = load_here(path, {"x": (3, 64)}, golden_cases=2)
     assert apart.module is not None and here.module is not None
     assert tvm_ffi.structural_equal(apart.module, here.module, map_free_vars=True)
