@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
+from typing import Any
 
 _TVM, _TORCH = ("tvm", "tvm_ffi"), "torch"
 
@@ -37,7 +38,7 @@ def _names_listed_once() -> Iterator[None]:
 
     There are thousands of names and fifty such modules. The names are listed again where there are more.
     """
-    registry = importlib.import_module("tvm_ffi.registry")
+    registry: Any = importlib.import_module("tvm_ffi.registry")
     list_names, known = registry.list_global_func_names, list[str]()
 
     def names() -> list[str]:
