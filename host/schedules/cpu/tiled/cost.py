@@ -29,7 +29,7 @@ from host.schedules.cpu.tiled.roles import (
     weights_level,
 )
 from host.schedules.cpu.tiled.transfers import TRANSFER_CONSTANTS, memory_seconds
-from host.schedules.workload import Stage, Workload
+from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
 # Beside the decisions, of a rule around this one that loads vectors along the sum: the steps of it for which
@@ -266,15 +266,19 @@ def _step_cycles(
         moves_rows = row_axis is not None and access.strides[row_axis] != 0
         moves_second = roles.second is not None and access.strides[roles.second] != 0
         count = (rows if moves_rows else 1) * (values["rows2"] if moves_second else 1)
-        if access.uses(roles.vector):
+        elements = _elements_spread(access, roles, vectors)
+        if elements:
+            broadcasts += count * elements / values.get(STEPS_LOADED, 1)
+        else:
             reuse = (
                 _window_reuse(anchor, roles, access.strides, rows) if values["window"] and moves_rows else 1.0
             )
             loads += count * vectors * per_vector / reuse
-        else:
-            broadcasts += count / values.get(STEPS_LOADED, 1)
     vector_bytes = hardware.vector_bits / 8 * narrow
-    load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
+    load_cycles = loads * max(
+        vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s,
+        1.0 / hardware.loads_per_cycle,
+    )
     load_cycles += broadcasts / hardware.loads_per_cycle
     instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
     supply = instructions / hardware.issue_width
@@ -289,6 +293,18 @@ def _step_cycles(
 def _overlapping(roles: Roles, hardware: HardwareModel, sums: int, depth: int) -> float:
     """How many tiles of so many vectors of sums a core works on at once: as many as it looks ahead."""
     return max(1.0, hardware.look_ahead / (sums * max(1.0, roles.lanes / hardware.lanes) * depth))
+
+
+def _elements_spread(access: Access, roles: Roles, vectors: int) -> int:
+    """How many elements of a buffer a row of vectors takes, each for all lanes; 0 where it takes vectors.
+
+    Of a dense product that is one, of a convolution in groups one for each group that the vectors are of.
+    """
+    if not access.uses(roles.vector):
+        return 1
+    if access.offset(roles.vector, roles.lanes - 1) or roles.lanes == 1:
+        return 0
+    return len({access.offset(roles.vector, roles.lanes * vector) for vector in range(vectors)})
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:

@@ -170,10 +170,13 @@ def _runs(
     if not apart or counts.panel_blocks == 1:
         return (float("inf"),) * len(accesses)
     run = values["panel"] * values["vectors"] * roles.lanes
+    image = (*roles.rows, *roles.outer)
     return tuple(
         # Footprints count whole lines already.
-        max(float(_LINE_BYTES), float(run * access.element_bytes))
+        max(float(_LINE_BYTES), float(access.offset(roles.vector, run) * access.element_bytes))
+        # Of packed weights, those of the next panel follow: nothing lies between.
         if access.is_linear(roles.vector)
+        or (access.uses(roles.vector) and any(access.uses(axis) for axis in image))
         else float("inf")
         for access in accesses
     )
