@@ -32,8 +32,8 @@ class Tokenizer:
         if not os.path.isfile(path):
             raise AgentError(
                 "bad_request",
-                "%s has no %s: give the prompt as token numbers, or deploy a model folder that has one"
-                % (folder, TOKENIZER),
+                "%s has no %s: deploy a model folder that has one, or give the prompt as token numbers from"
+                " Python" % (folder, TOKENIZER),
             )
         try:
             from tokenizers import Tokenizer as Implementation
@@ -50,7 +50,15 @@ class Tokenizer:
             raise AgentError("bundle", "%s cannot be read: %s" % (path, printable(error, 200))) from error
 
     def encode(self, text: str) -> List[int]:
-        """The tokens of a text, with those that the tokenizer puts around one."""
+        """The tokens of a text, with those that the tokenizer puts around one.
+
+        Raises:
+            ValueError: the text holds bytes that are no UTF-8, as those of a terminal or a file may be.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("the prompt is not UTF-8: give it in UTF-8") from None
         return [int(token) for token in self._implementation.encode(text).ids]
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.execute.text.tokenizer import TextPieces
+from device_agent.execute.text.tokenizer import TextPieces, Tokenizer
+from tests.tiny_tokenizer import WORDS, write_tokenizer
 
 
 class Bytes:
@@ -71,3 +72,11 @@ class Words:
 def test_the_space_before_the_first_word_is_kept():
     text = TextPieces(Words(), [1, 2])
     assert text.add(3) + text.add(4) + text.rest() == " w3 w4"
+
+
+def test_a_prompt_of_other_bytes_than_utf8_is_refused(tmp_path):
+    write_tokenizer(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer(str(tmp_path))
+    assert tokenizer.encode(WORDS[3]) == [3]
+    with pytest.raises(ValueError, match="the prompt is not UTF-8"):
+        tokenizer.encode(b"one \xff".decode("utf-8", "surrogateescape"))
