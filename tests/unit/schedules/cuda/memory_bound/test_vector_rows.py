@@ -85,6 +85,12 @@ def _mean(rows: int, length: int) -> Case:
     return Case(te.create_prim_func([a, end]), (given,), given.mean(-1, keepdims=True, dtype="float32"))
 
 
+def _mean_of_images(*shape: int) -> Case:
+    """In single precision as a model is lowered to it; vectors end with the rows of an image."""
+    given = _drawn(*shape, dtype="float32")
+    return Case(fn.lowered_mean(*shape), (given,), given.mean((1, 2), keepdims=True))
+
+
 def _greatest(rows: int, length: int) -> Case:
     """The greatest of each row, by the reduction alone."""
     a, k = te.placeholder((rows, length), "float16", "A"), te.reduce_axis((0, length), "k")
@@ -101,6 +107,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "softmax": lambda: _softmax(6, 144, "float32"),
     "softmax of halves": lambda: _softmax(9, 72, "float16"),
     "mean of bytes": lambda: _mean(12, 160),
+    "mean over two axes": lambda: _mean_of_images(10, 6, 16),
     "greatest": lambda: _greatest(7, 136),
 }
 
@@ -149,6 +156,7 @@ def test_random_programs_with_vectors_compute_the_rows(name: str, seed: int, tmp
         ("softmax", {"threads": 32, "rows": 2, "inline": 0, "vector": 4}),
         ("softmax", {"threads": 64, "rows": 4, "inline": 0, "vector": 2}),
         ("mean of bytes", {"threads": 8, "rows": 8, "inline": 0, "vector": 8}),
+        ("mean over two axes", {"threads": 4, "rows": 4, "inline": 0, "vector": 4}),
         ("greatest", {"threads": 64, "rows": 2, "inline": 0, "vector": 2}),
     ],
 )
