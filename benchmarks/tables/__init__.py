@@ -10,6 +10,7 @@ TABLES: dict[str, Table] = {
     "end_to_end_2_threads": Table(("e2e_2_threads",), models.end_to_end),
     "zoo": Table(("e2e_zoo",), models.zoo),
     "zoo_2_threads": Table(("e2e_zoo_2_threads",), models.zoo),
+    "threads": Table(("threads",), device.threads),
     "attention": Table(("e2e_attention",), models.end_to_end),
     "layouts": Table(("e2e_layouts",), models.end_to_end),
     "mobile": Table(("e2e_mobile",), models.end_to_end),
