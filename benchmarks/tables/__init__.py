@@ -101,7 +101,7 @@ TABLES: dict[str, Table] = {
     "scale_simulated_boards": Table(("scale_simulated",), scale.simulated_boards),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
-    "random_models": Table(("fuzz_numbers",), device.fuzzing),
+    "random_models": Table(("fuzz_numbers", "fuzz_quantised"), device.fuzzing),
     "process_replay": Table(("process_replay",), device.process_replay),
     "process_replay_history": Table(("process_replay_history",), device.process_replay),
     "process_replay_history_quantised": Table(("process_replay_history_quantised",), device.process_replay),
