@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
+import resource
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +26,7 @@ from host.engines import reference
 from host.errors import ModelFileError, ShapeError
 from host.importers import load, load_here
 from host.importers.worker import child, transfer
-from host.importers.worker.arrays_file import read_arrays, write_arrays
+from host.importers.worker.arrays_file import read_arrays, take_arrays, write_arrays
 from host.importers.worker.functions import others
 from host.importers.worker.transfer import pack, pack_module, unpack, unpack_module
 from host.model import ImportedModel
@@ -124,6 +126,49 @@ def test_weights_outlive_those_of_the_next_module_of_the_same_worker(tmp_path: P
         made.append(unpack_module(pack_module(builder.get(), tmp_path), tmp_path))
     (found,) = (one.args[0].value.numpy() for one in _calls(made[0]))
     np.testing.assert_array_equal(found, np.arange(900, dtype=np.float32))
+
+
+def test_weights_are_not_those_of_a_file_that_the_worker_may_cut_off(
+    packed: tuple[dict[str, Any], Path, ImportedModel],
+) -> None:
+    answer, folder, model = packed
+    module = unpack_module(answer["module"], folder)
+    # To read a mapped page behind the end of its file would end this process.
+    assert str(folder) not in Path("/proc/self/maps").read_text()
+    for name in ("weights.bin", "module.json"):
+        os.truncate(folder / name, 0)
+    assert tvm_ffi.structural_equal(module, model.module, map_free_vars=True)
+    with pytest.raises(ModelFileError, match="damaged"):
+        unpack_module(answer["module"], folder)
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "module.json"])
+@pytest.mark.parametrize("what", ["missing", "link", "folder", "pipe"])
+def test_what_a_worker_put_in_the_place_of_its_files_is_not_followed(
+    name: str, what: str, packed: tuple[dict[str, Any], Path, ImportedModel], tmp_path: Path
+) -> None:
+    answer, folder, _ = packed
+    (folder / name).rename(tmp_path / "elsewhere")
+    if what == "link":
+        (folder / name).symlink_to(tmp_path / "elsewhere")
+    elif what == "folder":
+        (folder / name).mkdir()
+    elif what == "pipe":
+        os.mkfifo(folder / name)
+    with pytest.raises(ModelFileError, match="damaged"):
+        unpack_module(answer["module"], folder)
+
+
+def test_many_arrays_need_one_descriptor(tmp_path: Path) -> None:
+    index = write_arrays(tmp_path / "arrays", [np.full(300, number) for number in range(200)])
+    kept = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, kept[1]))
+    try:
+        made = [*take_arrays(tmp_path / "arrays", index), *read_arrays(tmp_path / "arrays", index)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, kept)
+    assert [int(one[0]) for one in made] == [*range(200), *range(200)]
 
 
 def _calls(module: tvm.IRModule) -> list[Any]:

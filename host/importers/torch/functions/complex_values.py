@@ -176,30 +176,31 @@ def _summed(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _quotient(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """A quotient by real numbers, or by complex ones: then a product with the conjugate over the square.
+    """A quotient by real numbers, or by complex ones.
 
-    The divisor is first divided by the larger one of its parts, whose square may have no place in the type.
+    The smaller part of a complex divisor is first divided by the larger one, whose square may have no place
+    in the type (R. L. Smith, Algorithm 116, Communications of the ACM 5(8), 1962). torch does the same, so
+    infinite parts give what they give there: a finite number by an infinite one is 0.
     """
     emit, op, like = builder.emit, relax.op, _made_in(node)
-    left, (c, d) = given["self"], _parts(builder, given["other"], like)
-    scale = None
-    if d is not None:
-        larger, scale = _larger_part(builder, c, d)
-        one, zero = (relax.const(number, like) for number in (1.0, 0.0))
-        # By 0, the parts of the dividend are divided, as in torch.
-        none = emit(op.equal(larger, zero))
-        c = emit(op.where(none, one, emit(op.divide(c, scale))))
-        d = emit(op.where(none, zero, emit(op.divide(d, scale))))
-        squares = (emit(op.multiply(part, part)) for part in (c, d))
-        square = emit(op.add(*squares))
-        conjugate = Complex(c, emit(op.negative(d)))
-        left = _multiplied(op.multiply, ("self", "other"))(builder, node, {"self": left, "other": conjugate})
-        c = square
-    parts = _parts(builder, left, like)
-    for divisor in (c, scale):
-        if divisor is not None:
-            parts = tuple(emit(op.divide(part, divisor)) for part in parts)
-    return Complex(*parts)
+    (a, b), (c, d) = (_parts(builder, given[name], like) for name in ("self", "other"))
+    b = emit(op.zeros_like(a)) if b is None else b
+    if d is None:
+        return Complex(*(emit(op.divide(part, c)) for part in (a, b)))
+    zero, one = (relax.const(number, like) for number in (0.0, 1.0))
+    sizes = [emit(op.abs(part)) for part in (c, d)]
+    of_real, none = emit(op.greater_equal(*sizes)), emit(op.equal(emit(op.add(*sizes)), zero))
+    larger, smaller = (emit(op.where(of_real, *parts)) for parts in ((c, d), (d, c)))
+    first, second = (emit(op.where(of_real, *parts)) for parts in ((a, b), (b, a)))
+    ratio = emit(op.where(none, zero, emit(op.divide(smaller, larger))))
+    square = emit(op.add(one, emit(op.multiply(ratio, ratio))))
+    real = emit(op.add(first, emit(op.multiply(second, ratio))))
+    turned = emit(op.subtract(second, emit(op.multiply(first, ratio))))
+    imaginary = emit(op.where(of_real, turned, emit(op.negative(turned))))
+    # By 0, the parts of the dividend are divided by 0, as in torch.
+    larger = emit(op.where(none, zero, larger))
+    parts = (emit(op.where(none, *choice)) for choice in ((a, real), (b, imaginary)))
+    return Complex(*(emit(op.divide(emit(op.divide(part, square)), larger)) for part in parts))
 
 
 def _size(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
