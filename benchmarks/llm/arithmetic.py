@@ -121,7 +121,7 @@ class Arithmetic:
         )
         operands = tvm.runtime.tensor(values)
         result = tvm.runtime.tensor(np.zeros(threads * _SUMS * lanes, values.dtype))
-        self._call = lambda: module["arithmetic"](operands, result)
+        self._call: Callable[[], Any] = lambda: module["arithmetic"](operands, result)
         self.multiply_adds = threads * _SUMS * _STEPS * lanes * (4 if bytes_of else 1)
         self._call()
         expected = 4 * _STEPS if bytes_of else 2.0

@@ -19,14 +19,13 @@ from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.golden import Functions, make_golden
 from host.importers.decoders.module import (
     BLOCK,
-    EXACT,
-    ROUNDED,
     build_prefill,
     build_step,
     build_together,
     build_verify,
     state_specs,
 )
+from host.importers.decoders.products import EXACT, ROUNDED
 from host.importers.decoders.quantise import BITS, GROUP, ZERO
 from host.importers.decoders.reference import input_energies
 from host.importers.decoders.text import CALIBRATION_TOKENS, MOST_TOKENS, tokens_of_text

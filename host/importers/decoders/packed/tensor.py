@@ -163,8 +163,8 @@ def _packed(
         *([(_ORDER, order, "I32", (columns,))] if order is not None else []),
     ]
     for part, tensor, dtype, shape in expected:
-        size = math.prod(shape) * (4 if dtype == "I32" else 2)
-        if (tensor.dtype, tensor.shape, tensor.end - tensor.begin) != (dtype, shape, size):
+        held = math.prod(shape) * (4 if dtype == "I32" else 2)
+        if (tensor.dtype, tensor.shape, tensor.end - tensor.begin) != (dtype, shape, held):
             raise fail(
                 f"{part} is {printable(tensor.dtype, 20)} {list(tensor.shape)}, not {dtype} {list(shape)}"
             )

@@ -51,7 +51,7 @@ def _quantised(
     narrow = bounds[0] > limits.min or bounds[1] < limits.max
     step, point = given.get("scale"), given.get("zero_point")
     numbers = isinstance(step, int | float) and isinstance(point, int)
-    if narrow and numbers:
+    if narrow and isinstance(step, int | float) and isinstance(point, int):
         # Before the rounding, which no bound is changed by: integers follow each other directly then.
         low, high = ((bound - point) * step for bound in bounds)
         data = builder.emit(relax.op.clip(data, low, high))
