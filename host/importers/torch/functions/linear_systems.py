@@ -79,13 +79,14 @@ def _triangular(
     right = builder.emit(relax.op.broadcast_to(right, [*shape[:-2], *own[-2:]]))
     if left:
         return solution(builder, matrices, right, "upper" if upper else "lower", unit)
-    turned = (_transposed(builder, one) for one in (matrices, right))
-    return _transposed(builder, solution(builder, *turned, "lower" if upper else "upper", unit))
+    matrices, right = (_transposed(builder, one) for one in (matrices, right))
+    return _transposed(builder, solution(builder, matrices, right, "lower" if upper else "upper", unit))
 
 
 def _triangular_solution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    options = (given[name] for name in ("upper", "left", "unitriangular"))
-    return _triangular(builder, given["self"], given["B"], *options, list(node.meta["val"].shape))
+    upper, left, unit = (given[name] for name in ("upper", "left", "unitriangular"))
+    shape = list(node.meta["val"].shape)
+    return _triangular(builder, given["self"], given["B"], upper, left, unit, shape)
 
 
 def _older_triangular_solution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
