@@ -79,9 +79,8 @@ def _triangular(
     right = builder.emit(relax.op.broadcast_to(right, [*shape[:-2], *own[-2:]]))
     if left:
         return solution(builder, matrices, right, "upper" if upper else "lower", unit)
-    kind = "lower" if upper else "upper"
-    made = solution(builder, _transposed(builder, matrices), _transposed(builder, right), kind, unit)
-    return _transposed(builder, made)
+    matrices, right = (_transposed(builder, one) for one in (matrices, right))
+    return _transposed(builder, solution(builder, matrices, right, "lower" if upper else "upper", unit))
 
 
 def _triangular_solution(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:

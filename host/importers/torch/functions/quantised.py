@@ -50,13 +50,12 @@ def _quantised(
     limits = np.iinfo(dtype)
     narrow = bounds[0] > limits.min or bounds[1] < limits.max
     step, point = given.get("scale"), given.get("zero_point")
-    numbers = isinstance(step, int | float) and isinstance(point, int)
     if narrow and isinstance(step, int | float) and isinstance(point, int):
         # Before the rounding, which no bound is changed by: integers follow each other directly then.
         low, high = ((bound - point) * step for bound in bounds)
-        data = builder.emit(relax.op.clip(data, low, high))
+        data, narrow = builder.emit(relax.op.clip(data, low, high)), False
     made = builder.emit(relax.op.quantize(data, scale, zero, axis=axis, out_dtype=dtype))
-    if narrow and not numbers:
+    if narrow:
         made = builder.emit(relax.op.maximum(made, relax.const(bounds[0], dtype)))
         made = builder.emit(relax.op.minimum(made, relax.const(bounds[1], dtype)))
     return made

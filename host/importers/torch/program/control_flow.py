@@ -109,8 +109,8 @@ def _each(
         carried, results = made[: len(carried)], made[len(carried) :]
         stacks.append(results)
     joined = []
-    for number, one in enumerate(zip(*stacks, strict=True), len(carried)):
-        stacked = graph.call_function(torch.ops.aten.stack.default, (list(one), 0))
+    for number, values in enumerate(zip(*stacks, strict=True), len(carried)):
+        stacked = graph.call_function(torch.ops.aten.stack.default, (list(values), 0))
         stacked.meta = {**node.meta, "val": node.meta["val"][number]}
         joined.append(stacked)
     return [*carried, *joined]

@@ -32,8 +32,8 @@ def _older_cholesky(self: Tensor, upper: bool = False) -> Tensor:
 
 
 def _factors(matrices: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
-    factors, pivots, _ = torch.linalg.lu_factor_ex(matrices, pivot=pivot)
-    return factors, pivots
+    made = torch.linalg.lu_factor_ex(matrices, pivot=pivot)
+    return made[0], made[1]
 
 
 def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -97,8 +97,8 @@ class _Weights:
         self._decided: dict[fx.Node, bool] = dict.fromkeys(self._values, True)
         for node in program.graph.nodes:
             if node not in self._decided:
-                alone = node in self._known or _is_pure(node)
-                self._decided[node] = alone and all(self._decided[one] for one in node.all_input_nodes)
+                fixed = node in known or _is_pure(node)
+                self._decided[node] = fixed and all(self._decided[one] for one in node.all_input_nodes)
 
     def decide(self, node: fx.Node) -> bool:
         """Whether a node has one or several tensors of fixed shape that follow from weights."""
