@@ -1,7 +1,7 @@
 """Arithmetic of types that are computed with in a wider one: half precision in single precision.
 
 The original runtimes compute such models in single precision too;
-inputs and outputs keep their type. A conversion to a half that is only converted back rounds.
+inputs and outputs keep their type. A conversion to float16 that is only converted back rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def widen_halves(graph: Graph) -> Graph:
 
     def only_rounds(node: Node) -> bool:
         back = [one.op == "cast" and one.output.dtype == "float32" for one in readers.get(node.output, ())]
-        return bool(back) and all(back) and node.inputs[0].dtype == "float32"
+        # Of bfloat16, TVM leaves such a pair out.
+        types = node.inputs[0].dtype, node.output.dtype
+        return bool(back) and all(back) and types == ("float32", "float16")
 
     def widened(builder: Builder, value: Value) -> Value:
         if not _is_narrow(value):
