@@ -151,9 +151,9 @@ def _packed(
     groups = layout.groups(columns)
     whole = bool(groups) and columns % groups == 0 and columns // groups % GROUP == 0
     if not rows or rows % elements or not whole or (layout.group and columns != groups * layout.group):
-        size = f"of {layout.group} inputs" if layout.group else "of all inputs"
+        inputs = layout.group or "all"
         raise fail(
-            f"qweight {list(weight.shape)} is not of whole groups {size}",
+            f"qweight {list(weight.shape)} is not of whole groups of {inputs} inputs",
             "give the config.json, with the group_size, that belongs to the weights",
         )
     expected = [
