@@ -196,7 +196,7 @@ def optimise(
 
     loops = hardware.gpu is None and not any_length
     graph = expand_recurrent(graph, hardware, loops)
-    graph = share_equal(at(Phase.READ, widen_halves(graph)))
+    graph = share_equal(at(Phase.READ, widen_halves(graph)), any_length)
     # Views out of the way first: what belongs together is then written without them.
     graph = sink_reshapes(simplify(graph))
     graph = recognise(simplify(graph))
@@ -218,11 +218,11 @@ def optimise(
         graph = join_columns(graph, hardware.lanes)
     if loops and half:
         choose_types(graph, half, taken)
-    graph = share_equal(at(Phase.SIMPLIFIED, graph))
+    graph = share_equal(at(Phase.SIMPLIFIED, graph), any_length)
     if half == "bfloat16" and hardware.has_fast_bfloat16:
         graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors, taken)
     # Threads of a GPU are no vectors, and a range of lengths has one packing.
     packing = None if any_length or hardware.gpu is not None else taken
-    packed = pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing)
+    packed = at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing))
     # Weights that passes arrange node by node are equal again where they were equal before.
-    return share_constants(at(Phase.PACKED, packed))
+    return packed if any_length else share_constants(packed)

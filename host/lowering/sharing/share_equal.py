@@ -16,17 +16,23 @@ from host.lowering.rebuild import rebuild
 from host.lowering.sharing.equal_arrays import EqualArrays
 
 
-def share_equal(graph: Graph) -> Graph:
+def share_equal(graph: Graph, any_length: bool = False) -> Graph:
     """A graph in which no node is computed twice from the same inputs, and no constant is there twice.
 
     Constants of one element stay apart: functions have them in their code, and a node that is computed in
     each of two functions is better than one whose result is stored for both.
+
+    Args:
+        graph: any.
+        any_length: whether it stands for graphs of other lengths too. Constants stay apart then: those that
+            follow from the length may be equal at this one alone, as the masks of two windows are.
     """
     seen: dict[Any, tuple[Value, ...]] = {}
     constants = _Constants()
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-        inputs = tuple(constants.shared(value) for value in inputs)
+        if not any_length:
+            inputs = tuple(constants.shared(value) for value in inputs)
         if node.template is not None:
             return builder.copy(node, inputs)
         key = (node.op, inputs, tuple(sorted(node.attrs.items())), node.output.shape, node.output.dtype)
