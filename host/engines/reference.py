@@ -90,11 +90,12 @@ class PairedReference:
         try:
             way = _AT_ONCE if at_once else _ALSO_UNOPTIMISED
             made = _run(engine, path, inputs, 1, 2 * _TIME_LIMIT_S, (way,))
-        except _Ended as error:
+        except _Ended:
             if not at_once:
                 raise
-            # The second way may have ended the process before the first had its outputs.
-            made = _Made(run_reference(engine, path, inputs), error)
+            # The second way may have ended the process before the first had its outputs, or there was no
+            # memory for both: whoever asks for the second one finds out.
+            made = _Made(run_reference(engine, path, inputs), None)
         if made.unoptimised is not None:
             self._kept = _Kept(engine, path, inputs, made.unoptimised)
         return made.outputs

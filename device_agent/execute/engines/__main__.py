@@ -88,21 +88,36 @@ def _write_unoptimised(arguments: Sequence[str], path: str) -> None:
         _write_outputs(_engine(arguments, unoptimised=True), arguments, path)
 
 
+def _write_both(arguments: Sequence[str], path: str, unoptimised: str) -> None:
+    """Writes the outputs of both ways, which run side by side.
+
+    Raises:
+        AgentError: the first way fails, by itself too.
+    """
+    # The first engine imports what the second one finds.
+    engine = _engine(arguments, unoptimised=False)
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(_write_unoptimised, arguments, unoptimised)
+        with contextlib.suppress(AgentError):
+            _write_outputs(engine, arguments, path)
+            return
+    # There may be memory for one of them alone.
+    del engine
+    _write_outputs(_engine(arguments, unoptimised=False), arguments, path)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Writes the outputs and returns 0, or writes one line about the failure and returns 1."""
     outputs_file, error_file, *ways = arguments[5:]
-    with ThreadPoolExecutor(1) as beside:
-        try:
-            # The first engine imports what the second one finds.
-            engine = _engine(arguments, "unoptimised" in ways)
-            if ways[:1] == ["also-unoptimised-at-once"]:
-                beside.submit(_write_unoptimised, arguments, ways[1])
-            _write_outputs(engine, arguments, outputs_file)
-        except AgentError as error:
-            with open(error_file, "w", encoding="utf-8") as stream:
-                json.dump({"message": str(error)}, stream)
-            return 1
-    del engine  # its model, before that of the second way
+    try:
+        if ways[:1] == ["also-unoptimised-at-once"]:
+            _write_both(arguments, outputs_file, ways[1])
+        else:
+            _write_outputs(_engine(arguments, "unoptimised" in ways), arguments, outputs_file)
+    except AgentError as error:
+        with open(error_file, "w", encoding="utf-8") as stream:
+            json.dump({"message": str(error)}, stream)
+        return 1
     if ways[:1] == ["also-unoptimised"]:
         _write_unoptimised(arguments, ways[1])
     return 0

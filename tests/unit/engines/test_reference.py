@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from onnx import helper
 
 from device_agent.contract.tensors import numpy_type
+from device_agent.errors import AgentError
 from device_agent.execute.engines.__main__ import main
 from device_agent.wire.frames import TensorData
 from host.engines import (
@@ -241,13 +243,28 @@ def test_a_crash_in_the_second_way_takes_no_outputs_of_the_first_along(
     _replace_python(
         tmp_path,
         monkeypatch,
-        'case "$*" in *also-unoptimised-at-once*) kill -SEGV $$;; esac',
+        'case "$*" in *unoptimised*) kill -SEGV $$;; esac',
         f'exec {sys.executable} "$@"',
     )
     both, cases = PairedReference(), [[X + 1]]
     assert both.optimised("onnxruntime", doubling, cases)[0][0].max() == 2
     with pytest.raises(EngineError, match="SIGSEGV"):
         both.unoptimised("onnxruntime", doubling, cases)
+
+
+def test_both_ways_run_by_themselves_where_there_is_no_memory_for_both(
+    doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the system ends the process that takes too much."""
+    _replace_python(
+        tmp_path,
+        monkeypatch,
+        'case "$*" in *also-unoptimised-at-once*) kill -KILL $$;; esac',
+        f'exec {sys.executable} "$@"',
+    )
+    both, cases = PairedReference(), [[X + 1]]
+    assert both.optimised("onnxruntime", doubling, cases)[0][0].max() == 2
+    assert both.unoptimised("onnxruntime", doubling, cases)[0][0].max() == 2
 
 
 def test_large_models_run_in_one_way_after_the_other(doubling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,3 +321,28 @@ def test_both_ways_are_under_way_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     for path in (tmp_path / "outputs.npz", second):
         with np.load(path) as archive:
             np.testing.assert_array_equal(archive["0/0"], X)
+
+
+class _Alone(_Meeting):
+    """An engine in place of ONNX Runtime, whose first two models fail when both are there."""
+
+    models = threading.Barrier(2)
+    numbers = itertools.count()
+
+    def invoke(self) -> None:
+        if next(self.numbers) < 2:
+            super().invoke()
+            raise AgentError("engine", "no memory")
+
+
+def test_a_way_that_fails_beside_the_other_runs_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("device_agent.execute.engines.create", lambda name: _Alone())
+    np.savez(tmp_path / "inputs.npz", types=np.array(["float32"]), **{"0/0": X})
+    files = [str(tmp_path / name) for name in ("inputs.npz", "outputs.npz", "error.json")]
+    second = str(tmp_path / "unoptimised.npz")
+    assert main(["onnxruntime", "m", "1", "1", *files, "also-unoptimised-at-once", second]) == 0
+    with np.load(tmp_path / "outputs.npz") as archive:
+        np.testing.assert_array_equal(archive["0/0"], X)
+    assert not Path(second).exists(), "whoever needs it asks for it"
