@@ -51,7 +51,8 @@ class _Draws:
     """
 
     def __init__(self, seed: int) -> None:
-        self._state = seed & _WORD
+        # A number of NumPy has no room for all 64 bits.
+        self._state = int(seed) & _WORD
 
     def next(self) -> float:
         """The next number, of 53 bits."""

@@ -7,6 +7,7 @@ import collections
 import math
 import sys
 
+import numpy
 import pytest
 
 from device_agent.errors import AgentError
@@ -37,6 +38,7 @@ class TestBothWays:
             return [sampler.choose(logits) for _ in range(30)]
 
         assert drawn(1) == drawn(1) != drawn(2)
+        assert drawn(numpy.int64(1)) == drawn(1) and drawn(-1) == drawn((1 << 64) - 1)
 
     @pytest.mark.parametrize("how", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}])
     @pytest.mark.parametrize("value", [math.nan, math.inf])
