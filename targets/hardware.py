@@ -309,7 +309,7 @@ class HardwareModel:
         """
         held = self.levels.index(self.level_of(size_bytes)) if size_bytes else len(self.levels) - 1
         found = max(1, held)
-        if self.gpu is not None or found == len(self.levels) - 1:
+        if self.gpu is not None or found >= len(self.levels) - 1:
             return self
         return self._by_weights[found]
 

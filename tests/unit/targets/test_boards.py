@@ -292,3 +292,5 @@ def test_weights_come_from_the_level_that_holds_all_of_a_model() -> None:
     assert [source(size) for size in (1, 600 << 10, 8 << 20, 64 << 20)] == ["L2", "L2", "L3", "DRAM"]
     assert source(0) == "DRAM", "where it is not known"
     assert hardware.with_weights(8 << 20) is hardware.with_weights(9 << 20)
+    alone = replace(hardware, levels=hardware.levels[-1:])
+    assert alone.with_weights(1) is alone, "as a bundle from elsewhere may have it"
