@@ -44,14 +44,14 @@ class Sampler {
   }
 
   int32_t choose(const float* logits, size_t count) {
-    // NaN is not less than anything.
+    // NaN is not less than anything. Some may be minus infinity, and not all.
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    if (!std::all_of(logits, logits + count, [](float one) { return one < kInfinity; })) {
+    const float* top = std::max_element(logits, logits + count);
+    if (!std::all_of(logits, logits + count, [](float one) { return one < kInfinity; }) || !std::isfinite(*top)) {
       throw std::runtime_error(
           "the model gives no logits behind this text, but NaN or infinity: its activations leave the range of their"
           " type; deploy it without --dtype fp16, or with --processor cpu");
     }
-    const float* top = std::max_element(logits, logits + count);
     if (how_.temperature == 0.0) return static_cast<int32_t>(top - logits);
     weights_.resize(count);
     double total = 0.0;

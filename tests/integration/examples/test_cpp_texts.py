@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import sdk
 from host.bundle import load as load_bundle
 from tests import tiny_decoder as tiny
 from tests.decoders.spoiled_prompts import other_first_value, spoiled
+from tests.integration.examples.running import EXAMPLES, ROOT
 from tests.tiny_bundle import write_tiny
 from tests.unit.importers.decoders.models import save as save_model
 
@@ -128,6 +132,44 @@ def test_cpp_draws_the_same_tokens_with_the_same_seed(generate: Path, text_bundl
             words = [word for name, value in how.items() for word in (f"--{name.replace('_', '-')}", value)]
             options = {"max_tokens": 12, "temperature": 3.0, "seed": 5, **how}
             assert list(model.generate([5, 6], **options)) == drawn(5, *words)
+
+
+_CHOOSES = """
+#include <cmath>
+#include <cstdio>
+#include "generator.h"
+
+int main() {
+  const float none[] = {-INFINITY, -INFINITY}, one[] = {-INFINITY, 1.0F};
+  for (const double temperature : {0.0, 1.0}) {
+    edgetlm::Sampling how;
+    how.temperature = temperature;
+    edgetlm::Sampler sampler(how);
+    std::printf("%d ", sampler.choose(one, 2));
+    try {
+      std::printf("%d ", sampler.choose(none, 2));
+    } catch (const std::runtime_error&) {
+      std::printf("refused ");
+    }
+  }
+}
+"""
+
+
+def test_cpp_chooses_nothing_of_logits_that_are_all_minus_infinity(generate: Path, tmp_path: Path) -> None:
+    """As Python does; a token that others rule out may have such a logit."""
+    (tmp_path / "choose.cc").write_text(_CHOOSES)
+    found = find_spec("tvm_ffi")
+    assert found is not None and found.origin is not None
+    # As `generate` is built, so that no other C++ library is.
+    machine = platform.machine()
+    command = [sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.2.28", "-std=c++17"]
+    own = [EXAMPLES / "cpp", ROOT / "device_agent" / "native", generate.parent / f"made-{machine}"]
+    command += ["-O2", "-s", *(f"-I{folder}" for folder in own)]
+    command += ["-isystem", str(Path(found.origin).parent / "include"), "choose.cc", "-o", "choose"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    said = subprocess.run([tmp_path / "choose"], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["1", "refused"] * 2
 
 
 @pytest.mark.usefixtures("trusted_here")
