@@ -13,6 +13,8 @@ from device_agent.errors import AgentError
 _INCOMPLETE = "\ufffd"
 # A character has four bytes at most, and so has at most four tokens: what is longer does not become one.
 _MOST_HELD = 4
+# Tokens without a character that are decoded with those behind them: they may be of one that stands for none.
+_MOST_AGAIN = 16
 # Tokens of the prompt that are decoded before the first new one: some tokenizers drop a leading space.
 _BEFORE = 4
 
@@ -96,7 +98,14 @@ class TextPieces:
             # Each token ends a character and begins the next one, whose beginning is the last token's.
             self._ahead, self._held = self._ahead + len(whole), len(self._tokens) - 1
             return whole
-        self._begin, self._told = self._told, len(self._tokens)
+        if text.endswith(_INCOMPLETE):
+            # What the first of those held has begun is no character, what another one has may become one.
+            text = self._tokenizer.decode(self._tokens[self._begin : self._held + 1])
+            if self._told - self._begin > _MOST_AGAIN:
+                self._begin = self._told
+            self._told = self._held + 1
+        else:
+            self._begin, self._told = self._told, len(self._tokens)
         self._ahead, self._held = 0, self._told
         return text[given:]
 

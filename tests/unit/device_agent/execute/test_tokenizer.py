@@ -58,6 +58,12 @@ def test_bytes_that_are_no_text_are_not_held_for_ever():
     assert any(piece.strip("\ufffd") == "" and piece for piece in found[:8])
 
 
+@pytest.mark.parametrize("dead", [b"\xff", b"\xff\xf0", "\ufffd".encode()], ids=repr)
+def test_a_character_behind_bytes_that_are_no_text_is_not_lost(dead):
+    data = b"a" + dead + "😀b".encode()
+    assert "".join(pieces(data)) == data.decode("utf-8", "replace")
+
+
 def test_the_prompt_is_not_given_again():
     assert "".join(pieces(b" text", prompt=b"a long prompt")) == " text"
 
