@@ -56,7 +56,9 @@ def _without_collector() -> Iterator[None]:
     A walk makes millions of tuples and no cycle: to look for cycles among them takes a tenth of its time.
     """
     on = gc.isenabled()
-    gc.disable()
+    # Where it is off, whoever turned it off may turn it on meanwhile: nobody would do so again.
+    if on:
+        gc.disable()
     try:
         yield
     finally:

@@ -117,7 +117,8 @@ def ask(
     def while_it_works() -> None:
         collects = gc.isenabled()
         # Libraries stay: the collector would go through them again and again while they are loaded.
-        gc.disable()
+        if collects:
+            gc.disable()
         try:
             importlib.import_module("tvm.relax")
             meanwhile()

@@ -7,11 +7,12 @@ import math
 import pickle
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tvm import tirx
 
-from host.gensor import Gensor
+from host.gensor import Gensor, proposer
 from host.gensor.actions import actions
 from host.gensor.etir import State, initial_state
 from host.gensor.walk import TREE, Pool, WalkOptions, construct
@@ -261,6 +262,24 @@ def test_walks_make_no_cycles_and_are_not_searched_for_them() -> None:
     gc.collect()
     Gensor().retrace(space, PROFILE, 0, lambda step: None)
     assert gc.collect() == 0
+
+
+def test_walks_do_not_leave_the_collector_off_that_another_thread_turns_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the end of a walk of that thread does, while this one begins."""
+    states: list[bool] = []
+
+    def found_off() -> bool:
+        states.append(True)
+        return False
+
+    collector = SimpleNamespace(
+        isenabled=found_off, disable=lambda: states.append(False), enable=lambda: states.append(True)
+    )
+    monkeypatch.setattr(proposer, "gc", collector)
+    Gensor().propose(_space("convolution"), PROFILE, [], 1, seed=0)
+    assert states[-1]
 
 
 @pytest.mark.parametrize(("weights_bytes", "shared"), [(0, True), (64 << 20, True), (8 << 20, False)])
