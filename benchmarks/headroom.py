@@ -106,7 +106,7 @@ def headrooms(board: str, programs: Iterable[MeasuredProgram]) -> list[TaskHeadr
     """
     by_task: dict[str, dict[object, list[MeasuredProgram]]] = defaultdict(lambda: defaultdict(list))
     for one in programs:
-        by_task[one.task][tuple(one.decisions.items())].append(one)
+        by_task[one.task][one.decided].append(one)
     found = []
     for task, known in sorted(by_task.items()):
         timed = {key: math.fsum(one.seconds for one in same) / len(same) for key, same in known.items()}

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from device_agent.contract.manifest import MANIFEST
 from host.errors import DeviceFull, UserError
@@ -133,6 +134,19 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     with written_whole(path) as partial:
         partial.write_bytes(data)
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file where another process may have put anything, such as a link or a pipe.
+
+    Raises:
+        OSError: it cannot be read, or is no plain file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no plain file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def file_hash(path: Path) -> str:

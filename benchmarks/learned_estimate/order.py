@@ -70,7 +70,7 @@ def ordered_tasks(programs: Sequence[MeasuredProgram]) -> list[OrderedTask]:
     """The tasks of a file with enough different programs."""
     by_task: dict[tuple[str, str], dict[object, MeasuredProgram]] = defaultdict(dict)
     for one in programs:
-        by_task[one.model, one.task].setdefault(tuple(one.decisions.items()), one)
+        by_task[one.model, one.task].setdefault(one.decided, one)
     found = []
     for (model, task), known in sorted(by_task.items()):
         if len(known) >= _LEAST_PROGRAMS:

@@ -55,8 +55,7 @@ def kernels_of(programs: Iterable[MeasuredProgram]) -> list[Kernel]:
     """The kernels of all models whose first program was measured."""
     by_kernel: dict[tuple[str, str], dict[object, list[MeasuredProgram]]] = defaultdict(dict)
     for one in programs:
-        decisions = tuple(one.decisions.items())
-        by_kernel[one.model, one.task].setdefault(decisions, []).append(one)
+        by_kernel[one.model, one.task].setdefault(one.decided, []).append(one)
     found = []
     for (model, task), known in by_kernel.items():
         groups = list(known.values())

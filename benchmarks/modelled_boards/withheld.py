@@ -76,12 +76,10 @@ def read_boards(
         measured: BOARD=FILE of programs of machines.
 
     Raises:
-        UserError: there are none, or a file of a machine is missing.
+        UserError: there are none, a folder has a file and a compressed one of the same board, or a file of a
+            machine is missing.
     """
-    paths = {
-        board: [folder / f"{board}.jsonl{end}" for folder in folders for end in ("", ".gz")]
-        for board in modelled_board_names()
-    }
+    paths = {board: [_file_of(board, folder) for folder in folders] for board in modelled_board_names()}
     for text in measured:
         board, _, name = text.partition("=")
         if not Path(name).is_file():
@@ -95,6 +93,13 @@ def read_boards(
     if not found:
         raise UserError("no programs of any board there: collect with research.modelled_boards")
     return found
+
+
+def _file_of(board: str, folder: Path) -> Path:
+    plain, compressed = (folder / f"{board}.jsonl{end}" for end in ("", ".gz"))
+    if plain.is_file() and compressed.is_file():
+        raise UserError(f"{plain} lies beside {compressed.name}, and programs count once: remove one of them")
+    return compressed if compressed.is_file() else plain
 
 
 class Arms:

@@ -10,7 +10,10 @@ TABLES: dict[str, Table] = {
     "end_to_end_2_threads": Table(("e2e_2_threads",), models.end_to_end),
     "zoo": Table(("e2e_zoo",), models.zoo),
     "zoo_2_threads": Table(("e2e_zoo_2_threads",), models.zoo),
+    "threads": Table(("threads",), device.threads),
     "attention": Table(("e2e_attention",), models.end_to_end),
+    "steps": Table(("e2e_steps",), models.end_to_end),
+    "steps_2_threads": Table(("e2e_steps_2_threads",), models.end_to_end),
     "layouts": Table(("e2e_layouts",), models.end_to_end),
     "mobile": Table(("e2e_mobile",), models.end_to_end),
     "mobile_2_threads": Table(("e2e_mobile_2_threads",), models.end_to_end),
@@ -23,6 +26,7 @@ TABLES: dict[str, Table] = {
     "language_models_int4": Table(("llm_int4_1_thread",), language_models),
     "language_models_int4_2_threads": Table(("llm_int4_2_threads",), language_models),
     "language_models_int8": Table(("llm_int8_1_thread",), language_models),
+    "language_models_int8_2_threads": Table(("llm_int8_2_threads",), language_models),
     "language_models_fp32": Table(("llm_fp32_1_thread",), language_models),
     "gpu_kernels": Table(
         (
@@ -100,7 +104,7 @@ TABLES: dict[str, Table] = {
     "scale_simulated_boards": Table(("scale_simulated",), scale.simulated_boards),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
-    "random_models": Table(("fuzz_numbers",), device.fuzzing),
+    "random_models": Table(("fuzz_numbers", "fuzz_quantised"), device.fuzzing),
     "process_replay": Table(("process_replay",), device.process_replay),
     "process_replay_history": Table(("process_replay_history",), device.process_replay),
     "process_replay_history_quantised": Table(("process_replay_history_quantised",), device.process_replay),

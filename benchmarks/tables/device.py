@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.result_file import Result
-from benchmarks.tables.table import markdown, short_commit
+from benchmarks.tables.table import markdown, short_commit, significant
 
 # Rules of a model in a cell, those that take most.
 _RULES_SHOWN = 3
@@ -133,6 +133,26 @@ def memory(result: Result) -> list[str]:
     rows.append(("geometric mean", "", "", "", f"{mean['steady_ratio']:.2f}", f"{mean['peak_ratio']:.2f}"))
     head = ("model", "stated, MB", "ours, MB", "ONNX Runtime, MB", "ratio", "ratio of the peaks")
     return markdown(head, rows)
+
+
+def threads(result: Result) -> list[str]:
+    """What several threads gain, and what their parallel loops lose, in microseconds of a run."""
+    lost = ("waiting_us", "uneven_us", "moved_us", "between_us")
+    rows = []
+    for model, found in result.figures["models"].items():
+        least = found["least_ms"]["one"] / found["least_ms"]["shared"]
+        rows.append(
+            (
+                model,
+                *(significant(found[one]) for one in ("one_ms", "shared_ms")),
+                f"{found['speed']['value']:.2f}, {least:.2f}",
+                found["loops"],
+                *(f"{found[one]:.0f}" for one in lost),
+            )
+        )
+    times = ("ms, one thread", f"ms, {result.figures['threads']} threads", "times as fast: medians, least")
+    what = ("waiting", "uneven parts", "moved between cores", "outside of loops")
+    return markdown(("model", *times, "loops", *what), rows)
 
 
 def process_replay(result: Result) -> list[str]:

@@ -10,12 +10,15 @@ parallel loop of the second bundle by itself, so that what the loops lose is kno
 - moved: by which the mean part takes longer than its share of the loop that one thread computes: what one
   core has written and another one reads. Less than 0 where two cores have more cache than one.
 - between: outside of parallel loops, in kernels that one thread computes and in the virtual machine.
+
+With `--resume`, models that FILE has already from the same command and commit are not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -27,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e.__main__ import find_subject
-from benchmarks.result_file import add_json_option, heading, write_result
+from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
+from device_agent.serve.executor_process import thread_variables
 from host.execution.cores import usable_cores
 from host.statistics import Estimate, paired_ratio
 
@@ -35,7 +39,7 @@ SCHEMA = "edgetlm.threads/1"
 _WARM_UP = 5
 
 
-class _Running:
+class Running:
     """A worker process, stopped but while it is asked."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -63,11 +67,16 @@ class _Running:
 
 
 @contextmanager
-def _running(bundle: Path, threads: int) -> Iterator[_Running]:
+def running(bundle: Path, threads: int) -> Iterator[Running]:
+    """A worker of a bundle, which ends behind this."""
     command = [sys.executable, "-m", "benchmarks.threads.worker", str(bundle), str(threads)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    # Workers are bound to cores, or free, as in a session with so many threads.
+    environment = os.environ | thread_variables(threads)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         try:
-            yield _Running(process)
+            yield Running(process)
         finally:
             process.kill()
 
@@ -94,7 +103,7 @@ def measured(path: Path, threads: int, rounds: int, runs: int, folder: Path) -> 
         workers = {}
         for count in (1, threads):
             compile_for(path, count, folder / str(count))
-            workers[count] = stack.enter_context(_running(folder / str(count), count))
+            workers[count] = stack.enter_context(running(folder / str(count), count))
         taken: dict[str, list[dict[str, Any]]] = {"one": [], "alone": [], "shared": []}
         for _ in range(rounds):
             taken["one"].append(workers[1].runs(runs, "shared"))
@@ -169,13 +178,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--runs", type=int, default=30, help="of each way in a round")
+    parser.add_argument("--resume", action="store_true", help="keep the models that the result file has")
     add_json_option(parser)
     options = parser.parse_args()
     if options.threads < 2:
         parser.error("threads share nothing where there are fewer than two: give --threads 2 or more")
     about = heading("benchmarks.threads", SCHEMA)
-    models: dict[str, Any] = {}
+    models: dict[str, Any] = models_so_far(options.json, about) if options.resume else {}
     for name in options.models:
+        if name in models:
+            continue
         with tempfile.TemporaryDirectory(prefix="edgetlm-threads-") as scratch:
             subject = find_subject(name, (), Path(scratch))
             one = measured(subject.path, options.threads, options.rounds, options.runs, Path(scratch))

@@ -273,20 +273,24 @@ def _check_length(line: bytes) -> None:
 
 def _environment(options: SessionOptions, workdir: str) -> Dict[str, str]:
     environment = dict(os.environ)
-    environment.update(
-        TVM_NUM_THREADS=str(options.threads),
-        OMP_NUM_THREADS=str(options.threads),
-        # NumPy only carries arrays here and needs no threads.
-        OPENBLAS_NUM_THREADS="1",
-        TVM_BIND_THREADS="1" if _takes_all_cores(options.threads) else "0",
-        PYTHONUNBUFFERED="1",
-    )
+    environment.update(thread_variables(options.threads), PYTHONUNBUFFERED="1")
     environment[_MARK] = workdir
     if options.site:
         environment["PYTHONPATH"] = options.site
     elif options.command[0] != sys.executable:
         environment.pop("PYTHONPATH", None)
     return environment
+
+
+def thread_variables(threads: int) -> Dict[str, str]:
+    """The variables of a process whose engine computes with so many threads."""
+    return {
+        "TVM_NUM_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
+        # NumPy only carries arrays here and needs no threads.
+        "OPENBLAS_NUM_THREADS": "1",
+        "TVM_BIND_THREADS": "1" if _takes_all_cores(threads) else "0",
+    }
 
 
 def _takes_all_cores(threads: int) -> bool:

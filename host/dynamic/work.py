@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from host.engines import engine_for_format, run_reference
+from host.engines import PairedReference, engine_for_format
 from host.errors import EngineError
 from host.importers.assemble import content_hash, work_file
-from host.importers.golden import Reference, all_finite
+from host.importers.golden import Reference, all_finite, with_margins, with_spread
 from host.importers.normalise import normalise
 from host.importers.onnx.convert import convert_graph
+from host.importers.onnx.importer import in_real_numbers, quantises
 from host.importers.onnx.model_file import OnnxFile, read_onnx, write_pinned
 from host.importers.onnx.operators import supported_operators
 from host.importers.onnx.ranges import input_ranges
@@ -48,14 +50,40 @@ def module_at(path: str, shapes: dict[str, list[int]]) -> dict[str, Any]:
 
 
 def golden(path: str, runnable: str, shapes: list[dict[str, list[int]]], seed: int) -> dict[str, Any]:
-    """One golden case for each set of shapes.
+    """One golden case for each set of shapes, with the spread of the original runtime.
 
     Raises:
         EngineError: the original runtime cannot run the model at these shapes, or gives nothing finite.
     """
-    file = _opened(path)
-    ranges = [_ranges(file, one) for one in shapes]
-    return pack_golden(golden_of(Path(runnable), ranges, seed, run_reference), Path.cwd())
+    file, both = _opened(path), PairedReference()
+    simple = [_simple(file, one) for one in shapes]
+    ranges = [_ranges(file, graph, one) for graph, one in zip(simple, shapes, strict=True)]
+    cases = golden_of(Path(runnable), ranges, seed, both.optimised)
+    if quantises(simple[0]):
+        cases = _with_spreads(file, simple, Path(runnable), cases, both.unoptimised)
+    else:
+        cases = with_margins(cases, "onnxruntime", Path(runnable), both.unoptimised)
+    return pack_golden(cases, Path.cwd())
+
+
+def _with_spreads(
+    file: OnnxFile,
+    graphs: Sequence[onnx.ModelProto],
+    runnable: Path,
+    cases: Sequence[GoldenCase],
+    unoptimised: Reference,
+) -> tuple[GoldenCase, ...]:
+    """Golden cases of a quantised model, one for each of its simplified graphs; see `with_spread`."""
+    with tempfile.TemporaryDirectory(prefix="edgetlm-standard-") as folder:
+        places = [Path(folder, f"{number}.onnx") for number in range(len(graphs))]
+        references = [
+            in_real_numbers(file, graph, place, unoptimised)
+            for graph, place in zip(graphs, places, strict=True)
+        ]
+        if all(one == unoptimised for one in references):
+            return with_spread(cases, "onnxruntime", runnable, unoptimised)
+        pairs = zip(cases, references, strict=True)
+        return tuple(with_spread([case], "onnxruntime", runnable, one)[0] for case, one in pairs)
 
 
 def golden_of(
@@ -92,9 +120,9 @@ def _simple(file: OnnxFile, shapes: dict[str, list[int]]) -> onnx.ModelProto:
     return simplify(file, fixed, supported_operators())
 
 
-def _ranges(file: OnnxFile, shapes: dict[str, list[int]]) -> Sequence[InputRange]:
+def _ranges(file: OnnxFile, simple: onnx.ModelProto, shapes: dict[str, list[int]]) -> Sequence[InputRange]:
     specs = tuple(TensorSpec(entry.name, tuple(shapes[entry.name]), entry.dtype) for entry in file.inputs)
-    return input_ranges(_simple(file, shapes), file.weights, specs)
+    return input_ranges(simple, file.weights, specs)
 
 
 def _whole_file(path: Path, file: OnnxFile) -> Path:

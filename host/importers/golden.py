@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class GoldenOptions:
         reference: runs a model file in an engine.
         unoptimised: runs it without the engine's graph optimisations, to see how stable the outputs are; None
             where the engine has no such way.
+        meanwhile: called with the model's module (an IRModule) while the original is run.
     """
 
     seed: int = 0
@@ -49,6 +51,7 @@ class GoldenOptions:
     samples: Sequence[Sequence[np.ndarray]] | None = None
     reference: Reference = run_reference
     unoptimised: Reference | None = None
+    meanwhile: Callable[[Any], object] = lambda module: None
 
 
 def make_golden(
@@ -138,10 +141,26 @@ def _stable(
     order = sorted(range(len(golden)), key=lambda index: spreads[index])[: options.cases]
     if spreads[order[-1]] > _RANDOM:
         _check_repeats(engine, path, [golden[index] for index in order], options.reference)
-    return tuple(
-        replace(golden[index], spread=_ENGINES * spreads[index] if spreads[index] > _UNSTABLE else 0.0)
-        for index in sorted(order)
-    )
+    return tuple(_with_margin(golden[index], spreads[index]) for index in sorted(order))
+
+
+def _with_margin(case: GoldenCase, spread: float) -> GoldenCase:
+    """A case of a model in floats, with what its spread allows another engine."""
+    return replace(case, spread=_ENGINES * spread if spread > _UNSTABLE else 0.0)
+
+
+def with_margins(
+    golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference
+) -> tuple[GoldenCase, ...]:
+    """Given cases of a model in floats; of those whose outputs a change of rounding moves with a spread.
+
+    Nothing is known of it where the engine cannot do without its graph optimisations.
+    """
+    try:
+        spreads = _spreads(golden, engine, path, unoptimised)
+    except EngineError:
+        return tuple(golden)
+    return tuple(map(_with_margin, golden, spreads))
 
 
 def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], reference: Reference) -> None:

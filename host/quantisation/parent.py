@@ -15,7 +15,7 @@ from host.errors import ModelFileError, UserError
 from host.files import file_hash
 from host.importers.assemble import work_file
 from host.importers.worker.ahead import files_of, limits_for
-from host.importers.worker.arrays_file import read_arrays
+from host.importers.worker.arrays_file import take_arrays
 from host.importers.worker.parent import Notice, ask
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer, worst
 from host.progress import StageClock
@@ -163,7 +163,7 @@ class _Search:
         """Keep the files that the worker wrote, and its samples in memory."""
         scratch, (dtype, samples, compared, group) = self._worker.scratch, facts
         try:
-            arrays = [np.array(one) for one in read_arrays(scratch / "golden.bin", answer["golden"])]
+            arrays = [np.array(one) for one in take_arrays(scratch / "golden.bin", answer["golden"])]
             errors, fully = (_errors(self._path, answer[name]) for name in ("errors", "fully"))
         except (KeyError, TypeError) as error:
             raise _damaged(self._path) from error

@@ -57,7 +57,7 @@ def watts_of(records: Sequence[Record]) -> list[float | None]:
 def has_watts(record: Record) -> bool:
     """Whether a record says what its program takes out of the board; joules alone do not."""
     energy = record.measurement.energy
-    return energy.gross_j is not None and bool(energy.mean_w)
+    return energy.gross_j is not None and energy.mean_w is not None and energy.mean_w > 0
 
 
 def relative_watts(records: Sequence[Record]) -> list[float | None]:

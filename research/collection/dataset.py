@@ -44,6 +44,11 @@ class MeasuredProgram:
     first: bool = False
 
     @property
+    def decided(self) -> frozenset[tuple[str, int]]:
+        """What tells it from other programs of its task: its decisions, in whatever order they stand."""
+        return frozenset(self.decisions.items())
+
+    @property
     def seconds(self) -> float:
         """The shortest round: other work on the machine only adds time."""
         return min(self.times_s)

@@ -111,7 +111,7 @@ class PoolCollector:
         self.profile = profile_of_modelled(modelled)
         self._timer = ModelledTimer(modelled, folder)
         self._path = path
-        self._known = {(one.task, *one.decisions.items()) for one in read_programs(path)}
+        self._known = {(one.task, one.decided) for one in read_programs(path)}
 
     def collect(self, task: CollectedTask, sizes: PoolSizes) -> int:
         """Time what is not in the file of one task's pool; how many programs it was.
@@ -125,7 +125,7 @@ class PoolCollector:
             return 0
         key = space.task.workload_hash
         pool = pool_of(space, self.profile, sizes)
-        new = [one for one in pool if (key, *one[0].items()) not in self._known]
+        new = [one for one in pool if (key, frozenset(one[0].items())) not in self._known]
         measured = timed_programs(self._timer, task, space, new, pool[0][0], print)
         append_programs(self._path, measured)
         return len(measured)

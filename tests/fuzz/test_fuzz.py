@@ -37,6 +37,7 @@ COUNTS = {
     "texts": 400,
     "tasks": 20,
     "numbers": 4,
+    "quantised": 4,
 }
 # By hand and at night: the figures of the threat model.
 MANY = {
@@ -49,9 +50,10 @@ MANY = {
     "texts": 10_000,
     "tasks": 5000,
     "numbers": 200,
+    "quantised": 200,
 }
 # Targets whose cases are valid.
-VALID = {"numbers"}
+VALID = {"numbers", "quantised"}
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ STANDARD = ("", "ai.onnx")
 # A folded constant may have this many elements; larger ones stay operators and cost no space in the bundle.
 FOLD_ELEMENTS = 1 << 16
 
+# Of weights that stay integers.
+_INTEGERS = {"int8", "uint8", "int16", "uint16", "int32"}
 _RANDOM = {
     "RandomNormal",
     "RandomNormalLike",
@@ -46,13 +48,16 @@ def evaluate(
 ) -> dict[str, np.ndarray] | None:
     """Values of a node's outputs if they are known and small, else None.
 
+    Dequantised weights are left as they are: products are computed with their integers
+    (`host.lowering.passes.integers.use_integers`).
+
     Args:
         node: any node.
         opsets: version by domain.
         types: types of the graph's values, by name.
         value: gives the value of a name if it is constant.
     """
-    if node.domain not in STANDARD or node.op_type in _RANDOM:
+    if node.domain not in STANDARD or node.op_type in _RANDOM or _keeps_integers(node, value):
         return None
     if node.op_type in ("Shape", "Size"):
         known = value(node.input[0])  # constants have no entry among the types
@@ -77,6 +82,18 @@ def evaluate(
     if any(array.size > FOLD_ELEMENTS or array.dtype.kind not in "fiubV" for array in arrays):
         return None
     return dict(zip((name for name in node.output if name), arrays, strict=True))
+
+
+def _keeps_integers(node: NodeProto, value: Callable[[str], np.ndarray | None]) -> bool:
+    """Whether a node dequantises whole numbers that the compiler has a type for, along an axis at most.
+
+    A single number is none of a product's: it may be a bound, or what an image is padded with.
+    """
+    blocked = any(one.name == "block_size" and one.i for one in node.attribute)
+    if node.op_type != "DequantizeLinear" or blocked or not node.input:
+        return False
+    whole = value(node.input[0])
+    return whole is not None and whole.size > 1 and whole.dtype.name in _INTEGERS
 
 
 def made_elements(operator: str, inputs: Sequence[np.ndarray | None]) -> float:

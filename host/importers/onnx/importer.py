@@ -84,15 +84,10 @@ def import_onnx(
         return _explained(
             assemble(source, ranges, lambda: convert_graph(simple, file.weights), options), file.inputs
         )
-    quantised = any(_quantises(node) for node in simple.graph.node)
+    quantised = quantises(simple)
     with tempfile.TemporaryDirectory(prefix="edgetlm-standard-") as folder:
         both = PairedReference()
-        unoptimised: Reference = both.unoptimised
-        if rounds_inside(file.model):
-            standard = with_weights(simple, file.weights)
-            expand_contributed(file.name, standard, sums_in_reals=True)
-            write_model(standard, Path(folder, "model.onnx"))
-            unoptimised = _run_either(Path(folder, "model.onnx"))
+        unoptimised = in_real_numbers(file, simple, Path(folder, "model.onnx"), both.unoptimised)
         if not quantised:
             options = replace(options, unoptimised=unoptimised)
         if not quantised and not fixed and options.samples is None and unoptimised == both.unoptimised:
@@ -107,6 +102,25 @@ def import_onnx(
 def _explained(model: ImportedModel, declared: Sequence[DeclaredInput]) -> ImportedModel:
     """A model without a module says which option may help."""
     return replace(model, reason=hint(model.reason, declared)) if model.module is None else model
+
+
+def in_real_numbers(
+    file: OnnxFile, simple: onnx.ModelProto, place: Path, unoptimised: Reference
+) -> Reference:
+    """What runs a model without the engine's optimisations, and operators that round inside in real numbers.
+
+    Args:
+        file: the model.
+        simple: its simplified graph.
+        place: for a file of the model in standard operators, where it has others.
+        unoptimised: what runs a model that has none.
+    """
+    if not rounds_inside(file.model):
+        return unoptimised
+    standard = with_weights(simple, file.weights)
+    expand_contributed(file.name, standard, sums_in_reals=True)
+    write_model(standard, place)
+    return _run_either(place)
 
 
 def _run_either(standard: Path) -> Reference:
@@ -125,8 +139,10 @@ def _run_either(standard: Path) -> Reference:
     return run
 
 
-def _quantises(node: onnx.NodeProto) -> bool:
-    return "QuantizeLinear" in node.op_type or node.op_type.startswith("QLinear")
+def quantises(model: onnx.ModelProto) -> bool:
+    """Whether a graph has quantised tensors, of whose sums some are rounded to either side."""
+    names = [node.op_type for node in model.graph.node]
+    return any("QuantizeLinear" in name or name.startswith("QLinear") for name in names)
 
 
 def _runnable_file(path: Path, file: OnnxFile, pinned: dict[str, tuple[int, ...]], digest: str) -> Path:

@@ -11,6 +11,8 @@ import numpy as np
 from torch import fx
 from tvm import relax
 
+from device_agent.contract.limits import LIMITS
+from host.errors import ImportFailed
 from host.importers.torch.placed import sizes_of
 from host.importers.torch.resizing import weighted_neighbours
 
@@ -28,53 +30,95 @@ def _max_pool(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
     """Maximum pooling, with steps as long as the window where none are given."""
     data, images = given["self"], str(node.target).startswith("aten.max_pool2d")
     spatial, pool = (2, relax.op.nn.max_pool2d) if images else (3, relax.op.nn.max_pool3d)
+    if _takes_places(node):
+        return _maxima_and_places(builder, node, given, spatial)
     # Without an axis of the batch, TVM converts it, or the import says that nothing does.
     if data.ty.ndim != spatial + 2:
         return None
     names = ("kernel_size", "stride", "padding", "dilation")
     kernel, steps, padding, dilation = (of_each(given[name], spatial) for name in names)
-    if _takes_places(node):
-        return _maxima_and_places(builder, node, given)
     made = builder.emit(pool(data, kernel, steps or kernel, padding * 2, dilation, given["ceil_mode"]))
     return made, None
 
 
-def _maxima_and_places(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+def _maxima_and_places(
+    builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any], count: int
+) -> tuple[Any, ...]:
     """Maxima of windows, and the numbers of their places within their image or volume (N, C, ...) int64.
 
     As in torch, the place is that of the first of equal maxima, and of the last NaN where there is one.
+
+    Args:
+        builder: for what is computed on the way.
+        node: the pooling.
+        given: its arguments.
+        count: of axes of the windows; those before are the batch, which may lack, and channels.
+
+    Raises:
+        ImportFailed: the windows have more elements than a model may compute with. TVM would make zeros of
+            the places.
     """
     data, emit = given["self"], builder.emit
-    sizes, shape = sizes_of(data), list(node.meta["val"][0].shape)
-    if sizes is None:
-        return None
-    count = len(sizes) - 2
+    sizes, made = sizes_of(data), list(node.meta["val"][0].shape)
     names = ("kernel_size", "stride", "padding", "dilation")
     kernel, steps, padding, dilation = (of_each(given[name], count) for name in names)
-    numbers, inside, windows = np.zeros((), np.int64), np.ones((), bool), data
+    if sizes is None or prod(made) * prod(kernel) > LIMITS.model.computed_elements:
+        name = str(getattr(node.target, "__name__", node.target))
+        raise ImportFailed(f"operator {name} with places has no conversion for windows of this size", name)
+    sizes, shape = ([1] * (2 + count - len(one)) + one for one in (sizes, made))
+    data = emit(relax.op.reshape(data, sizes))
+    windows, places = data, []
     for axis in range(count):
-        made, size = shape[2 + axis], sizes[2 + axis]
-        taps = np.arange(kernel[axis]) * dilation[axis]
-        places = np.arange(made)[:, None] * (steps or kernel)[axis] - padding[axis] + taps
-        windows = _taken(builder, windows, places, 2 + 2 * axis, size)
-        numbers = numbers[..., None, None] * size + np.clip(places, 0, size - 1)
-        inside = inside[..., None, None] & (places >= 0) & (places < size)
+        size, taps = sizes[2 + axis], np.arange(kernel[axis]) * dilation[axis]
+        places.append(np.arange(shape[2 + axis])[:, None] * (steps or kernel)[axis] - padding[axis] + taps)
+        windows = _taken(builder, windows, places[-1], 2 + 2 * axis, size)
     # Of each axis, first all windows and then all taps.
     order = [2 * axis for axis in range(count)] + [2 * axis + 1 for axis in range(count)]
-    rows = prod(shape[2:]), prod(kernel)
-    table, inside = (one.transpose(order).reshape(rows) for one in (numbers, inside))
-    # What pads is as small as the smallest number: where all are that, the first place in the image is meant.
-    table = np.where(inside, table, np.take_along_axis(table, inside.argmax(1)[:, None], 1))
     windows = emit(relax.op.permute_dims(windows, [0, 1, *(2 + axis for axis in order)]))
-    windows = emit(relax.op.reshape(windows, (*shape[:2], *rows)))
-    leading = _leading(builder, windows)
-    steps_of_rows = relax.const(np.arange(rows[0])[:, None] * rows[1], "int64")
-    flat = emit(relax.op.add(leading, steps_of_rows))
-    found = emit(relax.op.take(relax.const(table.reshape(-1), "int64"), flat, 0, mode="clip"))
-    found = emit(relax.op.squeeze(found, [3]))
+    windows = emit(relax.op.reshape(windows, (*shape, prod(kernel))))
+    leading = emit(relax.op.squeeze(_leading(builder, windows), [2 + count]))
+    found = _numbers(builder, leading, kernel, places, sizes[2:])
     images = emit(relax.op.reshape(data, (*sizes[:2], prod(sizes[2:]))))
-    largest = emit(relax.op.gather_elements(images, found, 2))
-    return emit(relax.op.reshape(largest, shape)), emit(relax.op.reshape(found, shape))
+    flat = emit(relax.op.reshape(found, (*sizes[:2], prod(shape[2:]))))
+    largest = emit(relax.op.gather_elements(images, flat, 2))
+    return tuple(emit(relax.op.reshape(one, made)) for one in (largest, found))
+
+
+def _numbers(
+    builder: relax.BlockBuilder,
+    taps: Any,
+    kernel: Sequence[int],
+    places: Sequence[np.ndarray],
+    sizes: Sequence[int],
+) -> Any:
+    """The numbers of places within their image or volume, axis by axis: no table has all taps of all windows.
+
+    Args:
+        builder: for what is computed on the way.
+        taps: number of a tap of each window (N, C, ...) int64, the last axis of the kernel fastest.
+        kernel: taps along each axis.
+        places: along each axis the place of each tap of each window (windows, taps), some outside.
+        sizes: of the image or volume.
+    """
+    emit, op, count = builder.emit, relax.op, len(kernel)
+    found = None
+    for axis, (length, places_along, size) in enumerate(zip(kernel, places, sizes, strict=True)):
+        inside = (places_along >= 0) & (places_along < size)
+        # What pads is as small as the smallest number. Where all are that, the first tap leads, and the first
+        # place inside of the image is meant: along each axis that of the first tap which is inside.
+        first = np.take_along_axis(places_along, inside.argmax(1)[:, None], 1)
+        numbers = np.clip(np.where(inside, places_along, first), 0, size - 1)
+        table = relax.const(numbers.reshape(-1), "int64")
+        later, own = (relax.const(number, "int64") for number in (prod(kernel[axis + 1 :]), length))
+        tap = emit(op.floor_divide(taps, later))
+        tap = emit(op.subtract(tap, emit(op.multiply(emit(op.floor_divide(tap, own)), own))))
+        windows = np.arange(len(places_along)).reshape(-1, *[1] * (count - 1 - axis)) * length
+        row = emit(op.add(tap, relax.const(windows, "int64")))
+        place = emit(op.take(table, row, 0, mode="clip"))
+        if found is not None:
+            place = emit(op.add(emit(op.multiply(found, relax.const(size, "int64"))), place))
+        found = place
+    return found
 
 
 def _leading(builder: relax.BlockBuilder, windows: Any) -> Any:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 import shutil
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +14,7 @@ import numpy as np
 
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
+from host.files import open_plain
 from host.importers.worker.ahead import files_of, limits_for, open_worker
 from host.importers.worker.arrays_file import write_arrays
 from host.model import ImportedModel
@@ -116,8 +115,15 @@ def ask(
     """
 
     def while_it_works() -> None:
-        importlib.import_module("tvm.relax")
-        meanwhile()
+        collects = gc.isenabled()
+        # Libraries stay: the collector would go through them again and again while they are loaded.
+        gc.disable()
+        try:
+            importlib.import_module("tvm.relax")
+            meanwhile()
+        finally:
+            if collects:
+                gc.enable()
 
     try:
         return worker.call(function, request, while_it_works)
@@ -139,15 +145,13 @@ def keep_made(made: Path, kept: Path) -> None:
     Raises:
         ModelFileError: there is no plain file.
     """
-    nothing = f"{kept.name}: its export left no file: export the model again"
     try:
-        descriptor = os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        stream = open_plain(made)
     except OSError as error:
-        raise ModelFileError(nothing) from error
+        message = f"{kept.name}: its export left no file: export the model again"
+        raise ModelFileError(message) from error
     # Another command may make the same file now.
-    with os.fdopen(descriptor, "rb") as stream, TemporaryDirectory(prefix=".", dir=kept.parent) as scratch:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ModelFileError(nothing)
+    with stream, TemporaryDirectory(prefix=".", dir=kept.parent) as scratch:
         partial = Path(scratch) / kept.name
         with partial.open("wb") as target:
             shutil.copyfileobj(stream, target)

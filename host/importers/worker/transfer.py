@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from host.errors import ImportFailed, ModelFileError
+from host.files import open_plain
 from host.importers.assemble import check_interface, work_file
-from host.importers.worker.arrays_file import read_arrays, write_arrays
+from host.importers.worker.arrays_file import take_arrays, write_arrays
 from host.importers.worker.functions import check_functions, others
 from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
 
@@ -31,8 +33,20 @@ _SHARED = frozenset(
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def pack(model: ImportedModel, folder: Path) -> dict[str, Any]:
-    """Write what is large into a folder and return the rest as plain data."""
+def pack(
+    model: ImportedModel, folder: Path, written: Sequence[tuple[tvm.IRModule, dict[str, Any]]] = ()
+) -> dict[str, Any]:
+    """Write what is large into a folder and return the rest as plain data.
+
+    Args:
+        model: that was imported.
+        folder: where its module and its golden cases go.
+        written: modules that are in the folder already, with what `pack_module` returned; the last counts.
+    """
+    module: dict[str, Any] | None = None
+    if model.module is not None:
+        there = [data for one, data in written[-1:] if one is model.module]
+        module = there[0] if there else pack_module(model.module, folder)
     return {
         "name": model.name,
         "format": model.format,
@@ -40,7 +54,7 @@ def pack(model: ImportedModel, folder: Path) -> dict[str, Any]:
         "inputs": [_pack_spec(spec) for spec in model.signature.inputs],
         "outputs": [_pack_spec(spec) for spec in model.signature.outputs],
         "golden": pack_golden(model.golden, folder),
-        "module": None if model.module is None else pack_module(model.module, folder),
+        "module": module,
         "content_hash": model.content_hash,
         "reason": model.reason,
         "operator": model.operator,
@@ -97,7 +111,7 @@ def pack_golden(golden: Sequence[GoldenCase], folder: Path) -> dict[str, Any]:
 
 def unpack_golden(answer: Any, folder: Path) -> tuple[GoldenCase, ...]:
     """Golden cases that a worker wrote, in memory."""
-    arrays = iter([np.array(array) for array in read_arrays(folder / "golden.bin", answer["arrays"])])
+    arrays = iter([np.array(array) for array in take_arrays(folder / "golden.bin", answer["arrays"])])
     return tuple(
         GoldenCase(
             tuple(next(arrays) for _ in range(inputs)),
@@ -127,12 +141,17 @@ def unpack_module(answer: Any, folder: Path) -> tvm.IRModule:
     Raises:
         ModelFileError: what it wrote is no such module.
     """
-    path = folder / "module.json"
-    if path.is_symlink() or path.stat().st_size > _MODULE_BYTES:
-        raise ModelFileError("the answer of the import is damaged (a module of over 1 GB)")
-    weights = read_arrays(folder / "weights.bin", answer["weights"])
     try:
-        module = tvm.ir.load_json(path.read_text())
+        with open_plain(folder / "module.json") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            text = stream.read(min(size, _MODULE_BYTES))
+    except OSError as error:
+        raise ModelFileError("the answer of the import is damaged (no module)") from error
+    if size > _MODULE_BYTES:
+        raise ModelFileError("the answer of the import is damaged (a module of over 1 GB)")
+    weights = take_arrays(folder / "weights.bin", answer["weights"])
+    try:
+        module = tvm.ir.load_json(text.decode())
         bound = {f"{_WEIGHT}{number}": _tensor(array) for number, array in enumerate(weights)}
         if bound:
             module = relax.transform.BindParams("main", bound)(module)
@@ -210,5 +229,8 @@ def kept(made: Path, folder: Path, original: Path, digest: str) -> Path:
             raise ValueError
         partial = target / f"moving-{file.name}"
         shutil.move(file, partial)
+        # Where it lies now, the worker cannot put anything else in its place.
+        if partial.is_symlink() or not partial.is_file():
+            raise ValueError
         partial.replace(target / file.name)
     return target / made.name

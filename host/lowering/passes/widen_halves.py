@@ -1,7 +1,7 @@
 """Arithmetic of types that are computed with in a wider one: half precision in single precision.
 
 The original runtimes compute such models in single precision too;
-inputs and outputs keep their type.
+inputs and outputs keep their type. A conversion to float16 that is only converted back rounds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ def widen_halves(graph: Graph) -> Graph:
     if not any(_is_narrow(value) for value in given):
         return graph
     single: dict[Value, Value] = {}
+    readers = graph.consumers()
+
+    def only_rounds(node: Node) -> bool:
+        back = [one.op == "cast" and one.output.dtype == "float32" for one in readers.get(node.output, ())]
+        # Of bfloat16, TVM leaves such a pair out.
+        types = node.inputs[0].dtype, node.output.dtype
+        return bool(back) and all(back) and types == ("float32", "float16")
 
     def widened(builder: Builder, value: Value) -> Value:
         if not _is_narrow(value):
@@ -38,7 +45,8 @@ def widen_halves(graph: Graph) -> Graph:
             return tuple(widened(builder, value) for value in builder.copy(node, own))
         inputs = tuple(widened(builder, value) for value in inputs)
         if node.op == "cast" and _is_narrow(node.output):
-            return builder.cast(inputs[0], numeric_type(node.output.dtype).compute)
+            rounded = builder.cast(inputs[0], node.output.dtype) if only_rounds(node) else inputs[0]
+            return builder.cast(rounded, numeric_type(node.output.dtype).compute)
         specs = [(value.shape, numeric_type(value.dtype).compute) for value in node.outputs]
         return builder.emit(node.op, inputs, node.attrs, specs)
 

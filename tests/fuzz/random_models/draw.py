@@ -46,15 +46,24 @@ class UnsuitableError(Exception):
 
 
 class Draw:
-    """A graph that grows."""
+    """A graph that grows.
 
-    def __init__(self, seed: int) -> None:
-        self.rng = Random(f"numbers/{seed}")
+    Args:
+        seed: of all that is drawn.
+        kind: of the models, of which each has its own for a seed.
+        opset: version of the standard that they are written in.
+    """
+
+    def __init__(self, seed: int, kind: str, opset: int) -> None:
+        self.opset = opset
+        self.rng = Random(f"{kind}/{seed}")
         self.numbers = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.inputs: list[Value] = []
         self.values: list[Value] = []
+        # Shapes and types of values whose operators the standard does not know.
+        self.declared: dict[str, tuple[tuple[int, ...], str]] = {}
         self._names = 0
 
     def name(self, prefix: str) -> str:
@@ -73,9 +82,10 @@ class Draw:
         if not condition:
             raise UnsuitableError
 
-    def constant(self, array: np.ndarray | Sequence[int]) -> str:
+    def constant(self, array: np.ndarray | np.generic | Sequence[int]) -> str:
         """A weight of the file; integers without a type are 64 bits wide."""
-        held = array if isinstance(array, np.ndarray) else np.array(array, np.int64)
+        typed = isinstance(array, np.ndarray | np.generic)
+        held = np.asarray(array) if typed else np.array(array, np.int64)
         self.weights.append(numpy_helper.from_array(held, self.name("w")))
         return str(self.weights[-1].name)
 
@@ -98,6 +108,21 @@ class Draw:
         names = [self.name("v") for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, list(inputs), names, **attributes))
         return names
+
+    def input(self, shape: Sequence[int], dtype: str) -> Value:
+        """A further input of the model."""
+        value = Value(self.name("x"), tuple(shape), dtype, True)
+        self.inputs.append(value)
+        self.values.append(value)
+        return value
+
+    def declare(self, name: str, shape: Sequence[int], dtype: str) -> None:
+        """Say what an operator that is not of the standard makes."""
+        self.declared[name] = tuple(shape), dtype
+
+    def shape_of(self, weight: str) -> tuple[int, ...]:
+        """The shape of a weight."""
+        return tuple(next(one.dims for one in self.weights if one.name == weight))
 
     def other(self, x: Value) -> str:
         """Something of the same type that broadcasts to a value: a constant or an earlier value."""

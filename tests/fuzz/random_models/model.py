@@ -10,46 +10,58 @@ import onnx
 from onnx import helper, shape_inference
 
 from tests.fuzz.random_models.arithmetic import ARITHMETIC
-from tests.fuzz.random_models.draw import FLOATS, SIZES, Draw, UnsuitableError, Value
+from tests.fuzz.random_models.draw import FLOATS, SIZES, Draw, Operator, UnsuitableError, Value
 from tests.fuzz.random_models.exact import EXACT
 from tests.fuzz.random_models.layers import LAYERS
 from tests.fuzz.random_models.movement import MOVES
+from tests.fuzz.random_models.quantised import QUANTISED, WIDE_OPSET
 
 OPSET = 20
 _LARGEST = 30_000
 # What leaves exact values exact: it moves them, or there is one right answer.
 _KEEPS = frozenset((*MOVES, *EXACT))
+_TYPES = (*["float32"] * 12, "int32", "int64", "float64", "bool", "uint8")
 
 
 def random_model(seed: int) -> onnx.ModelProto:
     """The model of a seed: up to eight operators on one or two inputs."""
-    draw = Draw(seed)
+    draw = Draw(seed, "numbers", OPSET)
     for _ in range(draw.pick(1, 1, 2)):
         _input(draw)
-    for _ in range(draw.rng.randint(1, 8)):
-        for _ in range(40):
-            if _grow(draw):
-                break
+    _grown(draw, (MOVES, EXACT, ARITHMETIC, LAYERS, LAYERS), 8)
     return _model(draw, _ends(draw))
 
 
-def _input(d: Draw) -> None:
+def random_quantised_model(seed: int) -> onnx.ModelProto:
+    """The quantised model of a seed: up to five layers, most of bytes, on one or two inputs."""
+    draw = Draw(seed, "quantised", WIDE_OPSET if seed // 6 % 3 == 0 else OPSET)
+    for _ in range(draw.pick(1, 1, 2)):
+        _input(draw, ["float32"] * 8 + ["uint8", "uint8" if draw.opset == WIDE_OPSET else "int8"])
+    _grown(draw, (*[QUANTISED] * 8, MOVES, LAYERS), 5)
+    return _model(draw, _ends(draw))
+
+
+def _grown(d: Draw, kinds: Sequence[Sequence[Operator]], most: int) -> None:
+    for _ in range(d.rng.randint(1, most)):
+        for _ in range(40):
+            if _grow(d, kinds):
+                break
+
+
+def _input(d: Draw, types: Sequence[str] = _TYPES) -> None:
     rank = d.pick(1, 2, 3, 3, 4, 4, 4, 4, 5)
     shape = [d.pick(*SIZES) for _ in range(rank)]
     while math.prod(shape) > _LARGEST // 4:
         shape[d.rng.randrange(rank)] = d.pick(1, 2, 3)
     if rank > 2 and d.rng.random() < 0.6:
         shape[0] = 1
-    dtype = d.pick(*["float32"] * 12, "int32", "int64", "float64", "bool", "uint8")
-    value = Value(d.name("x"), tuple(shape), dtype, True)
-    d.inputs.append(value)
-    d.values.append(value)
+    d.input(shape, d.pick(*types))
 
 
-def _grow(d: Draw) -> bool:
+def _grow(d: Draw, kinds: Sequence[Sequence[Operator]]) -> bool:
     """One operator more; nothing has changed where that is refused."""
     x = d.rng.choice(d.values[-3:])
-    operator = d.rng.choice(d.pick(MOVES, EXACT, ARITHMETIC, LAYERS, LAYERS))
+    operator = d.rng.choice(d.pick(*kinds))
     nodes, weights = len(d.nodes), len(d.weights)
     try:
         operator(d, x)
@@ -91,16 +103,21 @@ def _ends(d: Draw) -> list[str]:
 
 
 def _model(d: Draw, outputs: Sequence[str]) -> onnx.ModelProto:
-    known = {value.name: value for value in d.values}
+    known = {value.name: (value.shape, value.dtype) for value in d.values} | d.declared
+    types = {name: (_type(dtype), shape) for name, (shape, dtype) in known.items()}
     declared = [
-        helper.make_tensor_value_info(name, _type(known[name].dtype), known[name].shape)
-        if name in known
+        helper.make_tensor_value_info(name, *types[name])
+        if name in types
         else onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor()))
         for name in outputs
     ]
     inputs = [helper.make_tensor_value_info(one.name, _type(one.dtype), one.shape) for one in d.inputs]
-    graph = helper.make_graph(d.nodes, "random", inputs, declared, d.weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    made = {name for node in d.nodes for name in node.output}.difference(outputs)
+    inner = [helper.make_tensor_value_info(name, *types[name]) for name in d.declared if name in made]
+    graph = helper.make_graph(d.nodes, "random", inputs, declared, d.weights, value_info=inner)
+    domains = sorted({node.domain for node in d.nodes}.difference([""]))
+    opsets = [helper.make_opsetid("", d.opset), *(helper.make_opsetid(one, 1) for one in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def _type(dtype: str) -> int:

@@ -16,6 +16,7 @@ TARGETS = {
     "frames": "frames:Frames",
     "manifests": "manifests:Manifests",
     "numbers": "numbers:Numbers",
+    "quantised": "numbers:Quantised",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,8 +159,10 @@ def test_watts_of_another_sensor_or_a_throttled_board_do_not_count() -> None:
         [None, 4 / 3, 2 / 3]
     )
     assert relative_watts([powered_record(1, 1.0, None)]) == [None]
-    joules = replace(board.measurement, energy=replace(board.measurement.energy, mean_w=None))
-    assert not has_watts(replace(board, measurement=joules)) and has_watts(board)
+    assert has_watts(board)
+    for none in (None, 0.0, -2.0, math.nan):
+        joules = replace(board.measurement, energy=replace(board.measurement.energy, mean_w=none))
+        assert not has_watts(replace(board, measurement=joules))
 
 
 def test_each_task_has_the_watts_of_its_last_sensor_over_the_median_of_that() -> None:

@@ -19,9 +19,10 @@ def _real(body: Body, value: str, scale: str, zero: str, axis: int | None = None
     return body.add("DequantizeLinear", value, _single(body, scale), *_given(body, zero), **attributes)
 
 
-def _quantised(body: Body, value: str, scale: str, zero: str) -> None:
-    """Set the result."""
-    body.set_output(body.add("QuantizeLinear", value, _single(body, scale), *_given(body, zero)))
+def _quantised(body: Body, value: str, scale: str, zero: str, operand: str) -> None:
+    """Set the result. Without a zero point, the standard's bytes have no sign; these have an operand's."""
+    point = _single(body, zero) if zero else body.constant(0, body.dtype(operand))
+    body.set_output(body.add("QuantizeLinear", value, _single(body, scale), point))
 
 
 def _given(body: Body, zero: str) -> list[str]:
@@ -47,7 +48,7 @@ def _of_two(operator: str) -> Expansion:
     def expand(body: Body) -> None:
         a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = body.inputs(8)
         made = body.add(operator, _real(body, a, a_scale, a_zero), _real(body, b, b_scale, b_zero))
-        _quantised(body, made, scale, zero)
+        _quantised(body, made, scale, zero, a)
 
     return expand
 
@@ -58,7 +59,7 @@ def _of_one(operator: str, *names: str) -> Expansion:
     def expand(body: Body) -> None:
         x, x_scale, x_zero, scale, zero = body.inputs(5)
         attributes = {name: body.attributes[name] for name in names if name in body.attributes}
-        _quantised(body, body.add(operator, _real(body, x, x_scale, x_zero), **attributes), scale, zero)
+        _quantised(body, body.add(operator, _real(body, x, x_scale, x_zero), **attributes), scale, zero, x)
 
     return expand
 
@@ -76,7 +77,7 @@ def _pooled(operator: str, *names: str) -> Expansion:
         value = body.add(operator, value, **attributes)
         if last:
             value = body.add("Transpose", value, perm=[0, *range(2, rank), 1])
-        _quantised(body, value, scale, zero)
+        _quantised(body, value, scale, zero, x)
 
     return expand
 
@@ -86,7 +87,7 @@ def _concat(body: Body) -> None:
     if len(rest) % 3:
         raise body.fail("its inputs are not tensors with a scale and a zero point each")
     parts = [_real(body, *one) for one in zip(rest[::3], rest[1::3], rest[2::3], strict=True)]
-    _quantised(body, body.add("Concat", *parts, axis=body.attribute("axis", 0)), scale, zero)
+    _quantised(body, body.add("Concat", *parts, axis=body.attribute("axis", 0)), scale, zero, rest[0])
 
 
 def _softmax(body: Body) -> None:
@@ -94,13 +95,13 @@ def _softmax(body: Body) -> None:
     axis, rank = body.attribute("axis", -1), len(body.shape(x))
     if body.attribute("opset", 13) < 13 and axis not in (-1, rank - 1):
         raise body.fail("a softmax over several axes has no conversion")
-    _quantised(body, body.add("Softmax", _real(body, x, x_scale, x_zero), axis=axis), scale, zero)
+    _quantised(body, body.add("Softmax", _real(body, x, x_scale, x_zero), axis=axis), scale, zero, x)
 
 
 def _where(body: Body) -> None:
     condition, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = body.inputs(9)
     parts = [_real(body, x, x_scale, x_zero), _real(body, y, y_scale, y_zero)]
-    _quantised(body, body.add("Where", condition, *parts), scale, zero)
+    _quantised(body, body.add("Where", condition, *parts), scale, zero, x)
 
 
 def _product(body: Body) -> None:
@@ -119,7 +120,7 @@ def _product(body: Body) -> None:
     else:
         made = body.add("Gemm", *factors, alpha=alpha, **attributes)
     if scale:
-        _quantised(body, made, scale, zero)
+        _quantised(body, made, scale, zero, a)
     else:
         body.set_output(made)
 
@@ -172,14 +173,14 @@ def _conv(body: Body) -> None:
     if bias:
         unit = body.add("Mul", _single(body, x_scale), _single(body, w_scale))
         factors.append(body.add("Mul", body.add("Cast", bias, to=TensorProto.FLOAT), unit))
-    _quantised(body, body.add("Conv", *factors, **body.attributes), scale, zero)
+    _quantised(body, body.add("Conv", *factors, **body.attributes), scale, zero, x)
 
 
 def _matrix_product(body: Body) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = body.inputs(8)
     rows, columns = len(body.shape(a)) - 2, len(body.shape(b)) - 1
     factors = [_real(body, a, a_scale, a_zero, rows), _real(body, b, b_scale, b_zero, columns)]
-    _quantised(body, body.add("MatMul", *factors), scale, zero)
+    _quantised(body, body.add("MatMul", *factors), scale, zero, a)
 
 
 _WINDOW = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")

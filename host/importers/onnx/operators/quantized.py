@@ -1,15 +1,17 @@
 """Operators on quantised tensors.
 
 Integers meet in int32 without their zero points, exactly. `host.lowering.passes.integers` finds these forms.
-QuantizeLinear, DequantizeLinear and MatMulInteger are TVM's, which are of the same form.
+MatMulInteger is TVM's, which is of the same form.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 from tvm import relax
 
 from host.importers.onnx.operators.context import (
@@ -17,12 +19,59 @@ from host.importers.onnx.operators.context import (
     Context,
     Converter,
     Inputs,
+    constant,
+    constant_value,
+    convert_with_tvm,
     dtype_of,
     get,
     scalar,
     shape_of,
 )
 from host.importers.onnx.operators.images import spatial
+
+
+def _quantize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """TVM's, of numbers and scales in single precision: a quotient of halves may be rounded to a tie.
+
+    Weights that the file has as floats become integers, as those of other files are.
+    """
+    value, scale, *zero = inputs
+    known = [constant_value(one) for one in inputs if one is not None]
+    if all(one is not None for one in known):
+        made = _integers_of(known, attributes)
+        if made is not None:
+            return constant(made)
+    return convert_with_tvm(context, [_single(context, value), _single(context, scale), *zero], attributes)
+
+
+def _dequantize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """TVM's, in single precision; numbers whose scale is a half are then rounded to such."""
+    value, scale, *zero = inputs
+    made = convert_with_tvm(context, [value, _single(context, scale), *zero], attributes)
+    return made if dtype_of(scale) not in _HALVES else relax.op.astype(made, dtype_of(scale))
+
+
+def _integers_of(parts: Sequence[Any], attributes: Attributes) -> np.ndarray | None:
+    """Constants as QuantizeLinear gives them: ties to even, saturated; None for other than 8 and 16 bits."""
+    value, scale, *zero = parts
+    kind = int(attributes.get("output_dtype", 0)) or TensorProto.UINT8
+    point = zero[0] if zero else np.zeros((), helper.tensor_dtype_to_np_dtype(kind))
+    if point.dtype.name not in _INTEGERS or attributes.get("block_size"):
+        return None
+    axis = int(attributes.get("axis", 1)) if value.ndim > 1 else 0
+    shape = [-1 if place == axis % max(value.ndim, 1) else 1 for place in range(value.ndim)]
+    single, point = (one.reshape(()) if one.size == 1 else one.reshape(shape) for one in (scale, point))
+    with np.errstate(all="ignore"):
+        whole = np.rint(value.astype(np.float32) / single.astype(np.float32)).astype(np.float64) + point
+    if np.isnan(whole).any():
+        return None
+    limits = np.iinfo(point.dtype)
+    made: np.ndarray = np.clip(whole, limits.min, limits.max).astype(point.dtype)
+    return made
+
+
+def _single(context: Context, value: Any) -> Any:
+    return context.emit(relax.op.astype(value, "float32")) if dtype_of(value) in _HALVES else value
 
 
 def _qlinear_matmul(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
@@ -119,9 +168,13 @@ def _per_output(context: Context, value: Any, rank: int) -> Any:
     return context.emit(relax.op.reshape(value, [count, *(1,) * (rank - 1)] if count > 1 else ()))
 
 
+_HALVES = ("float16", "bfloat16")
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
 CONVERTERS: dict[str, Converter] = {
     "ConvInteger": _integer_convolution,
+    "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": _dynamic_quantize,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
+    "QuantizeLinear": _quantize,
 }

@@ -64,6 +64,10 @@ class Complex:
     imaginary: Any
 
 
+# Powers up to this are written as products.
+_MOST_POWERS = 64
+
+
 def is_complex(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
     """Whether a node reads or makes complex tensors.
 
@@ -172,30 +176,31 @@ def _summed(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _quotient(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """A quotient by real numbers, or by complex ones: then a product with the conjugate over the square.
+    """A quotient by real numbers, or by complex ones.
 
-    The divisor is first divided by the larger one of its parts, whose square may have no place in the type.
+    The smaller part of a complex divisor is first divided by the larger one, whose square may have no place
+    in the type (R. L. Smith, Algorithm 116, Communications of the ACM 5(8), 1962). torch does the same, so
+    infinite parts give what they give there: a finite number by an infinite one is 0.
     """
     emit, op, like = builder.emit, relax.op, _made_in(node)
-    left, (c, d) = given["self"], _parts(builder, given["other"], like)
-    scale = None
-    if d is not None:
-        larger, scale = _larger_part(builder, c, d)
-        one, zero = (relax.const(number, like) for number in (1.0, 0.0))
-        # By 0, the parts of the dividend are divided, as in torch.
-        none = emit(op.equal(larger, zero))
-        c = emit(op.where(none, one, emit(op.divide(c, scale))))
-        d = emit(op.where(none, zero, emit(op.divide(d, scale))))
-        squares = (emit(op.multiply(part, part)) for part in (c, d))
-        square = emit(op.add(*squares))
-        conjugate = Complex(c, emit(op.negative(d)))
-        left = _multiplied(op.multiply, ("self", "other"))(builder, node, {"self": left, "other": conjugate})
-        c = square
-    parts = _parts(builder, left, like)
-    for divisor in (c, scale):
-        if divisor is not None:
-            parts = tuple(emit(op.divide(part, divisor)) for part in parts)
-    return Complex(*parts)
+    (a, b), (c, d) = (_parts(builder, given[name], like) for name in ("self", "other"))
+    b = emit(op.zeros_like(a)) if b is None else b
+    if d is None:
+        return Complex(*(emit(op.divide(part, c)) for part in (a, b)))
+    zero, one = (relax.const(number, like) for number in (0.0, 1.0))
+    sizes = [emit(op.abs(part)) for part in (c, d)]
+    of_real, none = emit(op.greater_equal(*sizes)), emit(op.equal(emit(op.add(*sizes)), zero))
+    larger, smaller = (emit(op.where(of_real, *parts)) for parts in ((c, d), (d, c)))
+    first, second = (emit(op.where(of_real, *parts)) for parts in ((a, b), (b, a)))
+    ratio = emit(op.where(none, zero, emit(op.divide(smaller, larger))))
+    square = emit(op.add(one, emit(op.multiply(ratio, ratio))))
+    real = emit(op.add(first, emit(op.multiply(second, ratio))))
+    turned = emit(op.subtract(second, emit(op.multiply(first, ratio))))
+    imaginary = emit(op.where(of_real, turned, emit(op.negative(turned))))
+    # By 0, the parts of the dividend are divided by 0, as in torch.
+    larger = emit(op.where(none, zero, larger))
+    parts = (emit(op.where(none, *choice)) for choice in ((a, real), (b, imaginary)))
+    return Complex(*(emit(op.divide(emit(op.divide(part, square)), larger)) for part in parts))
 
 
 def _size(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -249,6 +254,43 @@ def _polar(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any])
     return Complex(*(builder.emit(relax.op.multiply(given["abs"], one)) for one in turned))
 
 
+def _exponential(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """exp(a + b i) = exp(a) (cos b + i sin b)."""
+    emit, op, value = builder.emit, relax.op, given["self"]
+    size = emit(op.exp(value.real))
+    turned = (emit(function(value.imaginary)) for function in (op.cos, op.sin))
+    return Complex(*(emit(op.multiply(size, one)) for one in turned))
+
+
+def _reciprocal(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    return _quotient(builder, node, {"self": 1.0, "other": given["self"]})
+
+
+def _power(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Small whole powers, by squares; None for others."""
+    exponent, value = given["exponent"], given["self"]
+    if exponent != int(exponent) or not 0 < exponent <= _MOST_POWERS:
+        return None
+    multiply = _multiplied(relax.op.multiply, ("self", "other"))
+    made = None
+    for bit in reversed(f"{int(exponent):b}"):
+        if bit == "1":
+            made = value if made is None else multiply(builder, node, {"self": made, "other": value})
+        value = multiply(builder, node, {"self": value, "other": value})
+    return made
+
+
+def _chosen(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """One of two numbers, of which one may be real, where a condition holds."""
+    emit, like, made = builder.emit, _made_in(node), []
+    zero = relax.const(0.0, like)
+    pairs = [_parts(builder, given[name], like) for name in ("self", "other")]
+    for one, other in zip(*pairs, strict=True):
+        parts = (zero if part is None else part for part in (one, other))
+        made.append(emit(relax.op.where(given["condition"], *parts)))
+    return Complex(*made)
+
+
 def _converted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """Complex numbers of real ones, or in another type."""
     made = node.meta["val"]
@@ -273,11 +315,15 @@ CONVERTERS: Mapping[str, Any] = {
     "conj_physical.default": _conjugate,
     "div.Scalar": _quotient,
     "div.Tensor": _quotient,
+    "exp.default": _exponential,
     "mm.default": _multiplied(relax.op.matmul, ("self", "mat2")),
     "mul.Scalar": _multiplied(relax.op.multiply, ("self", "other")),
     "mul.Tensor": _multiplied(relax.op.multiply, ("self", "other")),
     "polar.default": _polar,
+    "pow.Tensor_Scalar": _power,
+    "reciprocal.default": _reciprocal,
     "sub.Tensor": _summed(relax.op.subtract),
     "view_as_complex.default": _of_pairs,
     "view_as_real.default": _as_pairs,
+    "where.self": _chosen,
 }

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.headroom import headrooms
 from benchmarks.learned_estimate.order import TARGET, Teaching, figures_of, main, ordered_tasks, orders_of
+from benchmarks.learned_estimate.withheld import kernels_of
 from benchmarks.result_file import read_result
 from benchmarks.tables import modelled
 from host.schedules import DesignSpace
@@ -49,6 +51,17 @@ def test_what_noise_leaves_is_shown_where_programs_were_measured_in_rounds() -> 
     found = orders_of(task, Teaching((), [task], 100, 0), 0)
     assert found["repeated"] == pytest.approx(1.0)
     assert "others" not in found
+
+
+def test_a_program_whose_decisions_were_written_in_another_order_is_the_same() -> None:
+    programs = collected(flat_is_slow)
+    turned = [replace(one, decisions=dict(reversed(one.decisions.items()))) for one in programs]
+    both = [*programs, *turned]
+    assert [one.measured for one in ordered_tasks(both)] == [one.measured for one in ordered_tasks(programs)]
+    assert [len(one.programs) for one in kernels_of(both)] == [
+        len(one.programs) for one in kernels_of(programs)
+    ]
+    assert headrooms("here", both) == [], "14 programs of a task are too few"
 
 
 def test_a_product_of_one_row_is_a_kind_of_its_own() -> None:

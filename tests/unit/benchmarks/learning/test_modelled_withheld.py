@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import random
 from collections import defaultdict
@@ -109,3 +110,9 @@ def test_programs_of_machines_are_read_beside_those_of_modelled_boards(tmp_path:
             read_boards([tmp_path], [wrong])
     found = read_boards([tmp_path], [f"machine={tmp_path / 'here.jsonl'}"])
     assert {board: len(known) for board, (known, _) in found.items()} == {"raspberry_pi_4": 1, "machine": 2}
+    plain = tmp_path / "raspberry_pi_4.jsonl"
+    (tmp_path / "raspberry_pi_4.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    with pytest.raises(UserError, match=r"raspberry_pi_4\.jsonl lies beside raspberry_pi_4\.jsonl\.gz"):
+        read_boards([tmp_path], [])
+    plain.unlink()
+    assert [len(known) for known, _ in read_boards([tmp_path], []).values()] == [1]

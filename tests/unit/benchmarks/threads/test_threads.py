@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.threads.__main__ import figures_of, measured
+from benchmarks.threads.__main__ import figures_of, measured, running
 
 
 def answer(
@@ -42,6 +42,20 @@ def test_a_run_is_the_sum_of_what_its_loops_take_and_lose() -> None:
     assert lost + (12.0 + 6.0) / 2 == pytest.approx(found["shared_ms"] * 1e3)
     assert [kernel["name"] for kernel in found["kernels"]] == ["dense", "norm"]
     assert found["kernels"][1]["shared_us"] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("cores", "bound"), [(2, "1"), (4, "0")])
+def test_workers_are_bound_as_in_a_session(
+    cores: int, bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreter = tmp_path / "interpreter"
+    interpreter.write_text('#!/bin/sh\necho "[[\\"$TVM_NUM_THREADS $TVM_BIND_THREADS\\", 1]]"\nexec cat\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(interpreter))
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    with running(tmp_path, 2) as worker:
+        assert worker.kernels == [[f"2 {bound}", 1]]
 
 
 def test_loops_of_a_model_are_seen(tmp_path: Path) -> None:

@@ -247,12 +247,16 @@ def _quantised_elementwise() -> list[Case]:
     pair, of_pair = {"a": unsigned(2, 8), "b": unsigned(2, 8)}, "a as az b bs bz cs cz"
     two = scales(**{"as": 0.1, "az": 128, "bs": 0.05, "bz": 100, "cs": 0.12, "cz": 120})
     one = scales(**{"as": 0.1, "az": 128, "cs": 0.02, "cz": 128})
+    of_signs = {"a": signed(2, 8), "b": signed(2, 8)}
+    steps = {**scales(**{"as": 0.1, "bs": 0.05, "cs": 0.12}), "az": np.int8(3), "bz": np.int8(-5)}
     parts = {"a": unsigned(1, 3), "b": unsigned(1, 4)}
     chosen = {"c": _DRAW.random((2, 8)) < 0.5, **pair}
     pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
     last = {"channels_last": 1}
     return [
         Case("bytes_add", "QLinearAdd", pair, two, of_pair),
+        Case("signed_bytes_add", "QLinearAdd", of_signs, steps, "a as az b bs bz cs"),
+        Case("signed_bytes_multiply", "QLinearMul", of_signs, steps, "a as az b bs bz cs"),
         Case("bytes_multiply", "QLinearMul", pair, two, of_pair),
         Case("bytes_sigmoid", "QLinearSigmoid", {"a": unsigned(2, 8)}, one),
         Case("bytes_leaky_relu", "QLinearLeakyRelu", {"a": unsigned(2, 8)}, one, attributes={"alpha": 0.2}),

@@ -68,6 +68,19 @@ def test_scales_and_zero_points_may_differ_along_an_axis(tmp_path: Path) -> None
     same_as_onnxruntime(tmp_path, back, {"x": _bytes("int8", 2, 3, 4)}, constants, FLOAT)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16"])
+def test_halves_are_quantised_in_single_precision(tmp_path: Path, dtype: str) -> None:
+    """A quotient of halves lies on a tie, or beyond the largest half, where the exact one does not."""
+    scale = np.float16(0.0301 if dtype in ("uint8", "int8") else 2e-4)
+    constants = {"s": scale, "z": np.array(np.iinfo(dtype).max // 2, dtype)}
+    x = (DRAW.normal(size=4000) * 2).astype("float16")
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    (made,) = same_as_onnxruntime(tmp_path, node, {"x": x}, constants, code)
+    back = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["y"])
+    same_as_onnxruntime(tmp_path, back, {"x": made}, constants, TensorProto.FLOAT16)
+
+
 @pytest.mark.parametrize("values", [[-1.5, 0.1, 3.0], [0.0, 0.0, 0.0], [2.0, 3.0, 4.0], [-2.0, -3.0, -1.0]])
 def test_dynamic_quantisation_includes_zero(tmp_path: Path, values: list[float]) -> None:
     node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])

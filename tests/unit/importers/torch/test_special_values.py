@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -79,6 +80,24 @@ def test_nan_is_ordered_in_bfloat16_too() -> None:
 
     rows = [[1, NAN, 3, 2, NAN], [4, 1, 1, 7, 2], [NAN] * 5, [INFINITY, -INFINITY, NAN, 0, 0]]
     compare_lowered(ordered, torch.tensor(rows))
+
+
+def test_quotients_of_infinite_complex_numbers_are_those_of_torch() -> None:
+    def divided(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b = torch.view_as_complex(x), torch.view_as_complex(y)
+        made = a / b, x[:, 0] / b, a / complex(0.5, -INFINITY)
+        return tuple(torch.view_as_real(one) for one in made)
+
+    pairs = list(itertools.product([0.0, 1.5, -2.0, INFINITY, -INFINITY, NAN], repeat=2))
+    left, right = (torch.tensor(one) for one in zip(*itertools.product(pairs, pairs), strict=True))
+    compare_lowered(divided, left, right, rtol=1e-6, atol=0)
+
+
+def test_a_conversion_to_halves_and_back_rounds() -> None:
+    def rounded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.half().float(), x.half().float() * 2
+
+    compare_lowered(rounded, torch.cat([drawn(40, 9).reshape(-1), torch.tensor([1e6, 1e-6])]), rtol=0, atol=0)
 
 
 def test_a_number_that_is_read_in_two_shapes_is_compared_with_itself() -> None:

@@ -24,7 +24,12 @@ def draw(seed: int = 0) -> np.random.Generator:
 
 
 def model(
-    folder: Path, nodes: Sequence[NodeProto], shape: Sequence[int], made: Sequence[int], constants: Arrays
+    folder: Path,
+    nodes: Sequence[NodeProto],
+    shape: Sequence[int],
+    made: Sequence[int],
+    constants: Arrays,
+    opset: int = 17,
 ) -> ImportedModel:
     """A model from "x" of fp32 to "y" of fp32, imported, with golden outputs of ONNX Runtime."""
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
@@ -32,7 +37,7 @@ def model(
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, made)]
     body = helper.make_graph(list(nodes), "quantised", inputs, outputs, tensors)
     path = folder / "quantised.onnx"
-    opsets = [helper.make_opsetid("", 17)]
+    opsets = [helper.make_opsetid("", opset)]
     path.write_bytes(helper.make_model(body, opset_imports=opsets, ir_version=10).SerializeToString())
     onnx.checker.check_model(str(path))
     return load(path)
@@ -64,9 +69,15 @@ def weights(data: np.ndarray, zero: int = 0, axis: int = 0) -> Arrays:
 
 
 def gemm(
-    folder: Path, dtype: str = "uint8", rows: int = 7, depth: int = 42, columns: int = 36
+    folder: Path,
+    dtype: str = "uint8",
+    rows: int = 7,
+    depth: int = 42,
+    columns: int = 36,
+    opset: int = 17,
+    in_floats: bool = False,
 ) -> ImportedModel:
-    """QDQ around Gemm and Relu, weights transposed."""
+    """QDQ around Gemm and Relu, weights transposed; `in_floats` has the file quantise them."""
     data = draw().integers(-SEVEN_BITS, SEVEN_BITS, (columns, depth)).astype("int8")
     nodes = [
         *pair("x", "xd", "xs", "xz"),
@@ -76,7 +87,13 @@ def gemm(
         node("Relu", ["g"], ["r"]),
         *pair("r", "y", "ys", "yz"),
     ]
-    return model(folder, nodes, (rows, depth), (rows, columns), {**activations(dtype), **weights(data)})
+    constants = {**activations(dtype), **weights(data)}
+    if in_floats:
+        noise = draw(2).uniform(-0.4, 0.4, data.shape)
+        constants["f"] = ((data + noise) * constants["ws"][:, None]).astype("float32")
+        nodes = [node("QuantizeLinear", ["f", "ws", "wz"], ["w"], axis=0), *nodes]
+        del constants["w"]
+    return model(folder, nodes, (rows, depth), (rows, columns), constants, opset)
 
 
 def convolution(folder: Path, dtype: str = "uint8", channels: int = 3, kernel: int = 3) -> ImportedModel:

@@ -71,6 +71,15 @@ def test_a_quantised_product_is_one_function_of_bytes(tmp_path: Path, dtype: str
     assert sum(task.weight for task in result.tasks) <= 3
 
 
+@pytest.mark.parametrize("in_floats", [False, True])
+@pytest.mark.parametrize("opset", [13, 17, 19, 21])
+def test_weights_keep_their_integers(tmp_path: Path, opset: int, in_floats: bool) -> None:
+    """The evaluator of ONNX knows how to dequantise weights from version 19 on."""
+    result = check(models.gemm(tmp_path, opset=opset, in_floats=in_floats), "u8s8")
+    assert list(products(result)) == ["fused_dot_dense_add_cast_multiply_quantize_dequantize"]
+    assert sum(task.weight for task in result.tasks) <= 3
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
 def test_convolutions_pad_with_the_zero_point(tmp_path: Path, dtype: str, dot_product: str) -> None:

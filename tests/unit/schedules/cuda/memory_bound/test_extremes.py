@@ -113,12 +113,17 @@ def test_windows_keep_them(padding: int, gpu: GpuModel, seed: int, tmp_path: Pat
     np.testing.assert_array_equal(_made(program, given, wanted, tmp_path, gpu), wanted)
 
 
-@pytest.mark.parametrize(("threads", "rows"), [(64, 1), (32, 3), (8, 3), (64, 3)])
-def test_threads_without_an_element_take_no_part(threads: int, rows: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("threads", "rows", "vector"),
+    [(64, 1, 1), (32, 3, 1), (8, 3, 1), (64, 3, 1), (8, 3, 4), (16, 1, 2), (32, 3, 2)],
+)
+def test_threads_without_an_element_take_no_part(
+    threads: int, rows: int, vector: int, tmp_path: Path
+) -> None:
     """Of rows of 40, of which all numbers may be infinite."""
     given = _given((3, 40), True)
     space = _space(lambda bb, x: op.max(x, [1]), given)
-    values = {"threads": threads, "rows": rows, "inline": 0}
+    values = {"threads": threads, "rows": rows, "inline": 0, "vector": vector}
     function = scheduled_function(space.apply(space.candidate(values, "test")))
     wanted = given.max(axis=1)
     np.testing.assert_array_equal(_made(function, given, wanted, tmp_path), wanted)
