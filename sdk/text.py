@@ -39,6 +39,8 @@ def without_host_paths(text: str) -> str:
 
     Paths become relative to the working folder or the home; others lose their folders.
     """
+    if "/" not in text:
+        return text  # as most are: to ask for the folders takes longer than the rest
     for folder, short in ((Path.cwd(), ""), (Path.home(), "~/")):
         if folder != Path(folder.anchor):
             # Spaces in them would end `_ABSOLUTE`.

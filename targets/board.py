@@ -119,5 +119,6 @@ class Board:
                 bfloat16=None,
                 byte_tables="",
                 half_arithmetic=False,
+                byte_matrices=False,
             ),
         )

@@ -60,6 +60,7 @@ class Core:
             name of the core on RISC-V.
         mattr: LLVM features beyond those of `mcpu`.
         dot_product: "s8s8" with dot products of signed bytes.
+        byte_matrices: whether there are products of matrices of signed bytes too.
         mabi: ABI where LLVM wants it named.
     """
 
@@ -78,6 +79,7 @@ class Core:
     mabi: str = ""
     dot_product: str = ""
     half_arithmetic: bool = False
+    byte_matrices: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,7 @@ class BoardFile:
             # TBL and TBX are part of the architecture.
             byte_tables="neon" if core.architecture == "aarch64" else "",
             half_arithmetic=core.half_arithmetic,
+            byte_matrices=core.byte_matrices,
         )
 
 

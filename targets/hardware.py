@@ -208,12 +208,16 @@ class HardwareModel:
             as often in a cycle as a fused multiply-add: four bytes, "u8s8" (unsigned by signed: x86 VNNI) or
             "s8s8" (signed by signed: Arm SDOT), or two numbers of 16 bits, "s16s16" (x86 VPMADDWD and an
             addition); "" without one.
+        byte_matrices: whether, beside "s8s8", an instruction multiplies two rows of eight signed bytes by two
+            others into a matrix of 32-bit sums, as often in a cycle (Arm SMMLA): twice the products.
         bfloat16: the dot product of bfloat16 numbers; None without one.
         byte_tables: LLVM's name of the feature with which vectors of bytes choose among 256 bytes in a few
             operations, as in a target's `mattr` where the processor does not imply it; "" without one.
         half_arithmetic: whether vectors of halves (fp16) are multiplied and added in twice as many lanes, as
             often in a cycle as those of single precision.
         learned: logarithms by which the board's measurements have moved constants of the estimates, by name.
+        weights_level: index of the memory level from which a run of a model reads its weights; see
+            `with_weights`.
     """
 
     cores: int
@@ -234,7 +238,9 @@ class HardwareModel:
     bfloat16: Bfloat16Products | None = None
     byte_tables: str = ""
     half_arithmetic: bool = False
+    byte_matrices: bool = False
     learned: tuple[tuple[str, float], ...] = ()
+    weights_level: int = -1
 
     @property
     def halves_vectors(self) -> bool:
@@ -291,6 +297,26 @@ class HardwareModel:
             KeyError: no such level.
         """
         return _level(self.levels, name)
+
+    def with_weights(self, size_bytes: int) -> HardwareModel:
+        """The same processor in runs of a model with so many bytes of weights, one run after the other.
+
+        A run finds them in the innermost level that holds all of them; never in the first one, which other
+        tensors fill between two uses. They come from memory where no cache holds them.
+
+        Args:
+            size_bytes: of all weights that a run reads; 0 where that is not known, as from memory.
+        """
+        held = self.levels.index(self.level_of(size_bytes)) if size_bytes else len(self.levels) - 1
+        found = max(1, held)
+        if self.gpu is not None or found == len(self.levels) - 1:
+            return self
+        return self._by_weights[found]
+
+    @cached_property
+    def _by_weights(self) -> dict[int, HardwareModel]:
+        # One object for all programs, see `_halves`.
+        return {index: replace(self, weights_level=index) for index in range(1, len(self.levels) - 1)}
 
     def level_of(self, size_bytes: float) -> MemoryLevel:
         """The innermost memory level that holds a buffer of this size beside other data."""

@@ -4,7 +4,9 @@
 
 Nothing is measured but the processor time of the construction. Each distinct task of the models, on each
 target, has one ratio: the estimate of the best of the random programs over that of Gensor's, at most 1.
-LINES gets a line for each task, and a later call with the same file goes on there.
+The file has an entry for each model on each target, with the commit that made it, written as soon as its
+tasks are done. What is in the file already is not done again: the same command goes on where it was stopped.
+LINES gets a line for each task, and a later call of the same commit goes on there within a model.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result_file import add_json_option, heading, write_result
+from benchmarks.result_file import add_json_option, heading, read_result, write_result
 from host.compile.device_profile import target_profile
 from host.compile.processor import gpu_profile
-from host.errors import ScheduleError
+from host.errors import ScheduleError, UserError
 from host.gensor import Gensor
 from host.importers import load
 from host.lowering import lower
@@ -36,7 +38,7 @@ from host.schedules import DesignSpace, space_for
 from host.statistics import geometric_mean
 from research.models.export import export
 
-SCHEMA = "edgetlm.construction/1"
+SCHEMA = "edgetlm.construction/2"
 # Below this share of the best random program a construction counts as missed.
 TARGET = 0.995
 
@@ -83,21 +85,19 @@ def profile_named(target: str) -> tuple[DeviceProfile, str]:
 
 
 class Known:
-    """What is done: tasks by target, and models whose tasks all are.
+    """The tasks that are done, by target.
 
     Args:
         path: of the lines, appended to; None keeps them in memory alone.
+        commit: of the working tree; lines of others are left alone.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, commit: str | None) -> None:
+        self._path, self._commit = path, commit
         self._found: dict[tuple[str, str], Construction | None] = {}
-        self._whole: dict[tuple[str, str, int], list[str]] = {}
         text = path.read_text() if path is not None and path.is_file() else ""
         for line in map(json.loads, text.splitlines()):
-            if "model" in line:
-                self._whole[line["target"], line["model"], line["each"]] = line["tasks"]
-            else:
+            if line["commit"] == commit:
                 found = line["found"]
                 self._found[line["target"], line["task"]] = None if found is None else Construction(**found)
 
@@ -107,20 +107,9 @@ class Known:
         """What was found for a task, constructed if need be; None where nothing is to decide."""
         if (target, task) not in self._found:
             found = self._found[target, task] = construct()
-            self._append({"target": target, "task": task, "found": None if found is None else asdict(found)})
+            made = None if found is None else asdict(found)
+            self._append({"commit": self._commit, "target": target, "task": task, "found": made})
         return self._found[target, task]
-
-    def finish(self, target: str, model: str, each: int, tasks: Sequence[str]) -> None:
-        """Say that these are all tasks of a model on a target, with so many of each rule at most."""
-        self._whole[target, model, each] = list(tasks)
-        self._append({"target": target, "model": model, "each": each, "tasks": list(tasks)})
-
-    def of(self, target: str, model: str, each: int) -> list[Construction] | None:
-        """The tasks of a model on a target; None before `finish`."""
-        tasks = self._whole.get((target, model, each))
-        if tasks is None:
-            return None
-        return [one for task in tasks if (one := self._found[target, task]) is not None]
 
     def _append(self, line: Mapping[str, Any]) -> None:
         if self._path is not None:
@@ -183,8 +172,21 @@ def figures_of(found: Sequence[Construction]) -> Mapping[str, dict[str, Any]]:
     return {rule: summary([one for one in found if one.rule == rule]) for rule in rules}
 
 
-def main() -> int:
-    """Prints a line for each target and rule; 1 where a mean is below the target."""
+def entries_of(path: Path | None) -> list[dict[str, Any]]:
+    """The entries that a result file has; none where there is no file.
+
+    Raises:
+        UserError: it holds other figures.
+    """
+    if path is None or not path.exists():
+        return []
+    found = read_result(path)
+    if found.schema != SCHEMA:
+        raise UserError(f"{path} holds other figures; give --json another name")
+    return list(found.figures["entries"])
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="benchmarks.construction", description=(__doc__ or "").split("\n")[0]
     )
@@ -194,27 +196,30 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=1000, help="tasks of each rule of a model, at most")
     parser.add_argument("--lines", type=Path, help="a line for each task, read and appended to")
     add_json_option(parser)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Prints an entry for each model on each target; 1 where the mean of a rule is below the target."""
+    options = _options()
     about = heading("benchmarks.construction", SCHEMA)
-    known = Known(options.lines)
-    names, each = options.targets.split(","), options.each
+    entries = entries_of(options.json)
+    sizes = (options.random, options.each)
+    known = Known(options.lines, about["commit"])
+    made_by = {"commit": about["commit"], "cpu": about["machine"]["cpu"]}
+    done = {(one["model"], one["target"], one["random"], one["each"]) for one in entries}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
-            missing = [target for target in names if known.of(target, name, each) is None]
+            missing = [one for one in options.targets.split(",") if (name, one, *sizes) not in done]
             model = load(export(name, Path(folder), "onnx")) if missing else None
             for target in missing:
                 assert model is not None
-                made = constructions(model, name, target, (options.random, each), known)
-                known.finish(target, name, each, [one.task for one in made])
-    targets = {
-        target: figures_of([one for name in options.models for one in known.of(target, name, each) or ()])
-        for target in names
-    }
-    for target, by_rule in targets.items():
-        for rule, figures in by_rule.items():
-            print(f"{target} {rule}: {figures}", flush=True)
-    write_result(options.json, about | {"random": options.random, "target": TARGET, "targets": targets})
-    return int(any(one["geometric_mean"] < TARGET for each in targets.values() for one in each.values()))
+                rules = figures_of(list(constructions(model, name, target, sizes, known)))
+                settings = {"model": name, "target": target, "random": sizes[0], "each": sizes[1]}
+                entries.append({**settings, **made_by, "rules": rules})
+                write_result(options.json, about | {"target": TARGET, "entries": entries})
+                print(entries[-1], flush=True)
+    return int(any(one["geometric_mean"] < TARGET for entry in entries for one in entry["rules"].values()))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ prefill        tokens a second of a prompt of 512 tokens, until the next one is 
 bandwidth      bytes of weights that a token needs times tokens a second, over what a loop reads that only
                reads a buffer of that size with the same threads; with the keys and values that it reads too,
                `bandwidth_share_with_cache`
+arithmetic     multiply-adds with weights a second of the prefill, over what a loop over registers reaches
+               with the same threads: of products of bytes, or in single precision; those of attention with
+               keys and values are not counted
 peak memory    proportional set size of the engine's process
 first token    from the beginning of loading until the token behind a prompt of 512
 kl_divergence  of the next token's distribution to that of transformers with the weights as they were, over 64
@@ -35,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.figures import agrees, bandwidth_share
+from benchmarks.llm.figures import agrees, arithmetic_share, bandwidth_share
 from benchmarks.llm.files import Files
 from benchmarks.llm.models import FLOAT_BITS, SHAPES, folder_of
 from benchmarks.llm.peers import Installed, install
@@ -104,13 +107,18 @@ class ModelBenchmark:
                 engines[name] = EngineProcess(name, peer.module, options.threads, str(python), peer.arguments)
                 stack.enter_context(engines[name])
             reader = stack.enter_context(EngineProcess("reader", "benchmarks.llm.reading", options.threads))
-            reader.ask("load", size=step_bytes, threads=options.threads)
+            quantised = self._bits != FLOAT_BITS
+            reader.ask("load", size=step_bytes, threads=options.threads, quantised=quantised)
             read: list[float] = []
+            multiplied: list[float] = []
 
-            def reads() -> None:
-                read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
+            def limits(kind: str) -> None:
+                if kind == "prefill":
+                    multiplied.append(reader.ask("multiply", seconds=_READ_S)["multiply_adds_per_s"])
+                else:
+                    read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
 
-            measured = rounds.measure(engines, paths, plan, options.threads, reads)
+            measured = rounds.measure(engines, paths, plan, options.threads, limits)
             read_bytes_s = statistics.median(read)
             self._notes |= measured.failed
             engines = {name: engine for name, engine in engines.items() if name not in measured.failed}
@@ -121,6 +129,9 @@ class ModelBenchmark:
             shared = bandwidth_share(measured, plan.decoded, kept, read_bytes_s)
             entry["bandwidth_share_with_cache"] = shared
             entry["step_bytes"], entry["read_bytes_s"] = step_bytes, read_bytes_s
+            peak, work = statistics.median(multiplied), self._shape.prompt_multiply_adds(plan.prompt)
+            entry["prefill_peak_share"] = arithmetic_share(measured, work, peak)
+            entry["multiply_adds_s"] = peak
             entry["versions"] = {name: engine.ask("version")["version"] for name, engine in engines.items()}
             entry["peak_memory_mb"] = rounds.peaks_mb(engines)
             entry["first_token_s"] = measured.first_token_s
@@ -200,6 +211,8 @@ def show(name: str, entry: Mapping[str, Any]) -> None:
         return
     verified = "verified" if entry["verified"] else "NOT verified"
     print(f"{name}: {verified}, {entry['bandwidth_share']:.0%} of the bandwidth that reading alone has")
+    if "prefill_peak_share" in entry:
+        print(f"  prefill: {entry['prefill_peak_share']:.0%} of the multiply-adds that registers alone have")
     for kind in ("decode_tokens_s", "decode_long_tokens_s", "prefill_tokens_s", "peak_memory_mb"):
         if kind in entry:
             figures = ", ".join(f"{engine} {value:.1f}" for engine, value in entry[kind].items())

@@ -36,3 +36,14 @@ def bandwidth_share(measured: Measured, step_tokens: int, step_bytes: int, read_
     """
     step_s = statistics.median(measured.seconds["decode"][OURS]) / step_tokens
     return step_bytes / step_s / read_bytes_s
+
+
+def arithmetic_share(measured: Measured, multiply_adds: int, peak: float) -> float:
+    """Multiply-adds that our prefill does a second, over what the processor can do.
+
+    Args:
+        measured: of the model.
+        multiply_adds: that the prompt needs.
+        peak: multiply-adds a second of a loop over registers.
+    """
+    return multiply_adds / statistics.median(measured.seconds["prefill"][OURS]) / peak

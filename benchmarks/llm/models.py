@@ -55,6 +55,24 @@ class Shape:
         layer = attention + 3 * self.hidden * self.intermediate
         return self.layers * layer + self.vocabulary * self.hidden
 
+    def prompt_multiply_adds(self, tokens: int) -> int:
+        """Multiply-adds with weights that a prompt needs, until the next token is known.
+
+        Of the last layer all but keys and values is needed for the last token alone, and so is the head.
+        Those of attention with keys and values are not counted.
+
+        Args:
+            tokens: of the prompt.
+        """
+        last = self.step_elements() - self._rows_elements()
+        return tokens * self._rows_elements() + last
+
+    def _rows_elements(self) -> int:
+        """Elements of the matrices that every token of a prompt meets."""
+        keys = 2 * self.key_heads * self.head_size * self.hidden
+        layer = (self.step_elements() - self.vocabulary * self.hidden) // self.layers
+        return (self.layers - 1) * layer + keys
+
     def step_bytes(self, bits: int) -> int:
         """Bytes of weights that computing one token reads: matrices, norms, a row embedded.
 

@@ -1,4 +1,7 @@
-"""How fast the processor reads: a loop over a buffer of the size of a model's weights, and nothing else."""
+"""How fast the processor reads and multiplies.
+
+Reads: a loop over a buffer of the size of a model's weights, and nothing else. Multiplies: see `arithmetic`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import tvm
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as script
 
+from benchmarks.llm.arithmetic import Arithmetic
 from device_agent.text_engines.worker import serve
 from host.build import build_kernel_library, target_for
 from host.compile.device_profile import profile_of
@@ -53,18 +57,20 @@ def reading(elements: int, lanes: int, threads: int) -> tvm.tirx.PrimFunc:
 
 
 class Reader:
-    """The loop over one buffer."""
+    """The loop over one buffer, and that over registers."""
 
     def __init__(self) -> None:
         self._call: Any = None
         self._bytes = 0
+        self._arithmetic: Arithmetic | None = None
 
-    def load(self, size: int, threads: int) -> dict[str, Any]:
-        """Make the loop.
+    def load(self, size: int, threads: int, quantised: bool) -> dict[str, Any]:
+        """Make the loops.
 
         Args:
             size: bytes of the buffer.
             threads: that read it, each its part.
+            quantised: whether bytes are multiplied, else single precision.
         """
         import numpy as np
 
@@ -87,6 +93,7 @@ class Reader:
         read = int(result.numpy().astype(np.int64).sum())
         if read != elements:
             raise ValueError(f"the loop read {read} of {elements} elements")
+        self._arithmetic = Arithmetic(board, quantised, threads)
         return {"bytes": self._bytes}
 
     def read(self, seconds: float) -> dict[str, Any]:
@@ -97,8 +104,14 @@ class Reader:
             count += 1
         return {"bytes_per_s": count * self._bytes / (time.perf_counter() - start_s)}
 
+    def multiply(self, seconds: float) -> dict[str, Any]:
+        """Multiply-adds per second over so many seconds."""
+        if self._arithmetic is None:
+            raise ValueError("nothing is loaded")
+        return {"multiply_adds_per_s": self._arithmetic.rate(seconds)}
+
 
 if __name__ == "__main__":
     os.environ.setdefault("TVM_NUM_THREADS", "1")
     reader = Reader()
-    serve({"load": reader.load, "read": reader.read})
+    serve({"load": reader.load, "read": reader.read, "multiply": reader.multiply})

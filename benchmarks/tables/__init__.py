@@ -12,6 +12,8 @@ TABLES: dict[str, Table] = {
     "zoo_2_threads": Table(("e2e_zoo_2_threads",), models.zoo),
     "threads": Table(("threads",), device.threads),
     "attention": Table(("e2e_attention",), models.end_to_end),
+    "steps": Table(("e2e_steps",), models.end_to_end),
+    "steps_2_threads": Table(("e2e_steps_2_threads",), models.end_to_end),
     "layouts": Table(("e2e_layouts",), models.end_to_end),
     "mobile": Table(("e2e_mobile",), models.end_to_end),
     "mobile_2_threads": Table(("e2e_mobile_2_threads",), models.end_to_end),
@@ -24,6 +26,7 @@ TABLES: dict[str, Table] = {
     "language_models_int4": Table(("llm_int4_1_thread",), language_models),
     "language_models_int4_2_threads": Table(("llm_int4_2_threads",), language_models),
     "language_models_int8": Table(("llm_int8_1_thread",), language_models),
+    "language_models_int8_2_threads": Table(("llm_int8_2_threads",), language_models),
     "language_models_fp32": Table(("llm_fp32_1_thread",), language_models),
     "gpu_kernels": Table(
         (

@@ -20,6 +20,7 @@ _HEAD = (
     "divergence",
     "agrees with transformers",
     "of the bandwidth",
+    "of the arithmetic",
 )
 
 
@@ -33,8 +34,8 @@ def language_models(result: Result) -> list[str]:
         rows += [_engine(name, engine, entry) for engine in entry["decode_tokens_s"]]
         if entry["speedup"]:
             speeds = [_speed(entry, kind) for kind in _SPEEDS]
-            rows.append((f"{name}, ours to the best other", *speeds, *[""] * 5))
-        rows += [(f"{name}, {one}", f"left out: {why}", *[""] * 7) for one, why in entry["notes"].items()]
+            rows.append((f"{name}, ours to the best other", *speeds, *[""] * 6))
+        rows += [(f"{name}, {one}", f"left out: {why}", *[""] * 8) for one, why in entry["notes"].items()]
     return markdown(_HEAD, rows)
 
 
@@ -50,6 +51,7 @@ def _engine(name: str, engine: str, entry: Mapping[str, Any]) -> tuple[str, ...]
         f"{entry['kl_divergence'][engine]:.1e}",
         "yes" if agrees else "no",
         f"{entry['bandwidth_share']:.0%}" if ours else "",
+        f"{entry['prefill_peak_share']:.0%}" if ours and "prefill_peak_share" in entry else "",
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp, log
 from typing import Any
 
 from benchmarks.operators.configurations import OPERATORS
 from benchmarks.result_file import Result
-from benchmarks.tables.table import markdown, significant
+from benchmarks.tables.table import markdown, short_commit, significant
 from host.statistics import geometric_mean
 
 _METHODS = {
@@ -206,21 +207,41 @@ def _bounded(figure: Mapping[str, float | None], digits: int) -> str:
 
 
 def construction(result: Result) -> list[str]:
-    """How near Gensor's programs are to the best of random ones, by target and rule."""
+    """How near Gensor's programs are to the best of random ones, by target and rule, over all networks."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in result.figures["entries"]:
+        for rule, found in entry["rules"].items():
+            groups.setdefault((entry["target"], rule), []).append({**entry, **found})
+    # Targets in the order of the file, the rules of each by name.
+    targets = list(dict.fromkeys(target for target, _ in groups))
     rows = []
-    for target, rules in result.figures["targets"].items():
-        for rule, found in rules.items():
-            missed = f"{found['below_target']} of {found['tasks']}"
-            least = f"{found['least']:.3f}, {found['least_task']}" if found["below_target"] else ""
-            seconds = f"{found['mean_seconds']:.2f}, {found['most_seconds']:.2f}"
-            rows.append((target, rule, f"{found['geometric_mean']:.4f}", missed, least, seconds))
-    target = result.figures["target"]
+    for target, rule in sorted(groups, key=lambda group: (targets.index(group[0]), group[1])):
+        found = groups[target, rule]
+        tasks, missed = (sum(one[name] for one in found) for name in ("tasks", "below_target"))
+        worst = min(found, key=lambda one: one["least"])
+        mean = exp(sum(one["tasks"] * log(one["geometric_mean"]) for one in found) / tasks)
+        seconds = sum(one["tasks"] * one["mean_seconds"] for one in found) / tasks
+        rows.append(
+            (
+                target,
+                rule,
+                str(len(found)),
+                f"{mean:.4f}",
+                f"{missed} of {tasks}",
+                f"{worst['least']:.3f}, {worst['least_task']}" if missed else "",
+                f"{seconds:.2f}, {max(one['most_seconds'] for one in found):.2f}",
+                ", ".join(dict.fromkeys(short_commit(one["commit"]) for one in found)),
+            )
+        )
+    least = result.figures["target"]
     head = (
         "target",
         "rule",
-        f"geometric mean (target {target})",
-        f"below {target}",
+        "networks",
+        f"geometric mean (target {least})",
+        f"below {least}",
         "least",
         "mean, most seconds",
+        "commits",
     )
     return markdown(head, rows)

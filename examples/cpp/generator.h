@@ -14,7 +14,6 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,7 +26,8 @@
 namespace edgetlm {
 
 // How tokens are chosen: at temperature 0 always the most likely one, above drawn: of the `top_k` likeliest (0: of
-// all), and of the fewest likeliest whose probabilities sum up to `top_p`. The same seed draws the same tokens.
+// all), and of the fewest likeliest whose probabilities sum up to `top_p`. The same seed draws the same tokens, as in
+// Python.
 struct Sampling {
   double temperature = 0.0;
   int64_t top_k = 0;
@@ -37,13 +37,20 @@ struct Sampling {
 
 class Sampler {
  public:
-  explicit Sampler(const Sampling& how) : how_(how), random_(how.seed) {
+  explicit Sampler(const Sampling& how) : how_(how), state_(how.seed) {
     if (!(how.temperature >= 0.0 && std::isfinite(how.temperature))) refuse("temperature", "0 or more");
     if (how.top_k < 0) refuse("top_k", "0 or more");
     if (!(how.top_p > 0.0 && how.top_p <= 1.0)) refuse("top_p", "above 0 and at most 1");
   }
 
   int32_t choose(const float* logits, size_t count) {
+    // NaN is not less than anything.
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    if (!std::all_of(logits, logits + count, [](float one) { return one < kInfinity; })) {
+      throw std::runtime_error(
+          "the model gives no logits behind this text, but NaN or infinity: its activations leave the range of their"
+          " type; deploy it without --dtype fp16, or with --processor cpu");
+    }
     const float* top = std::max_element(logits, logits + count);
     if (how_.temperature == 0.0) return static_cast<int32_t>(top - logits);
     weights_.resize(count);
@@ -55,11 +62,12 @@ class Sampler {
     tokens_.resize(count);
     std::iota(tokens_.begin(), tokens_.end(), 0);
     if (how_.top_k > 0 || how_.top_p < 1.0) keep_likeliest(&total);
-    // 53 bits, on every system the same: the distributions of the C++ library are its own.
-    double place = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
+    // Summed in the order in which Python does.
+    const double place = draw() * total;
+    double reached = 0.0;
     for (const int32_t token : tokens_) {
-      place -= weights_[static_cast<size_t>(token)];
-      if (place < 0.0) return token;
+      reached += weights_[static_cast<size_t>(token)];
+      if (reached > place) return token;
     }
     return tokens_.back();
   }
@@ -67,6 +75,15 @@ class Sampler {
  private:
   [[noreturn]] static void refuse(const char* name, const char* range) {
     throw std::invalid_argument(std::string(name) + " is not " + range);
+  }
+
+  // From 0 up to 1, 53 bits, by SplitMix64 (Steele et al., 2014): Python draws the same, and so does every system.
+  double draw() {
+    state_ += 0x9E3779B97F4A7C15;
+    uint64_t mixed = state_;
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB;
+    return static_cast<double>((mixed ^ (mixed >> 31)) >> 11) * 0x1p-53;
   }
 
   // Leaves the tokens to draw from, the likeliest first, and the sum of their weights.
@@ -99,7 +116,7 @@ class Sampler {
   }
 
   Sampling how_;
-  std::mt19937_64 random_;
+  uint64_t state_;
   // Kept, so that a token allocates nothing.
   std::vector<double> weights_;
   std::vector<int32_t> tokens_;

@@ -30,7 +30,7 @@ from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 13
+BUILD_VERSION = 14
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -145,7 +145,9 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
                         narrowed(
                             with_interleaved_bytes(
                                 _halves(
-                                    keeping_nan(with_all_extremes(function, body.body), architecture),
+                                    keeping_nan(
+                                        with_all_extremes(function, body.body, architecture), architecture
+                                    ),
                                     own_halves,
                                     bfloat16,
                                 ),

@@ -13,6 +13,7 @@ place or of a quantised number hold for NaN too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from typing import Any
 
 import tvm
@@ -25,9 +26,6 @@ from host.tensor_ir.structural import computed_once, mapped
 _Write = Callable[[Any], Any]
 # The name of GPUs among architectures.
 CUDA = "cuda"
-_LARGEST = 3e38
-# Attention's score of what is masked, which takes the place of NaN on other processors too.
-_EXCLUDED = 1e30
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div)
 
 
@@ -67,9 +65,6 @@ def _maximum(value: Any) -> Any:
 def _chosen(value: Any) -> Any:
     """The number where it wins: NaN is in no order with it."""
     number = value.b
-    literal = number.value if isinstance(number, tirx.Broadcast) else number
-    if abs(float(literal.value)) >= _EXCLUDED:
-        return value
 
     def of(one: Any) -> Any:
         wins = one < number if isinstance(value, tirx.Max) else one > number
@@ -109,6 +104,6 @@ def _again(value: Any, a: Any, b: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a literal, and none that only begins a reduction or fills a border."""
+    """Whether it is a literal other than NaN, which every element becomes as it is."""
     literal = value.value if isinstance(value, tirx.Broadcast) else value
-    return isinstance(literal, tirx.FloatImm) and abs(float(literal.value)) < _LARGEST
+    return isinstance(literal, tirx.FloatImm) and not isnan(float(literal.value))

@@ -19,7 +19,7 @@ from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
 from host.build.memory.crossings import CPU, Crossing, functions_for_cpu, with_crossings
-from host.build.memory.plan import entries_of, plan_memory, planned_bytes
+from host.build.memory.plan import entries_of, is_whole, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.object_code import object_code
 from host.build.shapes import order_sizes, share_shapes
@@ -208,23 +208,16 @@ def lower_to_executable(module: tvm.IRModule, target: tvm.target.Target) -> Mode
             relax.transform.CallTIRRewrite(),
         ]
     )
-    after = tvm.transform.Sequential(
-        [
-            relax.transform.LowerAllocTensor(),
-            relax.transform.KillAfterLastUse(),
-            relax.transform.LowerRuntimeBuiltin(),
-            relax.transform.ComputePrimValue(),
-        ]
-    )
     try:
         with target:
             crossings: tuple[Crossing, ...] = ()
             module = before(module)
             if target.kind.name == "cuda":
                 module, crossings = with_crossings(module)
-            module = _with_planned_memory(module, target, bool(functions_for_cpu(module)))
+            whole = target.kind.name != "cuda" and is_whole(module)
+            module = _with_planned_memory(module, target, bool(functions_for_cpu(module)), whole)
             activations_bytes = planned_bytes(module) + sum(one.taken_bytes for one in crossings)
-            module = relax.transform.VMShapeLower()(share_shapes(after(module)))
+            module = relax.transform.VMShapeLower()(share_shapes(_with_allocations(module, whole)))
             module = relax.transform.AttachGlobalSymbol()(order_sizes(module))
         builder = relax.ExecBuilder()
         code_generator = tvm.get_global_func("relax.VMCodeGen")
@@ -240,7 +233,21 @@ def lower_to_executable(module: tvm.IRModule, target: tvm.target.Target) -> Mode
     return ModelCode(executable, dict(sorted(functions.items())), activations_bytes, crossings)
 
 
-def _with_planned_memory(module: tvm.IRModule, target: tvm.target.Target, crosses: bool) -> tvm.IRModule:
+def _with_allocations(module: tvm.IRModule, whole: bool) -> tvm.IRModule:
+    """The module with calls of the runtime for its tensors; where `is_whole` holds, none is released."""
+    released = [] if whole else [relax.transform.KillAfterLastUse()]
+    passes = [
+        relax.transform.LowerAllocTensor(),
+        *released,
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+    ]
+    return tvm.transform.Sequential(passes)(module)
+
+
+def _with_planned_memory(
+    module: tvm.IRModule, target: tvm.target.Target, crosses: bool, whole: bool
+) -> tvm.IRModule:
     """The module with places for its intermediate tensors.
 
     The runtime cannot move the beginning of a tensor in the memory of a GPU, so there each gets a block that
@@ -249,7 +256,7 @@ def _with_planned_memory(module: tvm.IRModule, target: tvm.target.Target, crosse
     if target.kind.name == "cuda":
         module = plan_memory(module, CPU) if crosses else module
         return relax.transform.StaticPlanBlockMemory()(module)
-    return plan_memory(module)
+    return plan_memory(module, once=whole)
 
 
 def compile_all(

@@ -72,7 +72,12 @@ def gpu_profile(profile: DeviceProfile, cuda: str = "") -> DeviceProfile:
         profile,
         board=board,
         hardware=replace(
-            profile.hardware, gpu=board.gpu, dot_product="", bfloat16=None, half_arithmetic=False
+            profile.hardware,
+            gpu=board.gpu,
+            dot_product="",
+            byte_matrices=False,
+            bfloat16=None,
+            half_arithmetic=False,
         ),
         software={**profile.software, "cuda": version},
     )

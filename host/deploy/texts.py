@@ -108,11 +108,13 @@ def compared_texts(
         EngineError: our engine failed.
     """
     decoder, note = bundle.read_manifest(directory).decoder, clock.progress.note
+    if decoder is None:
+        return None
     known = text_engines()
     asked = [name for name in options.peers or () if name in known]
     if options.peers is None:
         asked = [one for one in known if one in options.peer_pythons or unavailable(one) is None]
-    if decoder is None or not asked:
+    if not asked:
         return None
     if not on_processor:
         if options.peers is not None or options.peer_pythons:

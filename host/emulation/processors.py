@@ -11,6 +11,8 @@ _PROCESSORS = {
     "raspberry_pi_3": "cortex-a53",
     "raspberry_pi_4": "cortex-a72",
     "raspberry_pi_5": "cortex-a76",
+    # All that the emulator knows, products of matrices of bytes among it: it has no core of Armv9.
+    "jetson_agx_thor": "max",
     "rv64gc": "rv64,v=false",
     "visionfive2": "rv64,v=false",
     "rv64gcv": "rv64,v=true,vlen={bits}",

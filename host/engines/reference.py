@@ -30,8 +30,11 @@ _PREFIX = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from it failed: ?)?"
     r"(This is an invalid model\. |Invalid model\. )?"
 )
-# What `device_agent.execute.engines` calls the second way.
-_ALSO_UNOPTIMISED = "also-unoptimised"
+# What `device_agent.execute.engines` calls the second way after the first, and beside it.
+_ALSO_UNOPTIMISED, _AT_ONCE = "also-unoptimised", "also-unoptimised-at-once"
+# With more weights, or more inputs in a case, the two ways are not in memory at the same time. What a model
+# computes between its layers is mostly less than a hundred times its inputs.
+_LARGE_WEIGHTS_BYTES, _LARGE_INPUTS_BYTES = 128 << 20, 4 << 20
 _TIME_LIMIT_S = 600.0
 
 Cases = Sequence[Sequence[np.ndarray]]
@@ -69,9 +72,9 @@ def run_reference(
 class PairedReference:
     """Runs a model file with the graph optimisations of an engine and, in the same process, without them.
 
-    To start a process and to load its runtime takes longer than to run most models. The first inputs are
-    mostly those that are taken: others run in one way only. The outputs of the second way are kept until some
-    are asked for, with the arrays that they were made of.
+    To start a process and to load its runtime takes longer than to run most models. Those that are not large
+    run in both ways at once. The first inputs are mostly those that are taken: others run in one way only.
+    The outputs of the second way are kept until some are asked for, with the arrays that they were made of.
     """
 
     def __init__(self) -> None:
@@ -83,7 +86,15 @@ class PairedReference:
         if not self._first:
             return run_reference(engine, path, inputs)
         self._first = False
-        made = _run(engine, path, inputs, 1, 2 * _TIME_LIMIT_S, (_ALSO_UNOPTIMISED,))
+        at_once = not _is_large(path, inputs)
+        try:
+            way = _AT_ONCE if at_once else _ALSO_UNOPTIMISED
+            made = _run(engine, path, inputs, 1, 2 * _TIME_LIMIT_S, (way,))
+        except _Ended as error:
+            if not at_once:
+                raise
+            # The second way may have ended the process before the first had its outputs.
+            made = _Made(run_reference(engine, path, inputs), error)
         if made.unoptimised is not None:
             self._kept = _Kept(engine, path, inputs, made.unoptimised)
         return made.outputs
@@ -118,6 +129,14 @@ class _Made(NamedTuple):
 
     outputs: list[list[np.ndarray]]
     unoptimised: list[list[np.ndarray]] | EngineError | None
+
+
+def _is_large(path: Path, inputs: Cases) -> bool:
+    """Whether a model may take much memory: by its file, and the weights that lie beside one that is full."""
+    beside = path.with_name(f"{path.name}.data")
+    weights_bytes = path.stat().st_size + (beside.stat().st_size if beside.is_file() else 0)
+    inputs_bytes = max((sum(array.nbytes for array in case) for case in inputs), default=0)
+    return weights_bytes > _LARGE_WEIGHTS_BYTES or inputs_bytes > _LARGE_INPUTS_BYTES
 
 
 def _same_arrays(first: Cases, second: Cases) -> bool:
@@ -161,7 +180,7 @@ def _run(
         arrays = {name: without_type(array) for name, array in flat.items()}
         np.savez(files[0], types=np.array(types, dtype=str), **arrays)
         arguments = [engine, str(path), str(len(inputs)), str(threads), *(str(file) for file in files), *way]
-        also = _ALSO_UNOPTIMISED in way
+        also = way[:1] in ((_ALSO_UNOPTIMISED,), (_AT_ONCE,))
         ended: EngineError | None = None
         try:
             _run_apart(path, [*arguments, *([str(unoptimised)] if also else [])], time_limit_s)

@@ -99,7 +99,7 @@ def assemble(
         source: the model.
         ranges: values that its inputs may take.
         build: makes the module; it raises ImportFailed if it cannot.
-        options: of the golden cases.
+        options: of the golden cases, and what is done with the module meanwhile.
 
     Raises:
         EngineError: the original runtime cannot run the model.
@@ -118,6 +118,8 @@ def assemble(
                 built.set_result(normalise(build()))
             except ImportFailed as error:
                 built.set_exception(error)
+            else:
+                options.meanwhile(built.result())
         golden = waiting.result()
     signature = Signature(source.inputs, output_specs(source.output_names, golden))
     module, reason, operator = None, "", None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ def load_here(
     samples: Sequence[Sequence[np.ndarray]] | None = None,
     reference: Reference = run_reference,
     values: Mapping[str, Sequence[float]] | None = None,
+    meanwhile: Callable[[Any], object] = lambda module: None,
 ) -> ImportedModel:
     """Read a model file in this process: for a file of one's own, and in the worker of `worker.parent.load`.
 
@@ -38,6 +39,7 @@ def load_here(
         samples: inputs to use for golden cases instead of drawn ones, one sequence of arrays per case.
         reference: runs a model file in its original runtime.
         values: numbers of inputs that are fixed, by name; samples have none of these inputs.
+        meanwhile: called with the module while a model that is not large runs in its original runtime.
 
     Returns:
         The model; its `module` is None, with a reason, if only the original runtime can run it.
@@ -49,7 +51,7 @@ def load_here(
     """
     path = Path(path)
     given = dict(shapes or {})
-    options = GoldenOptions(seed, golden_cases, samples, reference)
+    options = GoldenOptions(seed, golden_cases, samples, reference, meanwhile=meanwhile)
     format_name = detect_format(path)
     if is_language_model(format_name):
         raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")

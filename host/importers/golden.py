@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class GoldenOptions:
         reference: runs a model file in an engine.
         unoptimised: runs it without the engine's graph optimisations, to see how stable the outputs are; None
             where the engine has no such way.
+        meanwhile: called with the model's module (an IRModule) while the original is run.
     """
 
     seed: int = 0
@@ -49,6 +51,7 @@ class GoldenOptions:
     samples: Sequence[Sequence[np.ndarray]] | None = None
     reference: Reference = run_reference
     unoptimised: Reference | None = None
+    meanwhile: Callable[[Any], object] = lambda module: None
 
 
 def make_golden(

@@ -23,6 +23,7 @@ class InputRange:
         image: width and height of the image that it has regions of, as corners x, y, x, y along its last
             axis, in units of the regions.
         images: how many images there are, where the number of a region's image stands before its corners.
+        ascending: whether the values begin with 0, and none is below the one before it.
     """
 
     spec: TensorSpec
@@ -32,6 +33,7 @@ class InputRange:
     value: np.ndarray | None = None
     image: tuple[float, float] | None = None
     images: int | None = None
+    ascending: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,15 @@ def _draw_one(entry: InputRange, style: Style, generator: np.random.Generator) -
         high = style.integer_high if entry.high is None else entry.high
         if style.all_bytes and dtype.itemsize == 1 and entry.high is None:
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max + 1  # images and quantised values
-        return np.asarray(generator.integers(low, max(high, low + 1), spec.shape)).astype(dtype)
+        drawn = np.asarray(generator.integers(low, max(high, low + 1), spec.shape)).astype(dtype)
+        return _ascending(drawn) if entry.ascending else drawn
     return _real(spec.shape, style, generator).astype(dtype)
+
+
+def _ascending(values: np.ndarray) -> np.ndarray:
+    values = np.sort(values, axis=-1)
+    values[..., :1] = 0
+    return values
 
 
 def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from host.lowering.sharing.equal_arrays import EqualArrays
 from host.lowering.tasks import KernelLayers, layers_by_kernel, renamed
 from host.model import CallGraph, Layer
 
@@ -27,12 +27,14 @@ class Entry:
         module: relax module; its `main` takes the interface and then the parameters.
         parameters: values of the parameters.
         calls: of its kernels in one run.
+        weights_bytes: of the parameters, as much as one run reads.
     """
 
     name: str
     module: tvm.IRModule
     parameters: tuple[np.ndarray, ...]
     calls: CallGraph
+    weights_bytes: int = 0
 
 
 def merged(
@@ -47,8 +49,8 @@ def merged(
     Args:
         entries: lowered for the same target; the first keeps the names of its kernels.
     """
-    union = _Union()
-    places = [union.places(entry.parameters) for entry in entries]
+    known = EqualArrays()
+    places = [_places(known, entry.parameters) for entry in entries]
     functions: dict[str, tirx.PrimFunc] = {}
     names_of = [_share_kernels(entry.module, functions) for entry in entries]
     builder = relax.BlockBuilder()
@@ -56,7 +58,7 @@ def merged(
     module = builder.get()
     for entry, names, own in zip(entries, names_of, places, strict=True):
         writer = _Writer(builder, {name: variables[new] for name, new in names.items()})
-        parameters = _parameters(entry, own, union.arrays)
+        parameters = _parameters(entry, own, known.arrays)
         module[entry.name] = writer.written(entry.module[MAIN], entry.name, parameters)
     layers: dict[str, set[Layer]] = {}
     graphs = [renamed(entry.calls, names) for entry, names in zip(entries, names_of, strict=True)]
@@ -64,53 +66,19 @@ def merged(
         for name, those in layers_by_kernel(graph).items():
             layers.setdefault(name, set()).update(those)
     kernel_layers = {name: tuple(sorted(those)) for name, those in layers.items()}
-    return module, tuple(union.arrays), kernel_layers, graphs[0]
+    return module, tuple(known.arrays), kernel_layers, graphs[0]
 
 
-class _Union:
-    """The parameters of several entries, without arrays that are equal to one of another entry."""
+def _places(known: EqualArrays, arrays: Sequence[np.ndarray]) -> list[int]:
+    """An index for each parameter of one entry, in the list of those of all entries.
 
-    def __init__(self) -> None:
-        self.arrays: list[np.ndarray] = []
-        self._like: dict[tuple[Any, ...], list[int]] = {}
-        self._digests: dict[int, bytes] = {}
-
-    def places(self, arrays: Sequence[np.ndarray]) -> list[int]:
-        """An index for each of the arrays of one entry; those that are not known are added.
-
-        No two of them share one: each is a parameter of its own of the entry.
-        """
-        before = len(self.arrays)
-        found: list[int] = []
-        for array in arrays:
-            like = self._like.setdefault((array.shape, str(array.dtype)), [])
-            free = [index for index in like if index < before and index not in found]
-            found.append(self._equal(array, free))
-            if found[-1] == len(self.arrays):
-                like.append(len(self.arrays))
-                self.arrays.append(array)
-        return found
-
-    def _equal(self, array: np.ndarray, candidates: Sequence[int]) -> int:
-        for index in candidates:
-            if _same_memory(self.arrays[index], array):
-                return index
-        # Weights are read for this only where there are others of their shape.
-        digest = _digest(array) if candidates else b""
-        for index in candidates:
-            if index not in self._digests:
-                self._digests[index] = _digest(self.arrays[index])
-            if self._digests[index] == digest:
-                return index
-        return len(self.arrays)
-
-
-def _same_memory(one: np.ndarray, other: np.ndarray) -> bool:
-    return one is other or (one.ctypes.data == other.ctypes.data and one.strides == other.strides)
-
-
-def _digest(array: np.ndarray) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+    No two of them share one: each is a parameter of its own of the entry.
+    """
+    before = len(known.arrays)
+    found: list[int] = []
+    for array in arrays:
+        found.append(known.place(array, lambda index: index < before and index not in found))
+    return found
 
 
 def _share_kernels(module: tvm.IRModule, known: dict[str, tirx.PrimFunc]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from host.lowering.expressions.tvm_legalisation import write_with_tvm
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
 from host.lowering.passes.halves.half_sums import OF_HALVES
-from host.tensor_ir.extremes import EXTREMES_OF_ALL
+from host.tensor_ir.extremes import EXTREMES_OF_ALL, EXTREMES_OF_WINDOWS
 from host.tensor_ir.processor import for_cpu
 
 _NAME_LENGTH = 60
@@ -74,8 +74,8 @@ class FunctionTable:
             name = self._fresh_name(group)
             results = _results(stage, group, self.halves)
             function = te.create_prim_func([*stage.arguments.values(), *results])
-            if any(node.op in ("max", "min") and node.output.is_float for node in group.nodes):
-                function = function.with_attr(EXTREMES_OF_ALL, True)
+            for extremes in sorted({_extremes_of(node) for node in group.nodes} - {""}):
+                function = function.with_attr(extremes, True)
             self.functions[name] = function.with_attr("global_symbol", name)
             order = tuple(values.index(value) for value in stage.arguments)
             self._by_key[key] = (name, order)
@@ -116,6 +116,15 @@ def _key(group: Group, halves: Mapping[Value, str]) -> tuple[Any, list[Value]]:
         description.append((node.op, tuple(reads), tuple(sorted(node.attrs.items())), outputs, origin))
     stored = tuple(halves.get(value, "") for value in (*outside, *group.results))
     return (tuple(description), stored), list(outside)
+
+
+def _extremes_of(node: Node) -> str:
+    """The attribute of a function that reduces to the largest or the smallest of floats; "" for others."""
+    if not node.output.is_float:
+        return ""
+    if node.op == "pool" and node.attrs["kind"] == "max":
+        return EXTREMES_OF_WINDOWS
+    return EXTREMES_OF_ALL if node.op in ("max", "min") else ""
 
 
 def _written(group: Group, halves: Mapping[Value, str], any_length: bool) -> Stage:

@@ -129,6 +129,20 @@ class Graph:
         return readers
 
 
+def weights_bytes(graph: Graph) -> int:
+    """Bytes of the constants that one run reads; of a table from which rows are taken, those of the rows."""
+    read: dict[Value, int] = {}
+    for node in graph.nodes:
+        for position, value in enumerate(node.inputs):
+            if value.data is None:
+                continue
+            size = value.data.nbytes
+            if node.op == "take" and position == 0:
+                size = min(size, node.output.size * value.data.itemsize)
+            read[value] = max(size, read.get(value, 0))
+    return sum(read.values())
+
+
 def read_once(graph: Graph) -> Callable[[Value], bool]:
     """Whether one node reads a value and nothing else: what makes it may be folded into that node."""
     readers, returned = graph.consumers(), set(graph.output_values())

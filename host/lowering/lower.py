@@ -12,7 +12,7 @@ from host.lowering.choices import Choices
 from host.lowering.emit import emit
 from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
-from host.lowering.graph import Graph
+from host.lowering.graph import Graph, weights_bytes
 from host.lowering.ops import known_operators
 from host.lowering.passes.convolutions.apply_before_joining import apply_before_joining
 from host.lowering.passes.convolutions.decompose_transposed import decompose_transposed
@@ -27,7 +27,6 @@ from host.lowering.passes.permutations.sink_permutations import only_channels, s
 from host.lowering.passes.pointwise_as_dense import pointwise_as_dense
 from host.lowering.passes.recognise import recognise
 from host.lowering.passes.reorder_products import reorder_products
-from host.lowering.passes.share_equal import share_equal
 from host.lowering.passes.simplify import simplify
 from host.lowering.passes.sink_reshapes import sink_reshapes
 from host.lowering.passes.sink_transposes import sink_transposes
@@ -37,6 +36,7 @@ from host.lowering.passes.widen_halves import widen_halves
 from host.lowering.reader.relax_reader import read
 from host.lowering.rebuild import remove_dead
 from host.lowering.recurrent.expand import expand_recurrent
+from host.lowering.sharing.share_equal import share_constants, share_equal
 from host.lowering.spec import OperatorTable, Phase
 from host.lowering.tasks import layers_by_kernel, make_tasks
 from host.model import ImportedModel, LoweredModel
@@ -95,7 +95,10 @@ def lower(
             graph = expand_recurrent(graph, board.hardware, loops=False)
         graph = optimise(graph, board.hardware, approximate and half != "bfloat16", any_length, half, choices)
         groups = fuse(graph, choices, on_matrices)
-        return Entry(name, *emit(graph, groups, target, half, any_length, choices.types))
+        emitted = emit(graph, groups, target, half, any_length, choices.types)
+        # Halves take less than the graph says.
+        stored = sum(array.nbytes for array in emitted[1])
+        return Entry(name, *emitted, weights_bytes=min(weights_bytes(graph), stored))
 
     made = [entry(MAIN, model.module)]
     if model.decoder is not None:
@@ -117,7 +120,7 @@ def lower(
         signature=model.signature,
         module=module,
         parameters=parameters,
-        tasks=make_tasks(module, others, layers),
+        tasks=make_tasks(module, others, layers, first.weights_bytes),
         target=target,
         state=model.state,
         entries=others,
@@ -220,4 +223,6 @@ def optimise(
         graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors, taken)
     # Threads of a GPU are no vectors, and a range of lengths has one packing.
     packing = None if any_length or hardware.gpu is not None else taken
-    return at(Phase.PACKED, pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing))
+    packed = pack_weights(graph, hardware.lanes, hardware.halves_vectors, packing)
+    # Weights that passes arrange node by node are equal again where they were equal before.
+    return share_constants(at(Phase.PACKED, packed))

@@ -29,7 +29,10 @@ def workload_hash(function: tirx.PrimFunc) -> str:
 
 
 def make_tasks(
-    module: tvm.IRModule, entries: Sequence[str] = (), layers: Mapping[str, tuple[Layer, ...]] | None = None
+    module: tvm.IRModule,
+    entries: Sequence[str] = (),
+    layers: Mapping[str, tuple[Layer, ...]] | None = None,
+    weights_bytes: int = 0,
 ) -> tuple[Task, ...]:
     """Every function that `main` calls, in the order of first call, and then those that only others call.
 
@@ -38,6 +41,7 @@ def make_tasks(
         entries: functions beside `main`. A kernel that `main` does not call is weighted by its calls in one
             run of the first of them that calls it.
         layers: of the model's file, by kernel.
+        weights_bytes: that one run of `main` reads; 0 where they are not known.
     """
     weights: dict[str, int] = {}
     for entry in ("main", *entries):
@@ -51,6 +55,7 @@ def make_tasks(
             workload_hash(module[name]),
             flops(module[name]),
             (layers or {}).get(name, ()),
+            weights_bytes,
         )
         for name, weight in weights.items()
     )

@@ -35,6 +35,8 @@ class Task:
         workload_hash: structural hash, the same for equal functions of any model.
         flops: floating-point operations of one call.
         layers: of the model's file, which it computes over all its calls; empty where they are not known.
+        model_weights_bytes: of all weights that one run of its model reads, which decide where its own ones
+            are when it is called; 0 where they are not known.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Task:
     workload_hash: str
     flops: float
     layers: tuple[Layer, ...] = ()
+    model_weights_bytes: int = 0
 
 
 @dataclass(frozen=True, eq=False)

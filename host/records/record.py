@@ -121,7 +121,7 @@ def invalidated(record: Record) -> Record:
 
 
 # Of the hardware, what a board's measurements teach, and what older versions did not name.
-_LATER = ("learned", "bfloat16", "byte_tables", "half_arithmetic")
+_LATER = ("learned", "bfloat16", "byte_tables", "half_arithmetic", "byte_matrices", "weights_level")
 # The same of its GPU. Where it is not zero, rules are others, and so are records.
 _LATER_OF_GPU = "matrix_half_sums_per_cycle"
 

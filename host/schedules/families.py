@@ -67,6 +67,7 @@ def space_for(
             left to a default schedule.
         UserError: an installed package's rule cannot be used.
     """
+    hardware = hardware.with_weights(task.model_weights_bytes)
     workload = analyse(task.function)
     processor = CPU if hardware.gpu is None else GPU
     for rule in installed_rules() if rules is None else rules:

@@ -15,6 +15,7 @@ from research.models import networks
 from research.models.dense_image_models import DENSE_IMAGE_MODELS
 from research.models.image_models import IMAGE_MODELS
 from research.models.sequence_models import SEQUENCE_MODELS
+from research.models.step_networks import STEP_MODELS
 from research.models.zoo_model import (
     SentencePairModel,
     TokenModel,
@@ -152,4 +153,5 @@ ZOO: dict[str, ZooModel] = (
     | IMAGE_MODELS
     | DENSE_IMAGE_MODELS
     | SEQUENCE_MODELS
+    | STEP_MODELS
 )

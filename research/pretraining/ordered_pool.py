@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
@@ -22,7 +22,7 @@ _AHEAD = 16
 
 
 def in_order(
-    work: Callable[[int], T], numbers: range, jobs: int, engine: Engine | None = None
+    work: Callable[[int], T], numbers: Sequence[int], jobs: int, engine: Engine | None = None
 ) -> Iterator[T]:
     """Yields the results of `work` in order, for any number of processes.
 
@@ -62,7 +62,7 @@ def in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _by_hosts(work: Callable[[int], T], numbers: range, engine: Engine) -> Iterator[T]:
+def _by_hosts(work: Callable[[int], T], numbers: Sequence[int], engine: Engine) -> Iterator[T]:
     """The same by the hosts of an engine; what a host had that is lost is done again by another one."""
     shared, most = engine.share(work), _AHEAD * engine.cores()
     waiting: deque[Pending[T]] = deque()

@@ -16,7 +16,7 @@ from sdk.report.figures import deploy_json
 from sdk.report.kernels.graph import graph_of
 from sdk.report.kernels.layers import computed, embedded, layer_tree, layers_left_out
 from sdk.report.kernels.rooflines import on_roofline, roofline_charts, source_text, walks
-from sdk.report.page import StagedPage, render_page
+from sdk.report.page import StagedPage, load_template, render_page
 from sdk.report.power import energy_charts, energy_rows, joules_of, power_context, throttled
 from sdk.report.quantisation.charts import quantisation_charts, type_charts
 from sdk.report.quantisation.language_model import speed_lines, text_lines
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from host.deploy import DeployResult
     from host.model import TensorSpec
 
+_TEMPLATE = "report.html.j2"
+
 
 class StagedReport:
     """The report of a deployment and a picture beside it: both come to their places at the end, or neither.
+
+    The page's templates are compiled here, before a deployment waits for the process that reads its model.
 
     Args:
         path: of the page; the picture is an SVG file of the same name.
@@ -43,6 +47,7 @@ class StagedReport:
         self.path = path
         self._files = ExitStack()
         self._page, self._picture = StagedPage(path), StagedPage(path.with_suffix(".svg"))
+        load_template(_TEMPLATE)
 
     def __enter__(self) -> StagedReport:
         self._files.enter_context(self._page)
@@ -94,7 +99,7 @@ def render(result: DeployResult, picture: str = "") -> str:
         charts |= tuning_charts(result.tuning)
     figures = deploy_json(result)
     return render_page(
-        "report.html.j2",
+        _TEMPLATE,
         charts,
         result=result,
         simulation=result.timing.banner,

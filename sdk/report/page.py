@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from host.files import check_output_file
 from sdk.report.charts import Chart
 from sdk.report.drawing.figure import inline
 from sdk.text import data_without_host_paths, visible_lines, without_host_paths
+
+if TYPE_CHECKING:
+    import jinja2
 
 # What the figures begin with, in figures.html.j2.
 _FIGURES = '<script type="application/json" id="figures">'
@@ -71,6 +75,34 @@ class StagedPage:
             self._partial.write_text(text, encoding="utf-8")
 
 
+def load_template(name: str) -> None:
+    """Compile a template of this package, and those that it includes, for all pages of this process.
+
+    Args:
+        name: of the file.
+    """
+    from jinja2 import meta
+
+    environment = _environment()
+    assert environment.loader is not None
+    source, _, _ = environment.loader.get_source(environment, name)
+    for one in (name, *meta.find_referenced_templates(environment.parse(source))):
+        if one is not None:
+            environment.get_template(one)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("sdk.report", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
+    )
+
+
 def render_page(
     template: str,
     charts: Mapping[str, Chart | None],
@@ -85,22 +117,18 @@ def render_page(
         figures: the result as plain data, embedded in the page for programs; None for none.
         values: further values of the template.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sdk.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_shown,
-    )
     known = {name: chart for name, chart in charts.items() if chart is not None}
     kept = None if figures is None else _script_json(data_without_host_paths(figures))
-    return environment.get_template(template).render(
-        charts=known,
-        chart=lambda name: _drawn(name, known.get(name)),
-        figures=kept,
-        foldable=_foldable,
-        **values,
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            charts=known,
+            chart=lambda name: _drawn(name, known.get(name)),
+            figures=kept,
+            foldable=_foldable,
+            **values,
+        )
     )
 
 

@@ -36,6 +36,8 @@ _OF_WORDS = {
     "max.NaN.f16x2": "greatest_or_nan",
     "min.NaN.f16x2": "least_or_nan",
 }
+# Of two numbers in single precision.
+_OF_NUMBERS = {"max.NaN.f32": "greatest_number_or_nan", "min.NaN.f32": "least_number_or_nan"}
 _RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # Sizes of operands in registers of 32 bits: of 16 x depth, depth x 8 and 16 x 8 elements over 32 lanes.
 _BITS = {"f32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8}
@@ -160,6 +162,9 @@ class _Translation:
         if opcode in _OF_WORDS:
             operands = ", ".join(f"bits({self._value(name)})" for name in given[1:])
             return f"put({self._value(given[0])}, {_OF_WORDS[opcode]}({operands}));"
+        if opcode in _OF_NUMBERS:
+            operands = ", ".join(self._value(name) for name in given[1:])
+            return f"{self._value(given[0])} = {_OF_NUMBERS[opcode]}({operands});"
         if found := _COMPARISON.match(opcode):
             left, right = (f"(int32_t)bits({self._value(name)})" for name in given[1:])
             return f"{given[0]} = {left} {_RELATIONS[found['relation']]} {right};"

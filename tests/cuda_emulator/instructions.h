@@ -70,6 +70,8 @@ static uint32_t greatest_or_nan(uint32_t l, uint32_t r) {
 static uint32_t least_or_nan(uint32_t l, uint32_t r) {
   return of_pairs(l, r, [](double a, double b) { return a != a || b != b ? NAN : fmin(a, b); });
 }
+static float greatest_number_or_nan(float a, float b) { return a != a || b != b ? NAN : fmaxf(a, b); }
+static float least_number_or_nan(float a, float b) { return a != a || b != b ? NAN : fminf(a, b); }
 // prmt: each byte of the result is one of the eight of both operands, or the sign of one.
 static uint32_t permuted_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t bytes = (uint64_t)high << 32 | low;

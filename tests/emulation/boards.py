@@ -11,6 +11,7 @@ PROCESSORS: dict[str, tuple[str, ...]] = {
     "raspberry_pi_3": ("cortex-a53",),
     "raspberry_pi_4": ("cortex-a72",),
     "raspberry_pi_5": ("cortex-a76",),
+    "jetson_agx_thor": ("max",),
     "rv64gc": ("rv64,v=false",),
     "rv64gcv": ("rv64,v=true,vlen=128", "rv64,v=true,vlen=256"),
     "spacemit_k1": ("rv64,v=true,vlen=256",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.unit.lowering.numeric_types.test_quantised_weights import KINDS, boun
 # vectors.
 BOARDS = {
     "raspberry_pi_5": "s8s8",
+    "jetson_agx_thor": "s8s8",
     "raspberry_pi_4": "",
     "rv64gcv": "",
     "rv64gc": "",
@@ -73,6 +75,32 @@ def test_quantised_products(name: str, tmp_path: Path) -> None:
         for values, (exact, most) in zip(found, wanted, strict=True):
             ours = values[-1][:, : exact.shape[1]]
             assert (np.abs(ours - exact) <= most).all()
+
+
+def test_matrices_of_bytes_have_any_number_of_rows(tmp_path: Path) -> None:
+    """SMMLA takes two rows or planes: of a step, of what is verified, of chunks, of a row without another."""
+    board = board_of("jetson_agx_thor")
+    functions, calls, wanted, draw = {}, [], [], random.Random(0)
+    for name in ("int4", "int8", "int4, rounded", "int8, rounded", "Q6_K, rounded", "Q4_K"):
+        data = np.random.default_rng(1).normal(size=(6, 192)).astype("float32")
+        for rows in (1, 3, 6):
+            model, weight = product(rows, 48, 192, KINDS[name], board)
+            [task] = [one for one in model.tasks if "dense" in one.name]
+            values = space_for(task, board.hardware).sample(draw)
+            functions[task.workload_hash] = function = program(task, board, **values)
+            assert "smmla" in str(function)
+            result = np.zeros(tuple(map(int, task.function.params[-1].shape)), "float32")
+            calls.append(Call(task.workload_hash, (data[:rows], *model.parameters, result)))
+            exact = data[:rows].astype("float64") @ weight.T.astype("float64")
+            wanted.append((exact, bound(data[:rows], weight, KINDS[name], board)))
+    emulated = executable(board, functions, tmp_path)
+    found = run(emulated, list(functions), calls, board.architecture, PROCESSORS[board.name][0])
+    made = [one[-1][:, : exact.shape[1]] for one, (exact, _) in zip(found, wanted, strict=True)]
+    for ours, (exact, most) in zip(made, wanted, strict=True):
+        assert (np.abs(ours - exact) <= most).all()
+    # Those of a row are the same bits, however many rows a call has.
+    for one, *others in zip(made[::3], made[1::3], made[2::3], strict=True):
+        assert all((rows[0] == one[0]).all() for rows in others)
 
 
 @pytest.mark.parametrize("name", EACH)

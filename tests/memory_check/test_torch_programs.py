@@ -62,6 +62,9 @@ INDEXED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "embedding": lambda a, b: nn.functional.embedding(a, ONES),
     "take": lambda a, b: torch.take(ONES, a),
     "select": lambda a, b: ONES[a[0]],
+    "bags": lambda a, b: nn.functional.embedding_bag(b, ONES, a.sort()[0], mode="sum").clamp(1, 1),
+    "repeat_interleave": lambda a, b: ONES[:3].repeat_interleave(a, 0, output_size=3),
+    "put": lambda a, b: ONES.put(a, torch.ones(3)),
 }
 
 

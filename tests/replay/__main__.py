@@ -7,10 +7,11 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.replay import base, recorder
-from tests.replay.compare import Comparison, compare
+from tests.replay.compare import Comparison, compare, unversioned
 from tests.replay.recorder import ReplayError
 from tests.replay.subjects import SETS
 from tests.replay.texts import TextStore
@@ -52,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help=f"compare the small set with {COMMITTED.name}")
     check.set_defaults(run=_check)
     update = commands.add_parser("update", help=f"rewrite {COMMITTED.name}")
+    update.add_argument(
+        "--same-version",
+        nargs="+",
+        default=[],
+        metavar="RULE",
+        help="rules whose changed programs take the time that they took",
+    )
     update.set_defaults(run=_update)
     for command in (record, against):
         command.add_argument("--set", default="small" if command is record else "full", choices=SETS)
@@ -126,6 +134,7 @@ def _check(options: argparse.Namespace) -> int:
         new = Path(folder, "small.jsonl")
         recorder.make("small", new, options.cache, options.jobs, resume=False)
         code = _print(COMMITTED, new, options)
+        sys.stdout.write(_unversioned_text(new))
     if code:
         sys.stdout.write(
             "programs changed. If that is meant, run `python -m tests.replay update` and commit "
@@ -134,11 +143,30 @@ def _check(options: argparse.Namespace) -> int:
     return code
 
 
+def _unversioned_text(made: Path, allowed: Sequence[str] = ()) -> str:
+    """A line for each rule whose programs changed and whose version did not; "" where there is none.
+
+    Args:
+        made: a recording of the small set.
+        allowed: rules that are left out.
+    """
+    found = unversioned(recorder.read(COMMITTED)[1], recorder.read(made)[1])
+    return "".join(
+        f"rule {rule}: the same decisions are other programs in the same version ({places[0]}), and records "
+        "of the programs before would count. Raise its version, or SHARED_PROGRAMS of host/records/record.py "
+        "where programs of one thread stay; where all times stay, update with --same-version " + rule + "\n"
+        for rule, places in found.items()
+        if rule not in allowed
+    )
+
+
 def _update(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="edgetlm-replay-") as folder:
         made = Path(folder, "small.jsonl")
         recorder.make("small", made, options.cache, options.jobs, resume=False)
         header, lines = recorder.read(made)
+        if left := _unversioned_text(made, options.same_version):
+            raise ReplayError(left.rstrip())
     store = TextStore(options.cache / "texts")
     # Numbers of one machine are no other's, and a change of them would be lost in the noise.
     header["machine"] = "any"

@@ -56,6 +56,7 @@ class Kernel:
         sentence: the program in words of the tensor language, or why there are none.
         function: the scheduled program.
         drawn: further programs of the same space.
+        version: of the rule; 0 where no rule made the program alone.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Kernel:
     sentence: str
     function: tvm.tirx.PrimFunc
     drawn: tuple[Program, ...] = ()
+    version: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +241,7 @@ def _kernel(task: Any, plan: Any, profile: Any, drawn: int) -> Kernel:
     from host.errors import ScheduleError
     from host.schedules import scheduled_function
 
-    key = task.workload_hash
-    says: dict[str, Any] = {"weight": task.weight, "flops": task.flops}
+    key, says = task.workload_hash, {"weight": task.weight, "flops": task.flops}
     candidate, reason = plan.chosen.get(key), plan.reasons.get(key, "")
     if candidate is not None:
         space = plan.spaces[key]
@@ -256,6 +257,7 @@ def _kernel(task: Any, plan: Any, profile: Any, drawn: int) -> Kernel:
                 sentence=_sentence(space, dict(candidate.decisions)),
                 function=function,
                 drawn=tuple(_random_order(space, task, drawn)),
+                version=candidate.space_version,
             )
         except ScheduleError as error:
             reason = " ".join(str(error).split())
@@ -268,9 +270,8 @@ def _default(task: Any, profile: Any) -> tvm.tirx.PrimFunc:
     from host.build import default_schedule
     from host.build.cuda.default_schedule import default_schedule_gpu
 
-    if profile.hardware.gpu is not None:
-        return default_schedule_gpu(task.function, task.name)
-    return default_schedule(task.function)
+    gpu = profile.hardware.gpu is not None
+    return default_schedule_gpu(task.function, task.name) if gpu else default_schedule(task.function)
 
 
 def _says(candidate: Any) -> dict[str, Any]:
@@ -353,9 +354,8 @@ def compile_kernel(function: tvm.tirx.PrimFunc, target: str) -> dict[str, bytes]
     profile = _profile(target)
     if profile.hardware.gpu is None:
         return {"object": compile_function(function, "kernel", target_for(profile.board))}
-    made = compile_cuda(
-        function, "kernel", target_for(profile.board), cuda_major=cuda_major(profile.software)
-    )
+    major = cuda_major(profile.software)
+    made = compile_cuda(function, "kernel", target_for(profile.board), cuda_major=major)
     return {"cubin": made.cubin.content, "object": made.host}
 
 

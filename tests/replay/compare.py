@@ -43,8 +43,7 @@ class Difference:
     @property
     def title(self) -> str:
         """One line."""
-        subject, target, kernel = self.key
-        where = subject + (f" on {target}" if target else "") + (f", {kernel}" if kernel else "")
+        where = _where(self.key)
         if self.remark:
             return f"{where}: {self.remark}"
         return f"{where}: {self.stage}" + (f" (then {', '.join(self.later)})" if self.later else "")
@@ -73,8 +72,53 @@ def differences(
     return sorted(found, key=lambda one: STAGES.index(one.stage) if one.stage else -1)
 
 
+def unversioned(old: Sequence[Line], new: Sequence[Line]) -> dict[str, list[str]]:
+    """Rules of which the same decisions are another program in the same version, and where that shows.
+
+    The records of such decisions would count on, with the times of the program that was.
+
+    Args:
+        old, new: lines of two recordings. Other functions, and targets with other figures, are not compared.
+    """
+    before, after = _programs(old), _programs(new)
+    found: dict[str, list[str]] = {}
+    for (key, space), programs in after.items():
+        known = before.get((key, space), {})
+        if any(known.get(decisions, made) != made for decisions, made in programs.items()):
+            rule, *_ = space
+            found.setdefault(rule, []).append(_where(key))
+    return found
+
+
+def _programs(lines: Sequence[Line]) -> dict[tuple[Key, tuple[str, ...]], Mapping[str, str]]:
+    """The programs of each kernel by their decisions, under the kernel and what else decides them."""
+    figures = {line["target"]: line["stages"]["target"] for line in lines if "target" in line["stages"]}
+    return {
+        (
+            _key(line),
+            (
+                line["says"]["rule"],
+                str(line["version"]),
+                line["stages"]["lowered"],
+                figures.get(line["target"], ""),
+            ),
+        ): line["programs"]
+        for line in lines
+        if "programs" in line
+    }
+
+
 def _by_key(lines: Sequence[Line]) -> dict[Key, Mapping[str, str]]:
-    return {(line["subject"], line["target"], line["kernel"]): line["stages"] for line in lines}
+    return {_key(line): line["stages"] for line in lines}
+
+
+def _key(line: Line) -> Key:
+    return (line["subject"], line["target"], line["kernel"])
+
+
+def _where(key: Key) -> str:
+    subject, target, kernel = key
+    return subject + (f" on {target}" if target else "") + (f", {kernel}" if kernel else "")
 
 
 def report(found: Sequence[Difference], store: TextStore, shown: int) -> str:

@@ -39,6 +39,7 @@ _SMALL_OPERATORS = (
     "transpose_1000x333",
     "erf_128x3072",
 )
+_DRAWN = 16
 _QUANTISED = ("quantised/gemm_uint8", "quantised/convolution_uint8", "quantised/dynamic_int8")
 
 
@@ -99,6 +100,8 @@ def _small() -> Iterator[Unit]:
     yield from (Unit(model, target) for model in _QUANTISED for target in _WITH_DOTS[:2])
     for operator in _SMALL_OPERATORS:
         yield from (Unit(f"operator/{operator}", target, drawn=2) for target in _FOUR)
+        # Enough programs that a change of a few decisions' programs is seen: see `compare.unversioned`.
+        yield Unit(f"operator/{operator}", "x86_64-v4", CODE, drawn=_DRAWN, threads=1)
 
 
 def _full() -> Iterator[Unit]:

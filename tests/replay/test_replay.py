@@ -17,10 +17,12 @@ import tvm_ffi
 
 from benchmarks.result_file import read_result
 from benchmarks.tables.device import process_replay
+from host.schedules.cpu.tiled import rule
+from host.schedules.families import installed_rules
 from tests.replay import adapter, base, recorder, unit
 from tests.replay.__main__ import COMMITTED, main
 from tests.replay.codegen import Calls, watched
-from tests.replay.compare import compare, differences, report
+from tests.replay.compare import compare, differences, report, unversioned
 from tests.replay.recorder import ReplayError, lines_text
 from tests.replay.subjects import BYTES, CODE, KINDS, PROGRAMS, Unit, units
 from tests.replay.texts import TextStore
@@ -88,6 +90,63 @@ def test_a_program_that_is_not_chosen_is_looked_at_too(
     _changed(monkeypatch, drawn=other)
     [found] = differences(before, unit.record(_SUBJECT, places))
     assert (found.key, found.stage, found.later) == (_KERNEL, "drawn", ())
+
+
+_DEPTHWISE = Unit("operator/depthwise_3x3_s2_144_56", "x86_64-v4", PROGRAMS, drawn=16, threads=1)
+
+
+def test_other_programs_of_the_same_decisions_are_found_without_a_new_version(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of the depthwise convolutions whose panels became loops, which were few of the decisions."""
+    before = unit.record(_DEPTHWISE, places)
+    assert unversioned(before, unit.record(_DEPTHWISE, places)) == {}
+    [of_tiled] = [one for one in installed_rules() if one.name == "tiled"]
+    monkeypatch.setattr(rule, "_panels_in_bounds", lambda *given: True)
+    after = unit.record(_DEPTHWISE, places)
+    assert unversioned(before, after) == {
+        "tiled": [f"{_DEPTHWISE.subject} on x86_64-v4, fused_depthwise_conv_add"]
+    }
+    monkeypatch.setattr(type(of_tiled), "version", of_tiled.version + 1)
+    assert unversioned(before, unit.record(_DEPTHWISE, places)) == {}
+
+
+def test_another_estimate_or_task_is_no_other_program(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = unit.record(_SUBJECT, places)
+    says = adapter._says
+    monkeypatch.setattr(adapter, "_says", lambda candidate: {**says(candidate), "estimate_us": 1.0})
+    assert unversioned(before, unit.record(_SUBJECT, places)) == {}
+    _changed(monkeypatch, lowered=_annotated, function=_annotated)
+    assert unversioned(before, unit.record(_SUBJECT, places)) == {}
+
+
+def test_the_committed_recording_is_not_rewritten_for_programs_without_a_new_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line(program: str) -> Line:
+        says = {"rule": "tiled", "decisions": {"rows": 4}}
+        return {
+            **_line(lowered="1", scheduled=program),
+            "says": says,
+            "version": 5,
+            "programs": {"4": program},
+        }
+
+    def make(name: str, out: Path, *given: Any, **more: Any) -> None:
+        _recording(out, [line("3")])
+
+    committed = _recording(tmp_path / "committed", [line("2")])
+    monkeypatch.setattr("tests.replay.__main__.COMMITTED", committed)
+    monkeypatch.setattr(recorder, "make", make)
+    command = ["update", "--cache", str(tmp_path / "cache")]
+    before = committed.read_text()
+    assert main(command) == 2
+    assert "rule tiled: the same decisions are other programs" in capsys.readouterr().err
+    assert committed.read_text() == before
+    assert main([*command, "--same-version", "tiled"]) == 0
+    assert '"programs": {"4": "3"}' in committed.read_text()
 
 
 def test_another_estimate_is_found_at_the_decisions(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:

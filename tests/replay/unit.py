@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,20 +128,38 @@ def _imported(name: str, ranges: tuple[Any, ...], models: Path) -> tuple[Path, A
 
 
 def _kernel_line(kernel: adapter.Kernel, unit: Unit, places: Places, store: TextStore) -> Line:
+    scheduled = text_of(kernel.function)
     stages = {
         "lowered": store.keep(f"{text_of(kernel.lowered)}# workload {kernel.workload}\n"),
         "space": store.keep(kernel.space),
         "decisions": store.keep(json.dumps(kernel.says, indent=1, sort_keys=True) + "\n"),
         "sentence": store.keep(kernel.sentence),
-        "scheduled": store.keep(text_of(kernel.function)),
+        "scheduled": store.keep(scheduled),
     }
     if kernel.drawn:
         stages["drawn"] = store.keep("\n".join(_drawn_text(program) for program in kernel.drawn))
     if unit.depth != PROGRAMS:
         stages |= _code_stages(kernel, unit, places, store)
     says = {key: value for key, value in kernel.says.items() if key not in ("weight", "flops")}
-    failed = {"failed": stages.pop("failed")} if "failed" in stages else {}
-    return _line(unit, kernel.name, stages, says=says, **failed)
+    more = {"failed": stages.pop("failed")} if "failed" in stages else {}
+    # The adapter of an older commit names no version.
+    if version := getattr(kernel, "version", 0):
+        more |= {"version": version, "programs": _programs(kernel, scheduled)}
+    return _line(unit, kernel.name, stages, says=says, **more)
+
+
+def _programs(kernel: adapter.Kernel, scheduled: str) -> dict[str, str]:
+    """Hashes of a space's programs by those of their decisions, whatever their estimates."""
+    drawn = {
+        _digest_of_decisions(program.says): digest(text_of(program.function).encode())
+        for program in kernel.drawn
+        if program.function is not None
+    }
+    return {_digest_of_decisions(kernel.says): digest(scheduled.encode()), **drawn}
+
+
+def _digest_of_decisions(says: Mapping[str, Any]) -> str:
+    return digest(json.dumps(says["decisions"], sort_keys=True).encode())
 
 
 def _drawn_text(program: adapter.Program) -> str:

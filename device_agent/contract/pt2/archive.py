@@ -9,13 +9,15 @@ not on a list here: entries by name, globals of pickles, and, in `program`, ever
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import pickletools
 import re
 import struct
+import warnings
 import zipfile
-from typing import IO, Collection, Dict, Iterator, List, Pattern
+from typing import IO, Collection, Dict, FrozenSet, Iterator, List, Pattern
 
 from device_agent.contract import strict_json
 from device_agent.contract.limits import LIMITS
@@ -61,8 +63,11 @@ _FORBIDDEN = frozenset(("INST", "OBJ", "NEWOBJ_EX", "STACK_GLOBAL", "EXT1", "EXT
 _END, _END64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 
 
-def check_archive(path: str) -> None:
+def check_archive(path: str) -> FrozenSet[str]:
     """Refuses an archive that holds more than tensors and a graph of known operators.
+
+    Returns:
+        The libraries of operators that the graph uses, "aten" among them.
 
     Raises:
         ValueError: why; the message is one line that can be shown.
@@ -80,8 +85,7 @@ def check_archive(path: str) -> None:
             programs, pickles = [_PROGRAM], [name for name in names if _PICKLES.fullmatch(name)]
         if not all(name in names for name in programs):
             raise ValueError("there is no program in it")
-        for name in programs:
-            check_program(archive.json(name))
+        used = [check_program(archive.json(name)) for name in programs]
         for name in names:
             if _CONFIG.fullmatch(name):
                 pickles += check_payloads(archive.json(name), name.rsplit("/", 1)[0])
@@ -89,6 +93,22 @@ def check_archive(path: str) -> None:
             if name not in names:
                 raise ValueError("%s is missing" % printable(name, 100))
             _check_pickle(archive, name)
+        return frozenset().union(*used)
+
+
+def load_libraries(used: Collection[str]) -> None:
+    """Loads the libraries of operators that torch does not load by itself.
+
+    Args:
+        used: see `check_archive`.
+
+    Raises:
+        ImportError: this version of torch does not have one.
+    """
+    if "quantized_decomposed" in used:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch's own code
+            importlib.import_module("torch.ao.quantization.fx._decomposed")
 
 
 @contextlib.contextmanager

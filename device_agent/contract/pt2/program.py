@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Any, Callable, Dict, FrozenSet, List
+from typing import Any, Callable, Dict, FrozenSet, List, Set
 
 from device_agent.contract import strict_json
 from device_agent.contract.limits import LIMITS
@@ -21,7 +21,8 @@ _PATH = re.compile(r"[A-Za-z0-9_.:/@+ -]{0,1024}")
 _FLOAT_TEXT = re.compile(r"-?Infinity|NaN|-?inf|nan")
 
 _OPERATORS = re.compile(
-    r"torch\.ops\.(aten|quantized_decomposed|prims)\.(?P<name>[A-Za-z0-9_]{1,200})\.[A-Za-z][A-Za-z0-9_]{0,100}"
+    r"torch\.ops\.(?P<library>aten|quantized_decomposed|prims)\.(?P<name>[A-Za-z0-9_]{1,200})"
+    r"\.[A-Za-z][A-Za-z0-9_]{0,100}"
     r"|torch\.ops\.higher_order\.(cond|map_impl|scan|while_loop|associative_scan"
     r"|wrap_with_set_grad_enabled|wrap_with_autocast)"
     r"|_operator\.(eq|ne|le|ge|lt|gt|neg|pos|mul|add|sub|floordiv|mod|pow|truediv|and_|or_|lshift|rshift|getitem)"
@@ -83,15 +84,20 @@ _CONTAINERS = frozenset(
 _PICKLED = "use_pickle"
 
 
-def check_program(program: object) -> None:
+def check_program(program: object) -> FrozenSet[str]:
     """Refuses a program with a text of an unknown form.
+
+    Returns:
+        The libraries of operators that it uses, "aten" among them.
 
     Raises:
         ValueError: which one; the message is one line that can be shown.
     """
     if not isinstance(program, dict) or "graph_module" not in program:
         raise ValueError("there is no graph in its program")
-    _Walk().check(program, "program")
+    walk = _Walk()
+    walk.check(program, "program")
+    return frozenset(walk.libraries)
 
 
 def check_payloads(config: object, folder: str) -> List[str]:
@@ -127,9 +133,14 @@ def check_payloads(config: object, folder: str) -> List[str]:
 
 
 class _Walk:
-    """Goes through a program once, and counts its nodes."""
+    """Goes through a program once, and counts its nodes.
+
+    Attributes:
+        libraries: of the operators that were found.
+    """
 
     def __init__(self) -> None:
+        self.libraries: Set[str] = set()
         self._nodes = 0
         self._forms: Dict[str, Callable[[str, str], None]] = {}
         for keys, form in (
@@ -195,6 +206,8 @@ class _Walk:
         hidden = name.startswith("__") and name not in _UNDERSCORED
         if found is None or hidden or name in _REFUSED:
             raise ValueError("%s is no operator that a model may use" % printable(text, 100))
+        if found.group("library"):
+            self.libraries.add(found.group("library"))
 
     def expression(self, text: str, key: str) -> None:
         """The Python expression of a size, which torch evaluates."""

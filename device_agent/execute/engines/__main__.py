@@ -5,7 +5,8 @@ are .npz files, each with an array `CASE/INDEX` for every tensor and their eleme
 the format keeps no type that NumPy lacks. ERROR is written instead of OUTPUTS if something fails. With
 `unoptimised` as a last argument, the engine runs the model without its graph optimisations (ONNX Runtime
 only). With `also-unoptimised UNOPTIMISED` it runs the model in both ways, one after the other: the outputs of
-the second way are in UNOPTIMISED, which is missing where that way fails.
+the second way are in UNOPTIMISED, which is missing where that way fails. `also-unoptimised-at-once` is the
+same with both ways side by side, and with the memory of both.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Sequence
 
 import numpy
@@ -46,43 +48,63 @@ def run_cases(engine: Any, archive: Any, cases: int) -> Dict[str, Any]:
     return dict(kept, counts=numpy.array(counts), types=numpy.array(types, dtype=str))
 
 
-def _outputs(arguments: Sequence[str], unoptimised: bool) -> Dict[str, Any]:
-    """The results of all cases in one way, with an engine of their own.
+def _engine(arguments: Sequence[str], unoptimised: bool) -> Any:
+    """The engine for one way, which has no model yet.
 
     Raises:
-        AgentError: see `run_cases`.
+        AgentError: there is no such engine on this device.
     """
-    name, model, cases, threads, inputs_file = arguments[:5]
-    engine = engines.create(name)
+    engine = engines.create(arguments[0])
     if hasattr(engine, "exact"):
         engine.exact()
     if unoptimised:
         engine.unoptimised()
+    return engine
+
+
+def _outputs(engine: Any, arguments: Sequence[str]) -> Dict[str, Any]:
+    """The results of all cases in one way.
+
+    Raises:
+        AgentError: see `run_cases`.
+    """
+    model, cases, threads, inputs_file = arguments[1:5]
     engine.load(model, int(threads))
     with numpy.load(inputs_file) as archive:
         return run_cases(engine, archive, int(cases))
 
 
+def _write_outputs(engine: Any, arguments: Sequence[str], path: str) -> None:
+    # The other way may end this process: outputs that have their name are whole.
+    partial = path + ".partial.npz"
+    numpy.savez(partial, **_outputs(engine, arguments))
+    os.replace(partial, path)
+
+
+def _write_unoptimised(arguments: Sequence[str], path: str) -> None:
+    """Writes the outputs of the second way, or nothing where it fails."""
+    # Whoever needs outputs that are missing asks for this way alone, and is told what fails.
+    with contextlib.suppress(Exception):
+        _write_outputs(_engine(arguments, unoptimised=True), arguments, path)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Writes the outputs and returns 0, or writes one line about the failure and returns 1."""
     outputs_file, error_file, *ways = arguments[5:]
-    try:
-        results = _outputs(arguments, "unoptimised" in ways)
-    except AgentError as error:
-        with open(error_file, "w", encoding="utf-8") as stream:
-            json.dump({"message": str(error)}, stream)
-        return 1
-    # The second way may end this process: outputs that have their name are whole.
-    partial = outputs_file + ".partial.npz"
-    numpy.savez(partial, **results)
-    os.replace(partial, outputs_file)
+    with ThreadPoolExecutor(1) as beside:
+        try:
+            # The first engine imports what the second one finds.
+            engine = _engine(arguments, "unoptimised" in ways)
+            if ways[:1] == ["also-unoptimised-at-once"]:
+                beside.submit(_write_unoptimised, arguments, ways[1])
+            _write_outputs(engine, arguments, outputs_file)
+        except AgentError as error:
+            with open(error_file, "w", encoding="utf-8") as stream:
+                json.dump({"message": str(error)}, stream)
+            return 1
+    del engine  # its model, before that of the second way
     if ways[:1] == ["also-unoptimised"]:
-        unoptimised: Dict[str, Any] = {}
-        # Whoever needs outputs that are missing asks for this way alone, and is told what fails.
-        with contextlib.suppress(Exception):
-            unoptimised = _outputs(arguments, unoptimised=True)
-        if unoptimised:
-            numpy.savez(ways[1], **unoptimised)
+        _write_unoptimised(arguments, ways[1])
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
-from device_agent.contract.pt2.archive import check_archive, weights_only
+from device_agent.contract.pt2.archive import check_archive, load_libraries, weights_only
 from device_agent.execute.engines import check_count, fails
 from device_agent.wire.frames import TensorData
 
@@ -25,7 +25,7 @@ class TorchEngine:
         """See Engine. The signature of a program has no names, so the returned signature is empty."""
         self._torch.set_num_threads(threads)
         try:
-            check_archive(path)
+            load_libraries(check_archive(path))
             with weights_only():
                 program = self._torch.export.load(path)
                 self._module = program.module()

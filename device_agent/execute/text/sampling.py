@@ -6,9 +6,12 @@ import bisect
 import heapq
 import itertools
 import math
-import random
 import sys
 from typing import Any, List, NamedTuple, Sequence, Union
+
+from device_agent.errors import AgentError
+
+_WORD = (1 << 64) - 1
 
 
 class Sampling(NamedTuple):
@@ -40,8 +43,30 @@ class Sampling(NamedTuple):
             raise ValueError("top_p is %r, not above 0 and at most 1" % (self.top_p,))
 
 
+class _Draws:
+    """Numbers from 0 up to 1, by SplitMix64 (Steele et al., 2014): `generator.h` has the same for a seed.
+
+    Args:
+        seed: of the numbers, the last 64 bits of which count.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & _WORD
+
+    def next(self) -> float:
+        """The next number, of 53 bits."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _WORD
+        mixed = self._state
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = ((mixed ^ (mixed >> shift)) * factor) & _WORD
+        return float((mixed ^ (mixed >> 31)) >> 11) * 2.0**-53
+
+
 class Sampler:
     """Chooses one token after the other.
+
+    The same seed chooses the same tokens of the same logits as in C++, but where two are as likely within the
+    rounding of an exponential.
 
     Args:
         how: they are chosen.
@@ -53,7 +78,7 @@ class Sampler:
     def __init__(self, how: Sampling) -> None:
         how.check()
         self._how = how
-        self._random = random.Random(how.seed)
+        self._draws = _Draws(how.seed)
 
     def choose(self, logits: Union[bytearray, memoryview]) -> int:
         """A token.
@@ -62,30 +87,41 @@ class Sampler:
 
         Args:
             logits: of all tokens, float32.
+
+        Raises:
+            AgentError: one is NaN or infinite, and nothing can be chosen.
         """
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             return self._with_numpy(numpy, numpy.frombuffer(logits, dtype="float32"))
         values: Any = memoryview(logits).cast("f").tolist()
+        _check_finite(math.nan if any(map(math.isnan, values)) else max(values))
         if self._how.temperature == 0.0:
             return int(values.index(max(values)))
         return self._plainly(values)
 
     def _with_numpy(self, numpy: Any, logits: Any) -> int:
+        # Of NaN and other numbers, NumPy takes NaN for the largest.
+        likeliest = int(logits.argmax())
+        top = float(logits[likeliest])
+        _check_finite(top)
         if self._how.temperature == 0.0:
-            return int(logits.argmax())
-        weights = numpy.exp((logits.astype("float64") - float(logits.max())) / self._how.temperature)
-        total, count = float(weights.sum()), self._how.top_k
+            return likeliest
+        weights = numpy.exp((logits.astype("float64") - top) / self._how.temperature)
+        count = self._how.top_k
         if not count and self._how.top_p == 1.0:
-            place = int(numpy.searchsorted(weights.cumsum(), self._random.random() * total, side="right"))
+            sums = weights.cumsum()
+            place = int(numpy.searchsorted(sums, self._draws.next() * float(sums[-1]), side="right"))
             return min(place, len(weights) - 1)
+        total = float(weights.sum())
         if not count:
-            tokens = numpy.flatnonzero(weights >= self._least(total, len(weights)))
+            least = self._least(total, len(weights))
         else:
             begin = max(0, len(weights) - count)
-            tokens = numpy.sort(numpy.argpartition(weights, begin)[begin:])
+            least = numpy.partition(weights, begin)[begin]
+        tokens = numpy.flatnonzero(weights >= least)
         # Of equal ones the first comes first, as below.
-        tokens = tokens[numpy.argsort(-weights[tokens], kind="stable")]
+        tokens = tokens[numpy.argsort(-weights[tokens], kind="stable")][: count or None]
         return self._drawn_of_most(weights[tokens].tolist(), tokens.tolist(), total)
 
     def _plainly(self, logits: List[float]) -> int:
@@ -123,5 +159,15 @@ class Sampler:
 
     def _drawn(self, weights: List[float], tokens: Sequence[int]) -> int:
         sums = list(itertools.accumulate(weights))
-        place = bisect.bisect_right(sums, self._random.random() * sums[-1])
+        place = bisect.bisect_right(sums, self._draws.next() * sums[-1])
         return int(tokens[min(place, len(tokens) - 1)])
+
+
+def _check_finite(value: float) -> None:
+    """Refuses the largest of some logits where it is no number."""
+    if not math.isfinite(value):
+        raise AgentError(
+            "engine",
+            "the model gives no logits behind this text, but NaN or infinity: its activations leave the "
+            "range of their type; deploy it without --dtype fp16, or with --processor cpu",
+        )

@@ -32,8 +32,8 @@ class Tokenizer:
         if not os.path.isfile(path):
             raise AgentError(
                 "bad_request",
-                "%s has no %s: give the prompt as token numbers, or deploy a model folder that has one"
-                % (folder, TOKENIZER),
+                "%s has no %s: deploy a model folder that has one, or give the prompt as token numbers from"
+                " Python" % (folder, TOKENIZER),
             )
         try:
             from tokenizers import Tokenizer as Implementation
@@ -50,7 +50,15 @@ class Tokenizer:
             raise AgentError("bundle", "%s cannot be read: %s" % (path, printable(error, 200))) from error
 
     def encode(self, text: str) -> List[int]:
-        """The tokens of a text, with those that the tokenizer puts around one."""
+        """The tokens of a text, with those that the tokenizer puts around one.
+
+        Raises:
+            ValueError: the text holds bytes that are no UTF-8, as those of a terminal or a file may be.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("the prompt is not UTF-8: give it in UTF-8") from None
         return [int(token) for token in self._implementation.encode(text).ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -72,21 +80,30 @@ class TextPieces:
         # The text of tokens depends on those before: what follows `_begin` is decoded together, and the part
         # up to `_told` has been given.
         self._begin, self._told = 0, len(self._tokens)
+        # Characters behind `_told` that have been given, and the token from which on the others are held.
+        self._ahead, self._held = 0, self._told
 
     def add(self, token: int) -> str:
         """The text that one more token makes whole; "" while there is a part of a character."""
         self._tokens.append(token)
         before, text = self._texts()
-        held = len(self._tokens) - self._told
-        if len(text) <= len(before) or (text.endswith(_INCOMPLETE) and held < _MOST_HELD):
+        given = len(before) + self._ahead
+        held = len(self._tokens) - self._held
+        if len(text) <= given or (text.endswith(_INCOMPLETE) and held < _MOST_HELD):
             return ""
+        whole = text[given:].rstrip(_INCOMPLETE)
+        if text.endswith(_INCOMPLETE) and whole:
+            # Each token ends a character and begins the next one, whose beginning is the last token's.
+            self._ahead, self._held = self._ahead + len(whole), len(self._tokens) - 1
+            return whole
         self._begin, self._told = self._told, len(self._tokens)
-        return text[len(before) :]
+        self._ahead, self._held = 0, self._told
+        return text[given:]
 
     def rest(self) -> str:
         """The text that is left at the end, without an incomplete character."""
         before, text = self._texts()
-        return text[len(before) :].rstrip(_INCOMPLETE)
+        return text[len(before) + self._ahead :].rstrip(_INCOMPLETE)
 
     def _texts(self) -> List[str]:
         return [

@@ -196,7 +196,8 @@ def _lower(
     """The host's and the device's functions, ready for code generation."""
     transform = tvm.tirx.transform
     lower, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("default")
-    function = with_pairs(with_barriers(function), str(target.attrs["arch"]))
+    arch = str(target.attrs["arch"])
+    function = with_pairs(with_barriers(function), arch)
     module = transform.BindTarget(target)(tvm.IRModule({name: function.with_attr("global_symbol", name)}))
     module = lower(module)
     host: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}
@@ -206,7 +207,7 @@ def _lower(
         if of_host:
             host[variable] = body.without_attr("tirx.is_entry_func")
         else:
-            extremes = with_all_extremes(function, body.body, on_gpu=True)
+            extremes = with_all_extremes(function, body.body, arch)
             device[variable] = body.with_body(keeping_nan(extremes, CUDA))
     if not device:
         raise ValueError("no loop is bound to threads; schedule it for the GPU")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -19,6 +20,8 @@ ALIGNMENT = 64
 _UNBOUNDED = 1 << 60
 # An attribute of a function: the greatest value of each of its symbolic sizes.
 _BOUNDS = "tir_var_upper_bound"
+# Gives another shape to the memory of a tensor.
+_VIEW = "relax.reshape"
 
 
 def entries_of(module: tvm.IRModule) -> tuple[str, ...]:
@@ -27,7 +30,7 @@ def entries_of(module: tvm.IRModule) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def plan_memory(module: tvm.IRModule, device: int = 0) -> tvm.IRModule:
+def plan_memory(module: tvm.IRModule, device: int = 0, once: bool = False) -> tvm.IRModule:
     """Place the intermediate tensors of each entry in one block, which is allocated once in a run.
 
     What an entry returns keeps memory of its own, since it outlives the run. So does a tensor whose size has
@@ -38,22 +41,50 @@ def plan_memory(module: tvm.IRModule, device: int = 0) -> tvm.IRModule:
     Args:
         module: after calls of kernels got their outputs as arguments, with `relax.builtin.alloc_tensor`.
         device: of the virtual machine, whose tensors are placed; those of others stay as they are.
+        once: whether tensors of one place, shape and type are one object, where `is_whole` holds. Making a
+            tensor takes the machine as long as a small kernel runs, and a network that is written out over
+            its steps has the same tensors in each.
     """
-    changed = {name: _with_places(module, module[name], device) for name in entries_of(module)}
+    changed = {name: _with_places(module, module[name], device, once) for name in entries_of(module)}
     functions = {
         variable: changed.get(variable.name_hint, function) for variable, function in module.functions.items()
     }
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
-def _with_places(module: tvm.IRModule, entry: relax.Function, device: int) -> relax.Function:
+def is_whole(module: tvm.IRModule, device: int = 0) -> bool:
+    """Whether the block of each entry has all its tensors but those that it returns.
+
+    Nothing is freed then before the entry returns, and no tensor needs to be released after its last use.
+
+    Args:
+        module: as of `plan_memory`, before it is planned.
+        device: as of `plan_memory`.
+    """
+    return all(_is_whole(module[name], device) for name in entries_of(module))
+
+
+def _is_whole(entry: relax.Function, device: int) -> bool:
+    if not isinstance(entry.body, relax.SeqExpr):
+        return False
+    uses = _uses_of(entry, device)
+    placed = _planned(uses)
+    kept = (v for v, size in uses.sizes.items() if size != 0 and v in uses.steps and v not in uses.returned)
+    return uses.only_kernels and all(tensor in placed for tensor in kept)
+
+
+def _with_places(module: tvm.IRModule, entry: relax.Function, device: int, once: bool) -> relax.Function:
     body = entry.body
-    planned = _planned(entry, device) if isinstance(body, relax.SeqExpr) else {}
+    if not isinstance(body, relax.SeqExpr):
+        return entry
+    uses = _uses_of(entry, device)
+    planned = _planned(uses)
     if not planned:
         return entry
     layout = place(list(planned.values()), ALIGNMENT)
     offsets = dict(zip(planned, layout.offsets, strict=True))
-    writer = _Writer(relax.BlockBuilder(module), layout.size_bytes, offsets, device)
+    repeated = uses.written_alone() if once else frozenset()
+    writer = _Writer(relax.BlockBuilder(module), layout.size_bytes, offsets, device, repeated)
     blocks = [relax.BindingBlock(list(writer.rewritten(block.bindings))) for block in body.blocks]
     return relax.Function(
         entry.params, relax.SeqExpr(blocks, body.body), entry.ret_ty, entry.is_pure, entry.attrs
@@ -77,8 +108,34 @@ def planned_bytes(module: tvm.IRModule) -> int:
     return total
 
 
-def _planned(main: relax.Function, device: int) -> dict[relax.Var, Buffer]:
-    """The tensors of a function that get a place in the block, with the steps at which they are used.
+@dataclass(frozen=True)
+class _Uses:
+    """The tensors that an entry allocates on a device.
+
+    Attributes:
+        sizes: of each in bytes; None where they are not known.
+        steps: at which it is used.
+        returned: those whose memory the entry gives back.
+        only_kernels: whether all else that the entry does is to call kernels and to view tensors.
+    """
+
+    sizes: Mapping[relax.Var, int | None]
+    steps: Mapping[relax.Var, list[int]]
+    returned: frozenset[relax.Var]
+    only_kernels: bool
+
+    def written_alone(self) -> frozenset[relax.Var]:
+        """Tensors that are the one result of their kernel.
+
+        Whoever watches a run knows the results of a kernel by tensors that nothing has been written to, or,
+        where there are none, by its last argument.
+        """
+        first = Counter(steps[0] for steps in self.steps.values())
+        return frozenset(tensor for tensor, steps in self.steps.items() if first[steps[0]] == 1)
+
+
+def _uses_of(main: relax.Function, device: int) -> _Uses:
+    """How a function uses its tensors.
 
     A value may have the memory of any tensor that it is made from, except that of a kernel, which returns
     nothing.
@@ -87,7 +144,7 @@ def _planned(main: relax.Function, device: int) -> dict[relax.Var, Buffer]:
     sizes: dict[relax.Var, int | None] = {}
     steps: dict[relax.Var, list[int]] = {}
     memory: dict[relax.Var, frozenset[relax.Var]] = {}
-    step = 0
+    step, only_kernels = 0, True
     for block in main.body.blocks:
         for binding in block.bindings:
             step += 1
@@ -102,11 +159,17 @@ def _planned(main: relax.Function, device: int) -> dict[relax.Var, Buffer]:
                 steps.setdefault(tensor, []).append(step)
             if not _is_kernel_call(binding.value):
                 memory[binding.var] = read
+                only_kernels = only_kernels and _makes_no_tensor(binding.value)
     returned = _memory_of(main.body.body, memory)
+    return _Uses(sizes, steps, returned, only_kernels)
+
+
+def _planned(uses: _Uses) -> dict[relax.Var, Buffer]:
+    """The tensors that get a place in the block, with the first and the last step at which they are used."""
     return {
-        tensor: Buffer(size, steps[tensor][0], steps[tensor][-1])
-        for tensor, size in sizes.items()
-        if size and size < _UNBOUNDED and tensor in steps and tensor not in returned
+        tensor: Buffer(size, uses.steps[tensor][0], uses.steps[tensor][-1])
+        for tensor, size in uses.sizes.items()
+        if size and size < _UNBOUNDED and tensor in uses.steps and tensor not in uses.returned
     }
 
 
@@ -130,6 +193,21 @@ def _is_allocation(value: Any, device: int) -> bool:
 
 def _is_kernel_call(value: Any) -> bool:
     return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
+
+
+def _makes_no_tensor(value: Any) -> bool:
+    """Whether a value that is no allocation is a view, a tuple, or another name of a tensor."""
+    if isinstance(value, relax.Call):
+        return getattr(value.op, "name", "") == _VIEW
+    return not isinstance(value, relax.If | relax.SeqExpr | relax.Function)
+
+
+def _fixed_sizes(shape: Any) -> tuple[int, ...] | None:
+    """The sizes of a shape, None where one is not known before the run."""
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    known = all(isinstance(size, tirx.IntImm) for size in shape.values)
+    return tuple(int(size) for size in shape.values) if known else None
 
 
 def bounds_of(main: relax.Function) -> dict[str, int]:
@@ -170,7 +248,9 @@ class _Writer:
     size_bytes: int
     offsets: Mapping[relax.Var, int]
     device: int
+    repeated: frozenset[relax.Var]
     storage: relax.Var | None = None
+    made: dict[Any, relax.Var] = field(default_factory=dict)
 
     def rewritten(self, bindings: list[Any]) -> Iterator[Any]:
         """Bindings with planned tensors in the block, which is taken before the first of them."""
@@ -186,6 +266,13 @@ class _Writer:
                 self.storage, made = self._bound("activations", block)
                 yield made
             offset = self.offsets[binding.var]
+            sizes = _fixed_sizes(shape) if binding.var in self.repeated else None
+            if sizes is not None:
+                key = (offset, sizes, str(dtype.value))
+                if key in self.made:
+                    yield relax.VarBinding(binding.var, self.made[key])
+                    continue
+                self.made[key] = binding.var
             tensor = relax.op.memory.alloc_tensor(self.storage, offset, shape, dtype)
             if offset == 0:
                 yield relax.VarBinding(binding.var, self.builder.normalize(tensor))

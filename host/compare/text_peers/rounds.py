@@ -82,7 +82,7 @@ def measure(
     paths: Mapping[str, str],
     plan: Plan,
     threads: int,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[str], None] = lambda kind: None,
 ) -> Measured:
     """Load a model in every engine, and measure them in turn.
 
@@ -91,16 +91,16 @@ def measure(
         paths: of the model, by engine.
         plan: what to measure.
         threads: to compute with.
-        between: called behind each round of decoding.
+        between: called behind each round, with its kind: "prefill", or one of `Plan.positions`.
 
     Raises:
         EngineError: our engine failed. A peer that fails, however late, is left out.
     """
     present = _Present(dict(engines), {})
     first = present.each(0, lambda engine: _first_token(engine, paths[engine.name], plan, threads))
-    seconds = {"prefill": _prefill(present, plan)}
-    for kind, position in plan.positions.items():
-        seconds[kind] = _decode(present, plan, position, between)
+    seconds = {"prefill": _prefill(present, plan, between)}
+    for kind in plan.positions:
+        seconds[kind] = _decode(present, plan, kind, between)
     left = present.engines
     return Measured(
         {kind: {name: times[name] for name in left} for kind, times in seconds.items()},
@@ -147,7 +147,7 @@ def _first_token(engine: EngineProcess, path: str, plan: Plan, threads: int) -> 
     return seconds_of(engine.name, "load", loaded) + seconds_of(engine.name, "prompt", answer)
 
 
-def _prefill(present: _Present, plan: Plan) -> dict[str, list[float]]:
+def _prefill(present: _Present, plan: Plan, between: Callable[[str], None]) -> dict[str, list[float]]:
     def text(number: int) -> list[int]:
         return tokens_of(1 + number, plan.prompt, plan.vocabulary)
 
@@ -164,6 +164,7 @@ def _prefill(present: _Present, plan: Plan) -> dict[str, list[float]]:
 
         for name, seconds in present.each(number, read).items():
             found[name].append(seconds)
+        between("prefill")
     return found
 
 
@@ -173,8 +174,9 @@ def _rested(seconds: float) -> float:
 
 
 def _decode(
-    present: _Present, plan: Plan, position: int, between: Callable[[], None]
+    present: _Present, plan: Plan, kind: str, between: Callable[[str], None]
 ) -> dict[str, list[float]]:
+    position = plan.positions[kind]
     text = tokens_of(_TEXT_SEED + position, position, plan.vocabulary)
 
     def decode(engine: EngineProcess) -> float:
@@ -189,7 +191,7 @@ def _decode(
     for number in range(plan.rounds):
         for name, seconds in present.each(number, decode).items():
             found[name].append(seconds)
-        between()
+        between(kind)
     return found
 
 

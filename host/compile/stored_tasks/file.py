@@ -97,6 +97,7 @@ def tasks_json(
             "name": task.name,
             "weight": task.weight,
             "flops": task.flops,
+            "model_weights_bytes": task.model_weights_bytes,
             "estimate_s": candidate.estimate_s if candidate is not None and known else None,
             "reason": plan.reasons.get(task.workload_hash, ""),
             "space_version": candidate.space_version if candidate is not None else 0,
@@ -197,8 +198,17 @@ def stored_task(
     """
     entry = content["tasks"][workload_hash]
     function = function if function is not None else unpacked_function(entry["function"])
+    # Bundles of earlier versions do not say how large the weights are.
+    weights = _number(entry.get("model_weights_bytes", 0), "bytes of weights")
     return StoredTask(
-        task=Task(entry["name"], function, entry["weight"], workload_hash, entry["flops"]),
+        task=Task(
+            entry["name"],
+            function,
+            entry["weight"],
+            workload_hash,
+            entry["flops"],
+            model_weights_bytes=weights,
+        ),
         profile=profile or stored_profile(content),
         seed=content["seed"],
         estimate_s=entry["estimate_s"],
@@ -206,13 +216,15 @@ def stored_task(
         recorded=_recorded(content.get("recorded", {})),
         # Bundles of earlier versions have none.
         plan=printable(content.get("plan", ""), _PLAN_CHARACTERS),
-        space_version=_version((content if content["schema"] == _SCHEMA_1 else entry)["space_version"]),
+        space_version=_number(
+            (content if content["schema"] == _SCHEMA_1 else entry)["space_version"], "a version of a rule"
+        ),
     )
 
 
-def _version(value: object) -> int:
+def _number(value: object, what: str) -> int:
     if type(value) is not int:
-        raise ValueError("a version of a rule that is no number")
+        raise ValueError(f"{what} that is no number")
     return value
 
 

@@ -8,7 +8,7 @@ the function for these begins the first prompts at different positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
 from host.errors import EngineError
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
-from host.importers.decoders.reference import Answers, Questions, reference_answers
+from host.importers.decoders.reference import Answers, Questions, moved, reference_answers
 from host.model import HALF_SPREADS, GoldenCase
 from host.model.text_quality import FILE, FLOATS, TextReference, divergence
 
@@ -35,6 +35,8 @@ QUANTISED_SPREAD = 5e-3
 _MOST_ROUNDED = 8e-3
 # Of a text of the user's: tokens that are continued, and tokens that continue them.
 _PROMPT, _CONTINUED = 16, 64
+# Matrices that make queries, keys and values where they are not one.
+_QUERY_KEY_VALUE = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +50,24 @@ class Golden:
             are rounded to bytes; infinite where no weight is quantised.
         attended: the same where attention rounds what it multiplies to bfloat16 too; infinite where that was
             not asked for.
+        scores: whether the products that make queries and keys are among those.
     """
 
     cases: tuple[GoldenCase, ...]
     text: TextReference | None
     rounded: float
     attended: float = math.inf
+    scores: bool = False
 
     @property
     def rounds(self) -> bool:
         """Whether the prefill may round activations to bytes."""
         return self.rounded <= _MOST_ROUNDED
+
+    @property
+    def rounds_scores(self) -> bool:
+        """Whether it may round those of the products that make queries and keys."""
+        return self.rounds and self.scores
 
     @property
     def attends_rounded(self) -> bool:
@@ -145,20 +154,14 @@ def make_golden(
     parts = tuple(constants.quantised_parts(weights))
     prompt = 0 if text is None else min(_PROMPT, len(text), functions.context - 1)
     count = 0 if text is None else min(_CONTINUED, functions.context - prompt)
-    layers = weights.layers if parts else ()
-    rounded = tuple(
-        part.name
-        for layer in layers
-        for product in (layer.output, layer.up, layer.down)
-        for part in product.parts
-        if part.name in {one.matrix.name for one in parts}
-    )
+    sets = _rounded(weights, {one.matrix.name for one in parts})
     questions = Questions(
         prompts,
         text,
         prompt,
         count,
-        rounded,
+        sets,
+        _MOST_ROUNDED,
         sum(functions.chunks),
         constants.half,
         cached=constants.kept == "int8",
@@ -168,20 +171,42 @@ def make_golden(
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
-    moved, further = (_moved(answers, one) for one in (answers.rounded, answers.attended))
+    least, further = (moved(answers.logits[-1], one) for one in (answers.rounded, answers.attended))
+    scores = answers.chosen == 0 and len(sets) > 1
     golden = tuple(
         replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (
             *(case for one in known for case in _steps(one, 0, len(one.tokens))),
-            *_as_generated(through, functions, rounds=moved <= _MOST_ROUNDED),
+            *_as_generated(through, functions, rounds=least <= _MOST_ROUNDED),
             *(_together(known, functions.sequences) if functions.sequences > 1 else ()),
         )
     )
     if text is None:
-        return Golden(golden, None, moved, further)
+        return Golden(golden, None, least, further, scores)
     assert answers.text is not None
     _check(folder, answers.text, len(text), description)
-    return Golden(golden, _text_reference(text, prompt, answers), moved, further)
+    return Golden(golden, _text_reference(text, prompt, answers), least, further, scores)
+
+
+def _rounded(weights: DecoderWeights, quantised: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Sets of products whose activations may be rounded, the largest first, by the names of their weights.
+
+    The largest has those that make queries and keys, where they have weights of their own. Values are in
+    none: rounding theirs alone moves logits further than rounding all others.
+    """
+    if not quantised:
+        return ()
+    layers = weights.layers
+    others = [product for layer in layers for product in (layer.output, layer.up, layer.down)]
+    small = tuple(part.name for product in others for part in product.parts if part.name in quantised)
+    scores = tuple(
+        part.name
+        for layer in layers
+        if len(layer.query_key_value.parts) == _QUERY_KEY_VALUE
+        for part in layer.query_key_value.parts[:2]
+        if part.name in quantised
+    )
+    return ((*small, *scores), small) if scores else (small,)
 
 
 def _steps(known: Known, begin: int, end: int) -> Iterator[GoldenCase]:
@@ -233,15 +258,6 @@ def _spread(constants: Constants, quantised: bool, answers: Answers) -> float:
 
 def _number(value: int) -> np.ndarray:
     return np.array([value], np.int32)
-
-
-def _moved(answers: Answers, rounded: np.ndarray | None) -> float:
-    """How far the last logits are off behind a rounded beginning of the last text, as part of the largest."""
-    if rounded is None:
-        return math.inf
-    exact = answers.logits[-1][-len(rounded) :]
-    moved = float(np.abs(exact - rounded).max() / np.abs(exact).max())
-    return math.inf if math.isnan(moved) else moved
 
 
 def _text_reference(text: np.ndarray, prompt: int, answers: Answers) -> TextReference:

@@ -19,14 +19,13 @@ from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.golden import Functions, make_golden
 from host.importers.decoders.module import (
     BLOCK,
-    EXACT,
-    ROUNDED,
     build_prefill,
     build_step,
     build_together,
     build_verify,
     state_specs,
 )
+from host.importers.decoders.products import EXACT, ROUNDED
 from host.importers.decoders.quantise import BITS, GROUP, ZERO
 from host.importers.decoders.reference import input_energies
 from host.importers.decoders.text import CALIBRATION_TOKENS, MOST_TOKENS, tokens_of_text
@@ -114,8 +113,8 @@ def import_decoder(
         read.path, description, weights, constants, functions, seed, tokens, attended=bfloat16
     )
     rounding = ROUNDED if golden.rounds else EXACT
-    attention = golden.attends_rounded
-    prefill = build_prefill(description, weights, constants, context, chunk, rounding, attention=attention)
+    may = {"attention": golden.attends_rounded, "scores": golden.rounds_scores}
+    prefill = build_prefill(description, weights, constants, context, chunk, rounding, **may)
     if math.isfinite(golden.rounded) and not golden.rounds:
         notice(
             f"activations of prompts keep 16 bits: with 8, logits move by {golden.rounded:.1e} of the largest"

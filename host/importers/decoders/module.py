@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from host.importers.decoders.constants import Constants, WeightConstants
+from host.importers.decoders.constants import Constants
 from host.importers.decoders.description import (
     DecoderDescription,
     DecoderWeights,
@@ -21,16 +20,19 @@ from host.importers.decoders.description import (
     Product,
     Rotary,
 )
-from host.importers.decoders.quantise import Form
+from host.importers.decoders.products import (
+    EXACT,
+    ROUNDED,
+    Products,
+    form_options,
+    own_call,
+    product_name,
+)
 from host.importers.layers import LayerNames
 from host.model import TensorSpec
 
 # What the compiler reads the operations by.
 ATTENTION = "edgetlm.cached_attention"
-DENSE = "edgetlm.quantised_dense"
-# Bits that activations of products with quantised weights are rounded to. With `EXACT`, logits are as those
-# of float32; `ROUNDED` halves the work of processors that multiply bytes.
-EXACT, ROUNDED = 16, 8
 ROWS = "edgetlm.quantised_rows"
 # Positions of a block of the key cache, within which the elements of one place of a head lie side by side.
 BLOCK = 16
@@ -81,6 +83,7 @@ def build_prefill(
     rounding: int = EXACT,
     *,
     attention: bool = False,
+    scores: bool = False,
 ) -> tvm.IRModule:
     """The module of a chunk: tokens (P), position (1), last (1), state -> logits (1, V) of row `last`.
 
@@ -95,12 +98,13 @@ def build_prefill(
         chunk: tokens of a call.
         rounding: bits of the activations of products with quantised weights, `EXACT` or `ROUNDED`.
         attention: whether attention may round what it multiplies to bfloat16.
+        scores: with `ROUNDED`, whether the products that make queries and keys round too.
 
     Raises:
         ModelFileError: a weight cannot be used.
         OSError: it cannot be read.
     """
-    builder = _Builder(description, weights, constants, context, rounding, attention=attention)
+    builder = _Builder(description, weights, constants, context, rounding, attention=attention, scores=scores)
     return builder.function(chunk, last=True, kept=rounding == ROUNDED)
 
 
@@ -143,12 +147,14 @@ class _Builder:
         rounding: int = EXACT,
         *,
         attention: bool = False,
+        scores: bool = False,
     ) -> None:
         self._model, self._weights = description, weights
         self._constants, self._context, self._rounding = constants, context, rounding
-        self._attends_rounded = attention
+        self._attends_rounded, self._scores_rounded = attention, scores
         self._builder = relax.BlockBuilder()
         self._layers = LayerNames()
+        self._products = Products(self._emit, constants, self._layers, rounding)
         # Rows of the tables of each rotation, for the positions of the tokens.
         self._rotations: dict[Rotary, tuple[Any, Any]] = {}
 
@@ -203,7 +209,7 @@ class _Builder:
 
     def _behind(self, rows: int, value: Any, made: Any, weights: LayerWeights) -> Any:
         """The rows after a layer: `value` are those before it, and `made` those of its attention."""
-        made = self._product(made, weights.output, rounded=True)
+        made = self._products.whole(made, weights.output, rounded=True)
         if weights.after_attention is not None:
             made = self._norm(made, weights.after_attention)
         value = self._emit(relax.op.add(value, made))
@@ -221,13 +227,7 @@ class _Builder:
         # A head that rotates as a whole is two rows of halves from the start: no reshape then keeps the
         # slice, the rotation and what is between them from being one kernel.
         head = (2, size // 2) if kind.rotary and 2 * len(kind.rotary.frequencies) == size else (size,)
-        # Exact: what rounding these does is kept, and half of what logits move by.
-        joined = self._product(value, weights.query_key_value)
-        joined = self._emit(relax.op.reshape(joined, (rows, heads + 2 * keys, *head)))
-        ends = (0, heads, heads + keys, heads + 2 * keys)
-        query, key, own = (
-            self._emit(relax.op.strided_slice(joined, [1], [begin], [end])) for begin, end in pairwise(ends)
-        )
+        query, key, own = self._query_key_value(rows, value, weights.query_key_value, head)
         if weights.query_norm is not None and weights.key_norm is not None:
             query = self._norm(query, weights.query_norm, head)
             key = self._norm(key, weights.key_norm, head)
@@ -244,6 +244,29 @@ class _Builder:
         self._layers.record(made, _parent(weights.output), "attention")
         made = made[0] if len(made) == 1 else self._emit(relax.op.concat(made, axis=0))
         return self._emit(relax.op.reshape(made, (rows, heads * size)))
+
+    def _query_key_value(
+        self, rows: int, value: Any, product: Product, head: tuple[int, ...]
+    ) -> tuple[Any, Any, Any]:
+        """Rows (T, Hq, D), and two of (T, Hkv, D); D as `head` has it, one dimension or two."""
+        heads, keys = self._model.heads, self._model.key_heads
+        if self._rounding == EXACT or not self._scores_rounded:
+            joined = self._products.whole(value, product)
+            joined = self._emit(relax.op.reshape(joined, (rows, heads + 2 * keys, *head)))
+            ends = (0, heads, heads + keys, heads + 2 * keys)
+            query, key, own = (
+                self._emit(relax.op.strided_slice(joined, [1], [begin], [end]))
+                for begin, end in pairwise(ends)
+            )
+            return query, key, own
+        # Values stay exact: what rounding them does is kept, and moves logits further than all else.
+        scores, own = self._products.divided(value, product, (heads + keys) * self._model.head_size)
+        scores = self._emit(relax.op.reshape(scores, (rows, heads + keys, *head)))
+        query, key = (
+            self._emit(relax.op.strided_slice(scores, [1], [begin], [end]))
+            for begin, end in ((0, heads), (heads, heads + keys))
+        )
+        return query, key, self._emit(relax.op.reshape(own, (rows, keys, *head)))
 
     def _attended(
         self, heads: tuple[Any, Any, Any], position: Any, caches: Any, options: dict[str, Any]
@@ -279,17 +302,17 @@ class _Builder:
 
     def _feed(self, rows: int, value: Any, weights: LayerWeights) -> Any:
         activation = _ACTIVATIONS[self._model.activation]
-        made = self._product(value, weights.up, rounded=True)
+        made = self._products.whole(value, weights.up, rounded=True)
         if not self._model.gated:
             made = self._activated(activation(made), weights)
-            return self._product(made, weights.down, rounded=True)
+            return self._products.whole(made, weights.down, rounded=True)
         inner = self._model.intermediate
         gate, up = (
             self._emit(relax.op.strided_slice(made, [1], [begin], [begin + inner])) for begin in (0, inner)
         )
         gate = self._emit(activation(gate))
         made = self._activated(relax.op.multiply(gate, up), weights)
-        return self._product(made, weights.down, rounded=True)
+        return self._products.whole(made, weights.down, rounded=True)
 
     def _activated(self, expression: Any, weights: LayerWeights) -> Any:
         value = self._emit(expression)
@@ -302,14 +325,14 @@ class _Builder:
             value = self._emit(relax.op.take(table.arrays[0], tokens, axis=0, mode="clip"))
         else:
             shape = (rows, self._model.hidden)
-            value = self._call(ROWS, [tokens, *table.arrays], _options(table.form), shape)
-        self._layers.record(value, _name(self._weights.embedding), "embedding")
+            value = self._call(ROWS, [tokens, *table.arrays], form_options(table.form), shape)
+        self._layers.record(value, product_name(self._weights.embedding), "embedding")
         if self._model.embedding_scale == 1.0:
             return value
         return self._emit(relax.op.multiply(value, relax.const(self._model.embedding_scale, "float32")))
 
     def _logits(self, value: Any) -> Any:
-        value = self._product(self._norm(value, self._weights.final_norm), self._weights.head)
+        value = self._products.whole(self._norm(value, self._weights.final_norm), self._weights.head)
         cap = self._model.logit_cap
         if not cap:
             return value
@@ -329,32 +352,10 @@ class _Builder:
         self._layers.record(made, weights.weight.name.removesuffix(".weight"), "normalisation")
         return made
 
-    def _product(self, value: Any, product: Product, *, rounded: bool = False) -> Any:
-        """Rows (T, K) by the weight: (T, N); `rounded` if the prefill may round the rows to bytes."""
-        rounding = self._rounding if rounded else EXACT
-        made = self._constants.product(product)
-        results = [self._weighed(value, one, rounding) for one in made.weights]
-        result = results[0] if len(results) == 1 else self._emit(relax.op.concat(results, axis=1))
-        result = result if made.bias is None else self._emit(relax.op.add(result, made.bias))
-        self._layers.record((*results, result), _name(product), "product")
-        return result
-
-    def _weighed(self, value: Any, weight: WeightConstants, rounding: int) -> Any:
-        """Rows (T, K) by the weight of one form."""
-        if weight.form is None:
-            return self._emit(relax.op.matmul(value, self._emit(relax.op.permute_dims(weight.arrays[0]))))
-        shape = (_sizes(value)[0], weight.rows)
-        options = _options(weight.form)
-        if rounding != EXACT:
-            options["rounding"] = rounding
-        return self._call(DENSE, [value, *weight.arrays], options, shape)
-
     def _call(
         self, name: str, arguments: Sequence[Any], options: dict[str, Any], shape: tuple[int, ...]
     ) -> Any:
-        text = tvm.ir.StringImm(json.dumps(options, sort_keys=True))
-        result = relax.TensorType(shape, "float32")
-        return self._emit(relax.call_dps_packed(name, relax.Tuple([*arguments, text]), [result]))
+        return self._emit(own_call(name, arguments, options, shape))
 
     def _shaped(self, value: Any, shape: tuple[int, ...]) -> Any:
         return value if _sizes(value) == shape else self._emit(relax.op.reshape(value, shape))
@@ -363,23 +364,10 @@ class _Builder:
         return self._builder.emit(expression)
 
 
-def _name(product: Product) -> str:
-    """The modules of a product's weights: the path of the first, and the last parts of the others' paths."""
-    first, *others = (part.name.removesuffix(".weight") for part in product.parts)
-    return ", ".join([first, *(name.rpartition(".")[2] for name in others)])
-
-
 def _parent(product: Product) -> str:
     """The module that a product's module is in."""
-    return _name(product).rpartition(".")[0]
+    return product_name(product).rpartition(".")[0]
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in value.ty.shape)
-
-
-def _options(form: Form) -> dict[str, Any]:
-    """The attributes of a form that the operations need; the rest follows from the sizes of the arrays."""
-    options: dict[str, Any] = {"bits": form.bits, "group": form.group}
-    options |= {"asymmetry": form.asymmetry} if form.asymmetry else {}
-    return options | ({"multiplied": True} if form.multiplied else {})

@@ -6,15 +6,21 @@ from typing import Any
 
 from tvm import relax, te
 
+from host.importers.shared.linear_systems import pivots
+
 # Rows above which the expansion, of as many products as there are permutations, is not written.
-MAX_ROWS = 4
+MAX_EXPANDED = 4
 
 
 def determinants(builder: relax.BlockBuilder, matrices: Any) -> Any:
-    """Determinants (...) of matrices (..., N, N), by expansion along the first row; None for large ones."""
+    """Determinants (...) of matrices (..., N, N): by expansion along the first row, of larger ones by pivots.
+
+    Raises:
+        ImportFailed: see `host.importers.shared.linear_systems.pivots`.
+    """
     size = int(builder.normalize(matrices).ty.shape[-1])
-    if size > MAX_ROWS:
-        return None
+    if size > MAX_EXPANDED:
+        return builder.emit(relax.op.prod(pivots(builder, matrices), -1))
 
     def determinant(element: Any, rows: tuple[int, ...], columns: tuple[int, ...]) -> Any:
         if len(rows) == 1:

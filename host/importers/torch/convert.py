@@ -18,10 +18,11 @@ from host.errors import ImportFailed
 from host.importers.layers import LayerNames, source_line
 from host.importers.native_output import converted, converting
 from host.importers.torch import operators, placed, recurrent
-from host.importers.torch.fold import CONSTANT, fold_constants
 from host.importers.torch.functions import complex_values, fourier
 from host.importers.torch.indexing import index_put, put_where
-from host.importers.torch.promotion import write_promotions
+from host.importers.torch.program import control_flow, decompositions, refused
+from host.importers.torch.program.fold import CONSTANT, fold_constants
+from host.importers.torch.program.promotion import write_promotions
 
 _Convert = Callable[[fx.Node], Any]
 _OF_COMPLEX = {**complex_values.CONVERTERS, **fourier.CONVERTERS}
@@ -32,8 +33,8 @@ _OF_ANY_TYPE = (CONSTANT.__name__, "_assert_tensor_metadata.default")
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no types
     """TVM's importer, with folded constants, the operator named in errors, and mistakes corrected."""
 
-    def __init__(self, constants: list[torch.Tensor]) -> None:
-        self.constants = constants
+    def __init__(self) -> None:
+        self.constants: list[torch.Tensor] = []
         self.layers = LayerNames()
         super().__init__()
 
@@ -49,14 +50,22 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:
-            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
-                raise ImportFailed(f"operator {node.target.__name__} has no conversion", node.target.__name__)
+            if node.op != "call_function":
+                continue
+            name = node.target.__name__
+            why = refused.reason(node)
+            if why is None and name not in self.convert_map:
+                why = f"operator {name} has no conversion"
+            if why is not None:
+                raise ImportFailed(why, name)
 
     def _named(self, name: str, method: _Convert) -> _Convert:
         def convert(node: fx.Node) -> Any:
             with converting(name):
                 is_complex = name not in _OF_ANY_TYPE and complex_values.is_complex(node, self.env)
                 result = self._complex(name, method, node) if is_complex else method(node)
+                if isinstance(result, relax.Call):  # which some of TVM's converters leave unbound
+                    result = self.block_builder.emit(result)
                 self.layers.record(complex_values.tensors(result), *_layer_of(node))
                 return result
 
@@ -138,11 +147,13 @@ def _refuse_kept(program: torch.export.ExportedProgram) -> None:
 def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
     if not any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
         kept = [*recurrent.kept_whole(), *operators.kept_whole()]
-        table = torch.export.default_decompositions()
-        program = program.run_decompositions({k: v for k, v in table.items() if k not in kept})
+        known = {**dict(torch.export.default_decompositions().items()), **decompositions.table()}
+        program = program.run_decompositions({k: v for k, v in known.items() if k not in kept})
     _refuse_kept(program)
+    control_flow.write_out(program.graph_module)
     write_promotions(program)
-    importer = _Importer(fold_constants(program))
+    importer = _Importer()
+    importer.constants = fold_constants(program, importer.convert_map)
     return importer.layers.written(importer.from_exported_program(program, False, True, False, None))
 
 

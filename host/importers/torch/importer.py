@@ -14,7 +14,7 @@ from host.importers.assemble import Source, assemble, content_hash, work_file  #
 import torch
 from torch.export.graph_signature import InputKind, TensorArgument
 
-from device_agent.contract.pt2.archive import check_archive, weights_only
+from device_agent.contract.pt2.archive import check_archive, load_libraries, weights_only
 from host.errors import ImportFailed, ModelFileError, ShapeError
 from host.importers.golden import GoldenOptions
 from host.importers.pins import DeclaredInput, pin
@@ -95,7 +95,7 @@ def export_module(
 
 def _read(path: Path) -> torch.export.ExportedProgram:
     try:
-        check_archive(str(path))
+        used = check_archive(str(path))
     except ValueError as error:
         raise ModelFileError(
             f"{path}: not an archive of torch.export that is safe to read: {error}: save the model again "
@@ -104,6 +104,7 @@ def _read(path: Path) -> torch.export.ExportedProgram:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), weights_only():
             warnings.simplefilter("ignore")
+            load_libraries(used)
             return torch.export.load(path)
     except Exception as error:  # whatever torch meets in a damaged archive
         raise ModelFileError(

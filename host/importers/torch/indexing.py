@@ -99,6 +99,22 @@ def masked_scatter(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[st
     return emit(op.where(mask, emit(op.reshape(taken, sizes)), data))
 
 
+def strided(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Elements of a whole tensor at steps of their own along each axis, as overlapping frames are made."""
+    data, sizes, offset = given["self"], sizes_of(given["self"]), given["storage_offset"] or 0
+    shape, steps = given["size"], given["stride"]
+    whole = all(isinstance(one, int) for one in (*shape, *steps, offset))
+    stored = node.args[0].meta["val"]
+    if not sizes or not whole or not stored.is_contiguous() or stored.storage_offset():
+        return None
+    numbers = np.full(shape, offset, np.int64)
+    for axis, (size, step) in enumerate(zip(shape, steps, strict=True)):
+        places = np.arange(size) * step
+        numbers += places.reshape([-1 if other == axis else 1 for other in range(len(shape))])
+    flat = builder.emit(relax.op.reshape(data, (prod(sizes),)))
+    return builder.emit(relax.op.take(flat, relax.const(numbers, "int64"), 0, mode="clip"))
+
+
 def _inverse(order: Sequence[int]) -> list[int]:
     return [list(order).index(axis) for axis in range(len(order))]
 

@@ -12,10 +12,17 @@ from torch import fx
 from tvm import relax
 
 from host.importers.own_operator import emit_own
-from host.importers.torch import bags, pooling, resizing
-from host.importers.torch.functions import linear_algebra, order_statistics
+from host.importers.torch import bags, pooling, resizing, scattering
+from host.importers.torch.functions import (
+    counting,
+    elementwise,
+    linear_algebra,
+    linear_systems,
+    order_statistics,
+    quantised,
+)
 from host.importers.torch.functions.order_statistics import MOST_COMPARISONS
-from host.importers.torch.indexing import from_start, indexed, masked_scatter
+from host.importers.torch.indexing import from_start, indexed, masked_scatter, strided
 from host.importers.torch.placed import sizes_of
 from host.importers.torch.pooling import of_each
 
@@ -181,13 +188,6 @@ def _sampled(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     return builder.emit(relax.op.image.grid_sample(data, places, method, layout, padding, corners))
 
 
-def _scatter_add(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Values that are added at their places, or multiplied where the operator says so."""
-    data, axis, index, source = (given[name] for name in ("self", "dim", "index", "src"))
-    kind = {"add": "add", "multiply": "mul"}[given.get("reduce", "add")]
-    return builder.emit(relax.op.scatter_elements(data, index, source, axis, kind))
-
-
 def _divided(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """Quotients that are rounded down or towards zero, in the type of the result."""
     # `floor_divide` has no mode.
@@ -309,50 +309,13 @@ def _by_channel(builder: relax.BlockBuilder, numbers: Any) -> Any:
     return builder.emit(relax.op.reshape(numbers, (1, -1, 1, 1, 1)))
 
 
-_REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
-
-
-def _scatter_reduce(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Values combined at their places, with what is there already or (`include_self` is off) without it."""
-    data, axis, index, kind = (given[name] for name in ("self", "dim", "index", "reduce"))
-    dtype, emit = str(data.ty.dtype), builder.emit
-    sizes, covered = sizes_of(data), sizes_of(index)
-    if sizes is None or covered is None or (kind == "mean" and not dtype.startswith("float")):
-        return None
-
-    def scattered(into: Any, values: Any, reduction: str) -> Any:
-        return emit(relax.op.scatter_elements(into, index, values, axis, reduction))
-
-    def filled(number: float, shape: list[int]) -> Any:
-        return emit(relax.op.broadcast_to(relax.const(number, dtype), shape))
-
-    start = data
-    if not given["include_self"]:
-        start = scattered(data, filled(_neutral(kind, dtype), covered), "update")
-    made = scattered(start, given["src"], _REDUCTIONS[kind])
-    if kind != "mean":
-        return made
-    own = 1.0 if given["include_self"] else 0.0
-    counts = scattered(filled(own, sizes), filled(1.0, covered), "add")
-    return emit(relax.op.divide(made, emit(relax.op.maximum(counts, relax.const(1.0, dtype)))))
-
-
-def _neutral(kind: str, dtype: str) -> float:
-    """What changes nothing when it is combined."""
-    if kind in ("sum", "mean", "prod"):
-        return 1 if kind == "prod" else 0
-    if dtype.startswith("float"):
-        return -np.inf if kind == "amax" else np.inf
-    limits = np.iinfo(dtype)
-    return limits.min if kind == "amax" else limits.max
-
-
 CONVERTERS: Mapping[str, Converter] = {
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
     "max.dim": _extreme_and_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_and_place(relax.op.min, relax.op.argmin),
     "any.default": _any,
+    "as_strided.default": strided,
     **dict.fromkeys(("argsort.default", "argsort.stable"), _places_of_sorted),
     "convolution.default": _convolution,
     **dict.fromkeys(("div.Scalar_mode", "div.Tensor_mode"), _divided),
@@ -382,11 +345,14 @@ CONVERTERS: Mapping[str, Converter] = {
     "topk.default": _largest_few,
     "unfold.default": _windows,
     "var_mean.correction": _variance_and_mean,
-    **dict.fromkeys(("scatter_add.default", "scatter.reduce"), _scatter_add),
-    "scatter_reduce.two": _scatter_reduce,
     **dict.fromkeys(bags.OPERATORS, bags.bagged),
+    **counting.CONVERTERS,
+    **elementwise.CONVERTERS,
     **linear_algebra.CONVERTERS,
+    **linear_systems.CONVERTERS,
     **order_statistics.CONVERTERS,
     **pooling.CONVERTERS,
+    **quantised.CONVERTERS,
+    **scattering.CONVERTERS,
     **dict.fromkeys(resizing.OPERATORS, resizing.convert),
 }

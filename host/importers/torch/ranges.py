@@ -33,8 +33,9 @@ _ALONG = ("gather", "index_add", "index_copy", "index_fill", "index_select", "se
 _SCATTERS = ("scatter", "scatter_add", "scatter_reduce")
 # Operators whose second argument has a tensor of indices for each of the first axes, or None.
 _BY_AXIS = ("index", "index_put", "index_put_")
+_BAGS = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 _TABLES = {
-    **dict.fromkeys(("embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), (0, 1)),
+    **dict.fromkeys(("embedding", *_BAGS), (0, 1)),
     **dict.fromkeys(_BY_AXIS, (0, 1)),
     **dict.fromkeys((*_ALONG, *_SCATTERS), (0, 2)),
 }
@@ -49,10 +50,25 @@ def input_ranges(program: torch.export.ExportedProgram, specs: tuple[TensorSpec,
 def _range(spec: TensorSpec, node: fx.Node) -> InputRange:
     if "int" not in spec.dtype:
         return InputRange(spec, mask=spec.dtype == "float32" and looks_like_mask(spec.name))
+    rows = _rows_of_bags(node)
+    if rows is not None:
+        return InputRange(spec, 0, rows + 1, ascending=True)
     bounds = _bounds(node, set())
     if bounds:
         return InputRange(spec, 0, min(bounds))
     return InputRange(spec, mask=looks_like_mask(spec.name) or _compared_or_cast(node))
+
+
+def _rows_of_bags(node: fx.Node) -> int | None:
+    """How many rows bags have together, if the node says where each bag begins."""
+    for user in node.users:
+        if _name(user) in _PASSING and user.args and user.args[0] is node:
+            rows = _rows_of_bags(user)
+            if rows is not None:
+                return rows
+        elif _name(user) in _BAGS and len(user.args) > 2 and user.args[2] is node:
+            return int(user.args[1].meta["val"].shape[0])
+    return None
 
 
 def _bounds(node: fx.Node, seen: set[fx.Node]) -> list[int]:

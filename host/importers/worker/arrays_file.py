@@ -101,6 +101,7 @@ def _array(content: np.ndarray, entry: object) -> np.ndarray:
             return np.zeros(shape, dtype)
         if offset % _ALIGNMENT or offset + held > content.size:
             raise ValueError
-        return content[offset : offset + held].view(dtype).reshape(shape)
+        made: np.ndarray = content[offset : offset + held].view(dtype).reshape(shape)
+        return made
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise ModelFileError("the answer of the import is damaged (an array)") from error

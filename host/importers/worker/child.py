@@ -9,7 +9,7 @@ from typing import Any
 from host.errors import ModelFileError
 from host.importers.dispatch import load_here
 from host.importers.worker.arrays_file import read_arrays
-from host.importers.worker.transfer import pack
+from host.importers.worker.transfer import pack, pack_module
 from host.model import Signature
 
 
@@ -40,13 +40,18 @@ def read(
     given = None
     if samples is not None:
         given = [read_arrays(folder / "samples.bin", case) for case in samples]
-    model = load_here(Path(path), shapes, seed, golden_cases, given, values=values)
+    written: list[tuple[Any, dict[str, Any]]] = []
+
+    def write(module: Any) -> None:
+        written.append((module, pack_module(module, folder)))
+
+    model = load_here(Path(path), shapes, seed, golden_cases, given, values=values, meanwhile=write)
     _check_not_empty(Path(path), model.signature)
     if half:
         from host.importers.half_spread import with_half_spread
 
         model = replace(model, golden=with_half_spread(model, half))
-    return pack(model, folder)
+    return pack(model, folder, written)
 
 
 def _check_not_empty(path: Path, signature: Signature) -> None:

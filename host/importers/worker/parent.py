@@ -115,8 +115,15 @@ def ask(
     """
 
     def while_it_works() -> None:
-        importlib.import_module("tvm.relax")
-        meanwhile()
+        collects = gc.isenabled()
+        # Libraries stay: the collector would go through them again and again while they are loaded.
+        gc.disable()
+        try:
+            importlib.import_module("tvm.relax")
+            meanwhile()
+        finally:
+            if collects:
+                gc.enable()
 
     try:
         return worker.call(function, request, while_it_works)

@@ -33,8 +33,20 @@ _SHARED = frozenset(
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def pack(model: ImportedModel, folder: Path) -> dict[str, Any]:
-    """Write what is large into a folder and return the rest as plain data."""
+def pack(
+    model: ImportedModel, folder: Path, written: Sequence[tuple[tvm.IRModule, dict[str, Any]]] = ()
+) -> dict[str, Any]:
+    """Write what is large into a folder and return the rest as plain data.
+
+    Args:
+        model: that was imported.
+        folder: where its module and its golden cases go.
+        written: modules that are in the folder already, with what `pack_module` returned; the last counts.
+    """
+    module: dict[str, Any] | None = None
+    if model.module is not None:
+        there = [data for one, data in written[-1:] if one is model.module]
+        module = there[0] if there else pack_module(model.module, folder)
     return {
         "name": model.name,
         "format": model.format,
@@ -42,7 +54,7 @@ def pack(model: ImportedModel, folder: Path) -> dict[str, Any]:
         "inputs": [_pack_spec(spec) for spec in model.signature.inputs],
         "outputs": [_pack_spec(spec) for spec in model.signature.outputs],
         "golden": pack_golden(model.golden, folder),
-        "module": None if model.module is None else pack_module(model.module, folder),
+        "module": module,
         "content_hash": model.content_hash,
         "reason": model.reason,
         "operator": model.operator,

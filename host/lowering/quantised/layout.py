@@ -11,6 +11,9 @@ lane. Where instructions widen ("widening"), lanes are bytes, whose products are
              with `signed_high`, the high half is the number itself, in two's complement; where instructions
              widen, both halves are, of symmetric weights the number and of others 8 less than it
 
+Where matrices are multiplied, a vector of a step has eight elements of two outputs, and an instruction takes
+them with two rows of activations, or with both bytes of those of one row (`planes_together`).
+
 One group or several in a row are a block, which has a scale. A weight has the values
 
     number * scale                                                            symmetric
@@ -42,6 +45,8 @@ LARGEST_WIDENED = 127 * 128 + 63
 LARGEST_JOINED = LARGEST[16] // 17
 # What a stored half byte is more than its number; also of whole bytes where an instruction takes no sign.
 HALF_OFFSET, BYTE_OFFSET = 8, 128
+# Of `WeightLayout.instruction`.
+MATRICES = "s8s8_matrices"
 # What blocks of weights that are not symmetric have beside their scales.
 ZERO, MINIMUM = "zero", "minimum"
 
@@ -52,12 +57,14 @@ class WeightLayout:
 
     Attributes:
         bits: of an element, 4 or 8.
-        lanes: outputs of a panel, L: those of one vector, or of four where bytes with signs are multiplied;
-            with "widening", those of one vector of bytes, or of two vectors of half bytes.
+        lanes: outputs of a panel, L: those of one vector, or of four where bytes with signs are multiplied,
+            and of two where matrices of them are; with "widening", those of one vector of bytes, or of two
+            vectors of half bytes.
         instruction: how products of a group are added up: "u8s8" (four unsigned bytes by signed ones), "s8s8"
-            (four signed bytes), "u4s8" (four half bytes by signed bytes, summed in 16 bits), "s16s16" (two
-            numbers of 16 bits), "widening" (signed bytes one by one, each with a lane of 16 bits), or "plain"
-            (one by one, in lanes of 32 bits).
+            (four signed bytes), "s8s8_matrices" (eight signed bytes of two outputs by those of two rows),
+            "u4s8" (four half bytes by signed bytes, summed in 16 bits), "s16s16" (two numbers of 16 bits),
+            "widening" (signed bytes one by one, each with a lane of 16 bits), or "plain" (one by one, in
+            lanes of 32 bits).
         group: elements of a group, 16 or a multiple of it.
         asymmetry: "zero", "minimum", or "" of symmetric weights.
         multiplied: whether groups have multipliers.
@@ -87,17 +94,20 @@ class WeightLayout:
         if kind == "s16s16" and bits == 4:
             # Sums of two products of half bytes fit 16 bits, so that bytes are multiplied as they are.
             kind = "u4s8"
+        if kind == "s8s8" and hardware.byte_matrices:
+            kind = MATRICES
         # Every processor with vectors has such instructions: SMLAL of Arm, VWMACC of RISC-V.
         kind = kind or ("widening" if hardware.lanes > 1 else "plain")
-        # Four vectors side by side are loaded in pairs, and so are their scales.
-        vectors = {"s8s8": 4, "widening": 8 if bits == 4 else 4}.get(kind, 1)
+        # Four vectors side by side are loaded in pairs, and so are their scales. Sums of matrices of four
+        # rows and two vectors of outputs stay in registers beside the totals of two panels.
+        vectors = {"s8s8": 4, MATRICES: 2, "widening": 8 if bits == 4 else 4}.get(kind, 1)
         made = cls(bits, max(4, vectors * hardware.lanes), kind, group, asymmetry, multiplied)
         return replace(made, rounding=rounding) if made.activations == "int8" else made
 
     @property
     def width(self) -> int:
         """Elements that go to one lane in one step."""
-        return {"u8s8": 4, "s8s8": 4, "u4s8": 4, "s16s16": 2}.get(self.instruction, 1)
+        return {"u8s8": 4, "s8s8": 4, MATRICES: 8, "u4s8": 4, "s16s16": 2}.get(self.instruction, 1)
 
     @property
     def steps(self) -> int:
@@ -126,12 +136,17 @@ class WeightLayout:
     @property
     def activations(self) -> str:
         """Type of the numbers that weights are multiplied with."""
-        return "int8" if self.width == 4 or self.widens else "int16"
+        return "int8" if self.width >= 4 or self.widens else "int16"
 
     @property
     def planes(self) -> int:
         """Numbers that a rounded activation is made of: two bytes, the first one counting `base`, or one."""
         return 2 if self.activations == "int8" and self.rounding == 16 else 1
+
+    @property
+    def planes_together(self) -> bool:
+        """Whether both planes of a step lie side by side, as the rows of one matrix."""
+        return self.multiplies_matrices and self.planes == 2
 
     @property
     def base(self) -> int:
@@ -144,9 +159,19 @@ class WeightLayout:
         return self.instruction == "widening"
 
     @property
+    def multiplies_matrices(self) -> bool:
+        """Whether an instruction takes two rows of activations, or both planes of one, for two outputs."""
+        return self.instruction == MATRICES
+
+    @property
+    def takes_signs(self) -> bool:
+        """Whether bytes with signs are multiplied by each other, and summed in 32 bits."""
+        return self.instruction in ("s8s8", MATRICES)
+
+    @property
     def signed_high(self) -> bool:
         """Whether a byte, taken with its sign, is its low half and 16 times the number of its high half."""
-        return self.bits == 4 and self.instruction == "s8s8" and not self.asymmetry
+        return self.bits == 4 and self.takes_signs and not self.asymmetry
 
     @property
     def joined(self) -> bool:
@@ -167,7 +192,7 @@ class WeightLayout:
     @property
     def sums_start(self) -> bool:
         """Whether the products of a group start from what the offset of stored elements adds to them."""
-        added = self.rounding == 8 or self.instruction == "s8s8"
+        added = self.rounding == 8 or self.takes_signs
         return added and bool(self.offset) and not self.asymmetry
 
     @property

@@ -39,12 +39,14 @@ _ROUNDING, _ROUNDING_BITS = 12582912.0, 0x4B400000
 def product_function(node: Node) -> tirx.PrimFunc:
     """The function of a "packed_quantised_dense" node.
 
-    Parameters are rows, packed weight, packed scales, what `WeightLayout.further` names, and the result.
+    With the attribute "first", it multiplies by the panels of the weight from that one on, as many as the
+    result has. Parameters are rows, packed weight, packed scales, what `WeightLayout.further` names, and the
+    result.
     """
     texts = GroupTexts.of(node)
     rows, depth = node.inputs[0].shape
     assert texts.groups * texts.layout.group == depth, "a weight of whole groups"
-    text = _text(texts, rows)
+    text = _text(texts, rows, node.output.shape[1] // texts.layout.lanes, node.attrs.get("first", 0))
 
     def magnitude(value: Any) -> Any:
         # Absolute values of floats are ordered as integers are, and LLVM takes maxima of those in any order.
@@ -86,8 +88,8 @@ def element_text(layout: WeightLayout, step: str, index: str, *, joined: bool = 
     return f"T.Select({step} % 2 == 0, {low}, {high})"
 
 
-def _total(texts: GroupTexts) -> str:
-    """Text of the products of a group as one integer."""
+def _total(texts: GroupTexts, panel: str) -> str:
+    """Text of the products of a group as one integer; `panel` is that of the weight."""
     layout = texts.layout
     total = f"{DOTS}[vt, vp, vg, 0, vl]"
     if layout.planes == 2:
@@ -95,21 +97,24 @@ def _total(texts: GroupTexts) -> str:
     if layout.sums_start:
         return total
     # What the offset of stored elements adds to the products of a group is taken off again.
-    if zero := texts.zero("vp", "vg", "vl"):
+    if zero := texts.zero(panel, "vg", "vl"):
         return f"({total} - {SUMS}[vt, vg] * ({zero} + {layout.offset}))"
     if layout.asymmetry and layout.offset:
         return f"({total} - {SUMS}[vt, vg] * {layout.offset})"
     return f"({total} - {SUMS}[vt, vg])" if layout.offset else f"({total})"
 
 
-def _text(texts: GroupTexts, rows: int) -> str:
-    """TVMScript of the function."""
-    layout, groups, panels, group = texts.layout, texts.groups, texts.panels, texts.layout.group
+def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
+    """TVMScript of the function, of so many panels of the weight from one on."""
+    layout, groups, group = texts.layout, texts.groups, texts.layout.group
+    panel = f"vp + {first}" if first else "vp"
     lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
-    element = element_text(layout, "vq", "vp, vg|vl, vj", joined=layout.joined)
-    packed = f"({panels}, {groups}, {layout.vectors}, {lanes}, {width})"
-    product = f"T.cast({element}, 'int32') * T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
-    minimum = texts.minimum("vp", "vg", "vl")
+    element = element_text(layout, "vq", f"{panel}, vg|vl, vj", joined=layout.joined)
+    inner, order = ((steps, planes), "vq, ve") if layout.planes_together else ((planes, steps), "ve, vq")
+    rounded = f"{ROUNDED}[vt, vg, {order}, vj]"
+    packed = f"({texts.panels}, {groups}, {layout.vectors}, {lanes}, {width})"
+    product = f"T.cast({element}, 'int32') * T.cast({rounded}, 'int32')"
+    minimum = texts.minimum(panel, "vg", "vl")
     added = f' + T.cast({SUMS}[vt, vg], "float32") * {SCALES}[vt, vg] * ({minimum})' if minimum else ""
     whole = f"whole(data[vt, (vg * {steps} + vq) * {width} + vj], {SCALES}[vt, vg])"
     if layout.joined:
@@ -119,7 +124,7 @@ def _text(texts: GroupTexts, rows: int) -> str:
     plane = (
         f"T.Select(ve == 0, high({whole}), {whole} - high({whole}) * {layout.base})" if planes == 2 else whole
     )
-    weighed = f"T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
+    weighed = f"T.cast({rounded}, 'int32')"
     weighed = f"T.Select(ve == 0, {layout.base if planes == 2 else 1}, 1) * {weighed}"
     # Of symmetric weights, the offset is the same for all groups; of others, sums are plain.
     offset = -layout.offset if layout.sums_start else layout.offset
@@ -141,7 +146,7 @@ def function(
     {LARGEST} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {SCALES} = T.sblock_alloc_buffer(({rows}, {groups}), "float32")
     {ROUNDED} = T.sblock_alloc_buffer(
-        ({rows}, {groups}, {planes}, {steps}, {width}), "{layout.activations}"
+        ({rows}, {groups}, {inner[0]}, {inner[1]}, {width}), "{layout.activations}"
     )
     {SUMS} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {DOTS} = T.sblock_alloc_buffer(({rows}, {panels}, {groups}, {planes}, {lanes}), "int32")
@@ -159,7 +164,7 @@ def function(
     for t, g, e, q, j in T.grid({rows}, {groups}, {planes}, {steps}, {width}):
         with T.sblock("{ROUNDED}"):
             vt, vg, ve, vq, vj = T.axis.remap("SSSSS", [t, g, e, q, j])
-            {ROUNDED}[vt, vg, ve, vq, vj] = T.cast({plane}, "{layout.activations}")
+            {rounded} = T.cast({plane}, "{layout.activations}")
     for t, g, e, q, j in T.grid({rows}, {groups}, {planes}, {steps}, {width}):
         with T.sblock("{SUMS}"):
             vt, vg, ve, vq, vj = T.axis.remap("SSRRR", [t, g, e, q, j])
@@ -177,8 +182,8 @@ def function(
             vt, vp, vl, vg = T.axis.remap("SSSR", [t, p, l, g])
             with T.init():
                 {TOTALS}[vt, vp, vl] = T.float32(0)
-            {TOTALS}[vt, vp, vl] = {TOTALS}[vt, vp, vl] + T.cast({_total(texts)}, "float32") * (
-                {SCALES}[vt, vg] * {texts.scale("vp", "vg", "vl")}
+            {TOTALS}[vt, vp, vl] = {TOTALS}[vt, vp, vl] + T.cast({_total(texts, panel)}, "float32") * (
+                {SCALES}[vt, vg] * {texts.scale(panel, "vg", "vl")}
             ){added}
     for t, p, l in T.grid({rows}, {panels}, {lanes}):
         with T.sblock("{OUTPUT}"):

@@ -150,6 +150,12 @@ def loads(expression: Any) -> list[Any]:
     return found
 
 
+def same_load(load: Any, other: Any) -> bool:
+    """Whether two loads are of one place of one buffer."""
+    same = load.source.same_as(other.source)
+    return bool(same and tvm_ffi.structural_equal(list(load.indices), list(other.indices)))
+
+
 def reads(expression: Any, of: tirx.Buffer) -> bool:
     """Whether an expression reads a buffer."""
     return any(load.source.same_as(of) for load in loads(expression))

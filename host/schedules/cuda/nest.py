@@ -52,6 +52,15 @@ def unrolled(count: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
     return tirx.For(variable, 0, count, tirx.ForKind.UNROLLED, body(variable))
 
 
+def digits(number: Any, extents: Sequence[int]) -> list[Any]:
+    """The iteration of each of some axes that are numbered together, the last one fastest."""
+    found: list[Any] = []
+    for position, extent in reversed(list(enumerate(extents))):
+        found.insert(0, number % extent if position else number)
+        number = number // extent
+    return found
+
+
 def call(name: str, text: str, *arguments: Any) -> tirx.Stmt:
     """A call of a function of CUDA C++, whose text comes with it."""
     return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=text))

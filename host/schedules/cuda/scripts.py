@@ -56,5 +56,30 @@ def _of_lane(value: Any, lane: Any) -> Any:
     return cuda_func_call(name, value, lane, source_code=text, return_type="float32")
 
 
+# Types of numbers that lanes exchange, in C++.
+_EXCHANGED = {"float32": "float", "int32": "int", "int64": "int64_t"}
+
+
+def is_exchanged(dtype: str) -> bool:
+    """Whether lanes can tell each other numbers of a type."""
+    return dtype in _EXCHANGED
+
+
+def of_other_lane(value: Any, dtype: str, lanes: int) -> Any:
+    """The value of the lane whose number differs in a bit.
+
+    Args:
+        value: of each lane.
+        dtype: of the value, one that is exchanged.
+        lanes: the bit, a power of two below a warp's lanes.
+    """
+    kind, name = _EXCHANGED[dtype], f"edgetlm_of_other_lane_{dtype}"
+    text = (
+        f"static __device__ __forceinline__ {kind} {name}({kind} value, int lanes) {{\n"
+        "  return __shfl_xor_sync(0xffffffffu, value, lanes, 32);\n}\n"
+    )
+    return cuda_func_call(name, value, lanes, source_code=text, return_type=dtype)
+
+
 # For `put_script`: functions that all lanes of a warp call together.
 WARP_FUNCTIONS = {"largest": _largest, "total": _total, "of_lane": _of_lane}

@@ -95,7 +95,7 @@ def source_of(workload: Workload, access: Access) -> Source | None:
         bordered |= _bordered(access, stage)
         if stage.kind == "padding" and stage.fill is not None:
             fills.add(stage.fill)
-        access = _through(access, stage)
+        access = through(access, stage.reads[0])
     known = access.argument and not access.data_dependent and len(fills) <= 1
     fill = int(max(fills, default=0.0))
     # Floats are filled up with zeros only: a fill is a whole number.
@@ -150,9 +150,13 @@ def unit(place: int, length: int) -> tuple[int, ...]:
     return tuple(int(other == place) for other in range(length))
 
 
-def _through(access: Access, stage: Stage) -> Access:
-    """An access to what a stage writes as one to what the stage reads."""
-    source = stage.reads[0]
+def through(access: Access, source: Access) -> Access:
+    """An access to what a stage writes as one to what the stage reads.
+
+    Args:
+        access: to what a stage writes, whose axes are its dimensions.
+        source: one of that stage's reads, whose indices are linear.
+    """
 
     def moved(move: Move) -> Move:
         steps = [0] * len(source.shape)

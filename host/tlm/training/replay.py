@@ -53,8 +53,8 @@ def write_replay(
     return len(chosen)
 
 
-def read_replay(path: Path, vocabulary: Vocabulary) -> list[Example]:
-    """The examples of a file, without those of rules whose version is another now.
+def read_sample(path: Path, vocabulary: Vocabulary) -> tuple[dict[str, int], list[Example]]:
+    """The versions of the rules when a file was written, and its examples.
 
     Raises:
         TlmError: it is missing, damaged, of another schema, or its vocabulary is not the beginning of this.
@@ -71,7 +71,16 @@ def read_replay(path: Path, vocabulary: Vocabulary) -> list[Example]:
     if schema != SCHEMA:
         raise TlmError(f"{path}: schema {printable(schema, 40)}, this is {SCHEMA}; install the package again")
     vocabulary.check_prefix(tokens, version, str(path))
-    examples = [example_from(path, number, content) for number, content in enumerate(contents, start=2)]
+    return rules, [example_from(path, number, content) for number, content in enumerate(contents, start=2)]
+
+
+def read_replay(path: Path, vocabulary: Vocabulary) -> list[Example]:
+    """The examples of a file, without those of rules whose version is another now.
+
+    Raises:
+        TlmError: see `read_sample`.
+    """
+    rules, examples = read_sample(path, vocabulary)
     present = rule_versions()
     kept = {rule_token(name) for name, known in rules.items() if present.get(name) == known}
     numbers = {number for number, token in enumerate(vocabulary.tokens) if token in kept}

@@ -56,7 +56,13 @@ def greedy(device: str, bundle: Path, prompt: Sequence[int], count: int) -> list
 
 
 @pytest.mark.parametrize(
-    "board", [pytest.param("raspberry_pi_4", marks=pytest.mark.long), "raspberry_pi_5", "rv64gcv"]
+    "board",
+    [
+        pytest.param("raspberry_pi_4", marks=pytest.mark.long),
+        "raspberry_pi_5",
+        pytest.param("jetson_agx_thor", marks=pytest.mark.long),
+        "rv64gcv",
+    ],
 )
 def test_a_board_writes_what_this_machine_does(
     board: str, folder: Path, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -122,6 +122,12 @@ def test_cpp_draws_the_same_tokens_with_the_same_seed(generate: Path, text_bundl
     greedy, _ = generated(generate, text_bundle, "--max-tokens", 12, 5, 6)
     assert drawn(1, "--top-k", 1) == drawn(2, "--top-p", 1e-9) == greedy
     assert drawn(3, "--top-k", 20, "--top-p", 0.9) != greedy
+    # And those that Python draws.
+    with sdk.load_language_model(text_bundle) as model:
+        for how in ({}, {"top_k": 20}, {"top_p": 0.7}, {"top_k": 30, "top_p": 0.8}):
+            words = [word for name, value in how.items() for word in (f"--{name.replace('_', '-')}", value)]
+            options = {"max_tokens": 12, "temperature": 3.0, "seed": 5, **how}
+            assert list(model.generate([5, 6], **options)) == drawn(5, *words)
 
 
 @pytest.mark.usefixtures("trusted_here")

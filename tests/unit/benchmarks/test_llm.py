@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.llm import files, several
 from benchmarks.llm.__main__ import main
-from benchmarks.llm.figures import agrees, bandwidth_share
+from benchmarks.llm.arithmetic import Arithmetic
+from benchmarks.llm.figures import agrees, arithmetic_share, bandwidth_share
 from benchmarks.llm.models import SHAPES, Shape, make
 from device_agent.text_engines.edgetlm_engine import Edgetlm, commands
 from device_agent.text_engines.gguf_file import Source, Weights, halved, interleaved, sources_of
@@ -20,8 +21,10 @@ from device_agent.text_engines.worker import commands_of
 from host.compare.text_peers import rounds
 from host.compare.text_peers.figures import best_peer, speeds, tokens_of
 from host.compare.text_peers.process import EngineProcess, seconds_of
+from host.compile.device_profile import profile_of
 from host.errors import EngineError
 from host.model.text_quality import divergence
+from host.transport import connect
 from tests import tiny_decoder as tiny
 from tests.tiny_bundle import write_tiny
 
@@ -49,6 +52,25 @@ def test_a_model_has_the_weights_that_its_shape_says(kind: str, tied: bool, tmp_
 def test_the_sizes_are_those_of_the_names() -> None:
     millions = {name: round(shape.step_elements() / 1e6) for name, shape in SHAPES.items()}
     assert millions == {"0.1b": 110, "0.5b": 596, "1.1b": 1034}
+
+
+def test_multiply_adds_of_a_prompt() -> None:
+    shape = Shape("llama", 3, 64, 4, 2, 16, 96, 40, True)
+    keys_and_values, others = 2 * 64 * 32, 2 * 64 * 64 + 3 * 64 * 96
+    every_token = 2 * (keys_and_values + others) + keys_and_values
+    assert shape.prompt_multiply_adds(10) == 10 * every_token + others + 40 * 64
+    # One token needs what a step does.
+    assert shape.prompt_multiply_adds(1) == shape.step_elements()
+
+
+@pytest.mark.parametrize("quantised", [True, False])
+def test_a_loop_over_registers_counts_its_multiply_adds(quantised: bool) -> None:
+    with connect("local") as device:
+        board = profile_of(device, 2).board
+    # Raises where its sums are not those of so many products.
+    loop = Arithmetic(board, quantised, 2)
+    assert loop.multiply_adds % (2 * board.hardware.lanes) == 0
+    assert loop.rate(0.0) > 0
 
 
 def test_keys_and_values_that_a_step_reads() -> None:
@@ -136,10 +158,11 @@ class Recorded:
 def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "PAUSE_S", 0.0)
     calls: list[Any] = []
+    between: list[str] = []
     engines = {"edgetlm": Recorded("edgetlm", calls, 0.01), "peer": Recorded("peer", calls, 0.02)}
     plan = rounds.Plan(1000, context, 2)
     paths = {"edgetlm": "bundle", "peer": "file"}
-    measured = rounds.measure(engines, paths, plan, 2, lambda: calls.append(("reader", "read", {})))
+    measured = rounds.measure(engines, paths, plan, 2, between.append)
     assert list(measured.seconds) == ["prefill", *kinds]
     assert measured.seconds["prefill"] == {
         "edgetlm": [pytest.approx(5.12)] * 2,
@@ -154,6 +177,9 @@ def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytes
     assert len(set(ours)) == len(ours) == 4
     behind = [len(arguments["tokens"]) for _, command, arguments in calls if command == "decode"]
     assert set(behind) == ({128} if context == 1024 else {128, 1984})
+    assert between == [kind for kind in ("prefill", *kinds) for _ in range(2)]
+    # 512 tokens in 5.12 s, of a million multiply-adds each.
+    assert arithmetic_share(measured, 512_000_000, 2e8) == pytest.approx(0.5)
     # 32 tokens in 0.32 s, 100 a second, of a million bytes each.
     assert bandwidth_share(measured, plan.decoded, 1_000_000, 1e9) == pytest.approx(0.1)
     assert rounds.peaks_mb(engines) == {"edgetlm": 5.0, "peer": 5.0}

@@ -47,6 +47,14 @@ def test_relu_and_clip_of_nan_are_nan(vectorised: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(clip, np.clip(GIVEN, 0, 6) * 6)
 
 
+@pytest.mark.parametrize("bound", [1e30, 3.4e38])
+@pytest.mark.parametrize("vectorised", [False, True])
+def test_far_bounds_keep_nan(vectorised: bool, bound: float, tmp_path: Path) -> None:
+    low, high = tirx.const(-bound, "float32"), tirx.const(bound, "float32")
+    found = results(lambda v: tirx.max(tirx.min(v, high), low), "float32", vectorised, tmp_path)
+    np.testing.assert_array_equal(found, np.clip(GIVEN, -np.float32(bound), np.float32(bound)))
+
+
 @pytest.mark.parametrize("vectorised", [False, True])
 def test_what_becomes_an_integer_is_bounded(vectorised: bool, tmp_path: Path) -> None:
     low, high = tirx.const(0.0, "float32"), tirx.const(3.0, "float32")

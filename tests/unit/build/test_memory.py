@@ -11,7 +11,7 @@ from tvm import relax, s_tir, te
 from host.build.cache import KernelCache
 from host.build.kernel import compile_kernel, lower_function
 from host.build.memory.offsets import Buffer, Layout, place
-from host.build.memory.plan import plan_memory, planned_bytes
+from host.build.memory.plan import is_whole, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.model import lower_to_executable
 
@@ -127,6 +127,59 @@ def test_a_planned_model_computes_the_same(target: tvm.target.Target) -> None:
         found = [value.numpy() for value in own["main"](tvm.runtime.tensor(x))]
         for left, right in zip(found, expected, strict=True):
             np.testing.assert_allclose(left, right, rtol=1e-5)
+
+
+def chain(steps: int, length: object = 8, bound: int = 0) -> tvm.IRModule:
+    """Kernels one after the other, all of whose tensors are alike."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((length, 16), "float32"))
+    with builder.function("main", [x], attrs={"tir_var_upper_bound": {"n": bound}} if bound else None):
+        with builder.dataflow():
+            value = x
+            for _ in range(steps):
+                value = builder.emit(relax.op.exp(value))
+            value = builder.emit_output(value)
+        builder.emit_func_output(value)
+    return builder.get()
+
+
+def test_alike_tensors_of_one_place_are_made_once(target: tvm.target.Target) -> None:
+    with target:
+        module = lowered(chain(7))
+        assert is_whole(module)
+        once, each = (plan_memory(module, once=once)["main"].script() for once in (True, False))
+    # Six between seven kernels, in two places.
+    assert each.count("R.memory.alloc_tensor") == 6
+    assert once.count("R.memory.alloc_tensor") == 2
+
+
+def test_results_of_one_kernel_are_made_each_time(target: tvm.target.Target) -> None:
+    """By fresh tensors those who watch a run see how many results a kernel has."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 16), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = x
+            for _ in range(3):
+                halves = builder.emit(relax.op.split(value, 2, axis=1))
+                value = builder.emit(relax.op.concat([halves[1], halves[0]], axis=1))
+            value = builder.emit_output(value)
+        builder.emit_func_output(value)
+    with target:
+        planned = plan_memory(lowered(builder.get()), once=True)["main"].script()
+    # Three times two halves; the results of the first two concatenations are one tensor.
+    assert planned.count("R.memory.alloc_tensor") == 7
+
+
+@pytest.mark.parametrize(("bound", "released"), [(100, False), (0, True)])
+def test_tensors_are_released_where_some_have_no_place(
+    bound: int, released: bool, target: tvm.target.Target
+) -> None:
+    with target:
+        module = chain(4, tvm.tirx.Var("n", "int64"), bound)
+        assert is_whole(lowered(module)) is not released
+    code = relax.VMExecutable(lower_to_executable(module, target)[0]).as_text()
+    assert ("vm.builtin.null_value" in code) is released
 
 
 def test_tensors_of_an_open_length_are_planned_for_the_longest(target: tvm.target.Target) -> None:

@@ -35,7 +35,7 @@ def written() -> tuple[str, str]:
     board = board_for(declared()[BOARD])
     assert board is not None
     profile = DeviceProfile("pi", board, board.hardware, 1)
-    task = Task("add", function, 1, name, flops(function))
+    task = Task("add", function, 1, name, flops(function), model_weights_bytes=3 << 20)
     return tasks_json([task], Plan({}, {}, {}), profile, 0), name
 
 
@@ -58,6 +58,7 @@ def _changed(written: tuple[str, str], folder: Path, change: Change) -> str:
 def test_a_good_file_is_read(written: tuple[str, str], tmp_path: Path) -> None:
     stored = read_task(tmp_path, _changed(written, tmp_path, lambda graph: None))
     assert isinstance(stored.task.function, tirx.PrimFunc) and stored.profile.board.name == BOARD
+    assert stored.task.model_weights_bytes == 3 << 20
 
 
 @pytest.mark.usefixtures("read_here")
@@ -71,6 +72,21 @@ def test_every_task_has_the_version_of_its_own_rule(written: tuple[str, str], tm
     entry["space_version"] = "7"
     (tmp_path / TASKS).write_text(json.dumps(content))
     with pytest.raises(BundleError, match="a version of a rule that is no number"):
+        read_task(tmp_path, written[1])
+
+
+@pytest.mark.usefixtures("read_here")
+def test_the_weights_of_its_model_are_a_part_of_a_task(written: tuple[str, str], tmp_path: Path) -> None:
+    content = json.loads(written[0])
+    entry = content["tasks"][written[1]]
+    for given, found in ((5 << 20, 5 << 20), (None, 0)):
+        entry.pop("model_weights_bytes", None)
+        entry |= {} if given is None else {"model_weights_bytes": given}
+        (tmp_path / TASKS).write_text(json.dumps(content))
+        assert read_task(tmp_path, written[1]).task.model_weights_bytes == found
+    entry["model_weights_bytes"] = 1.5
+    (tmp_path / TASKS).write_text(json.dumps(content))
+    with pytest.raises(BundleError, match="bytes of weights that is no number"):
         read_task(tmp_path, written[1])
 
 

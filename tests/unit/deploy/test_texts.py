@@ -10,6 +10,7 @@ import pytest
 
 from host.deploy import texts
 from host.model import BOARD, EMULATOR, SIMULATION, TimingPolicy
+from host.options import DeployOptions
 from host.progress import Silence, StageClock
 
 
@@ -31,3 +32,14 @@ def test_texts_are_not_timed_where_the_seconds_would_be_this_hosts(monkeypatch: 
         assert texts.timed_text(Path(), 1, _device(timing), StageClock(Silence()), 0, None) is None
     with pytest.raises(_Opened):
         texts.timed_text(Path(), 1, _device(BOARD), StageClock(Silence()), 0, None)
+
+
+def test_no_engine_of_texts_is_looked_for_beside_another_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than the rest of the end of a deployment: each engine's search reads all packages."""
+    kept = cast(Any, SimpleNamespace(read_manifest=lambda directory: SimpleNamespace(decoder=None)))
+    monkeypatch.setattr(texts, "bundle", kept)
+    asked: list[str] = []
+    monkeypatch.setattr(texts, "unavailable", asked.append)
+    clock, options = StageClock(Silence()), DeployOptions()
+    assert texts.compared_texts("onnx", options, Path(), 1, _device(BOARD), clock) is None
+    assert not asked

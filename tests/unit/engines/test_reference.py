@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ import pytest
 from onnx import helper
 
 from device_agent.contract.tensors import numpy_type
+from device_agent.execute.engines.__main__ import main
+from device_agent.wire.frames import TensorData
 from host.engines import (
     PairedReference,
     engine_for_format,
@@ -21,12 +26,14 @@ from host.engines import (
     text_engines,
     unavailable,
 )
+from host.engines import reference as reference_runs
 from host.errors import EngineError
 from host.importers.golden import GoldenOptions
 from host.importers.onnx.importer import import_onnx
 from tests.unit.importers.harness import graph, value
 
 X = np.zeros((2, 3), np.float32)
+_LONG_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -225,3 +232,75 @@ def test_the_table() -> None:
 def test_a_missing_package_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert unavailable("litert") == "LiteRT is not installed (no module ai_edge_litert or tflite_runtime)"
+
+
+def test_a_crash_in_the_second_way_takes_no_outputs_of_the_first_along(
+    doubling: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both run in one process, which crashes before either has outputs: the first is run by itself then."""
+    _replace_python(
+        tmp_path,
+        monkeypatch,
+        'case "$*" in *also-unoptimised-at-once*) kill -SEGV $$;; esac',
+        f'exec {sys.executable} "$@"',
+    )
+    both, cases = PairedReference(), [[X + 1]]
+    assert both.optimised("onnxruntime", doubling, cases)[0][0].max() == 2
+    with pytest.raises(EngineError, match="SIGSEGV"):
+        both.unoptimised("onnxruntime", doubling, cases)
+
+
+def test_large_models_run_in_one_way_after_the_other(doubling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their weights, which may lie beside the file, and by their inputs."""
+    ways: list[str] = []
+
+    def noted(path: Path, arguments: Sequence[str], time_limit_s: float) -> None:
+        ways.append(arguments[-2])
+        raise EngineError("nothing is run")
+
+    def ask(value: np.ndarray) -> None:
+        with pytest.raises(EngineError, match="nothing is run"):
+            PairedReference().optimised("onnxruntime", doubling, [[value], [X]])
+
+    monkeypatch.setattr(reference_runs, "_run_apart", noted)
+    ask(X)
+    ask(np.zeros((1024, 1025), np.float32))
+    doubling.with_name(f"{doubling.name}.data").touch()
+    os.truncate(f"{doubling}.data", 1 << 30)
+    ask(X)
+    assert ways == ["also-unoptimised-at-once", "also-unoptimised", "also-unoptimised"]
+
+
+class _Meeting:
+    """An engine in place of ONNX Runtime, whose models wait for each other."""
+
+    models = threading.Barrier(2)
+
+    def __init__(self) -> None:
+        self._outputs: list[TensorData] = []
+
+    def unoptimised(self) -> None:
+        pass
+
+    def load(self, path: str, threads: int) -> dict[str, Any]:
+        return {}
+
+    def bind(self, inputs: Sequence[TensorData]) -> None:
+        self._outputs = list(inputs)
+
+    def invoke(self) -> None:
+        self.models.wait(_LONG_S)
+
+    def outputs(self) -> list[TensorData]:
+        return self._outputs
+
+
+def test_both_ways_are_under_way_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("device_agent.execute.engines.create", lambda name: _Meeting())
+    np.savez(tmp_path / "inputs.npz", types=np.array(["float32"]), **{"0/0": X})
+    files = [str(tmp_path / name) for name in ("inputs.npz", "outputs.npz", "error.json")]
+    second = tmp_path / "unoptimised.npz"
+    assert main(["onnxruntime", "m", "1", "1", *files, "also-unoptimised-at-once", str(second)]) == 0
+    for path in (tmp_path / "outputs.npz", second):
+        with np.load(path) as archive:
+            np.testing.assert_array_equal(archive["0/0"], X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import pickle
 import random
@@ -250,3 +251,25 @@ def test_threads_are_woken_only_for_what_is_worth_it(function: tirx.PrimFunc, sh
     [candidate] = Gensor().propose(space, profile, [], 1, seed=0)
     assert dict(candidate.decisions)["parallel"] == (2 if shared else 1)
     assert ("T.parallel" in scheduled_function(space.apply(candidate)).script()) == shared
+
+
+def test_walks_make_no_cycles_and_are_not_searched_for_them() -> None:
+    space, searched = _space("convolution"), list[bool]()
+    Gensor().retrace(space, PROFILE, 0, lambda step: searched.append(gc.isenabled()))
+    assert searched and not any(searched)
+    assert gc.isenabled()
+    gc.collect()
+    Gensor().retrace(space, PROFILE, 0, lambda step: None)
+    assert gc.collect() == 0
+
+
+@pytest.mark.parametrize(("weights_bytes", "shared"), [(0, True), (64 << 20, True), (8 << 20, False)])
+def test_products_of_one_row_are_shared_where_their_weights_come_from_memory(
+    weights_bytes: int, shared: bool
+) -> None:
+    """64 KB of them: they come from the third level in about the time in which threads are woken."""
+    task = replace(fn.task(fn.dense(1, 64, 256)), model_weights_bytes=weights_bytes)
+    space = space_for(task, BOARD.hardware, 2)
+    profile = DeviceProfile("test", BOARD, BOARD.hardware, 2)
+    [candidate] = Gensor().propose(space, profile, [], 1, seed=0)
+    assert candidate.value("parallel") == (2 if shared else 1)

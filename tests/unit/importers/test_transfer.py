@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import resource
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +22,17 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 from tvm.script import tirx as T
 
+from host.engines import reference
 from host.errors import ModelFileError, ShapeError
 from host.importers import load, load_here
+from host.importers.worker import child, transfer
 from host.importers.worker.arrays_file import read_arrays, take_arrays, write_arrays
 from host.importers.worker.functions import others
 from host.importers.worker.transfer import pack, pack_module, unpack, unpack_module
 from host.model import ImportedModel
 from host.places import cache_root
+
+_LONG_S = 60.0
 
 
 def _write(path: Path, external: bool = False) -> Path:
@@ -49,7 +55,13 @@ def _write(path: Path, external: bool = False) -> Path:
 def test_a_model_read_apart_is_the_model_read_here(external: bool, tmp_path: Path) -> None:
     path = _write(tmp_path / "net.onnx", external)
     notes: list[str] = []
-    apart = load(path, {"x": (3, 64)}, golden_cases=2, notice=notes.append)
+    collected: list[bool] = []
+
+    def note_collector() -> None:
+        collected.append(gc.isenabled())
+
+    apart = load(path, {"x": (3, 64)}, golden_cases=2, notice=notes.append, meanwhile=note_collector)
+    assert (collected, gc.isenabled()) == ([False], True)
     here = load_here(path, {"x": (3, 64)}, golden_cases=2)
     assert apart.module is not None and here.module is not None
     assert tvm_ffi.structural_equal(apart.module, here.module, map_free_vars=True)
@@ -60,6 +72,37 @@ def test_a_model_read_apart_is_the_model_read_here(external: bool, tmp_path: Pat
         for a, b in zip((*first.inputs, *first.outputs), (*second.inputs, *second.outputs), strict=True):
             np.testing.assert_array_equal(a, b)
     assert all("fewer guards" in note for note in notes)
+
+
+def test_the_module_is_written_while_the_original_runtime_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not again afterwards: of a large model that takes as long as to convert it."""
+    path, folder = _write(tmp_path / "net.onnx"), tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    written, seen = threading.Event(), list[int]()
+    run, write = reference._run_apart, transfer.pack_module
+
+    def wait(*given: Any) -> None:
+        assert written.wait(_LONG_S)
+        run(*given)
+
+    def noted(module: tvm.IRModule, place: Path) -> dict[str, Any]:
+        answer = write(module, place)
+        seen.append(len((place / "module.json").read_bytes()))
+        written.set()
+        return answer
+
+    monkeypatch.setattr(reference, "_run_apart", wait)
+    for user in (child, transfer):
+        monkeypatch.setattr(user, "pack_module", noted)
+    answer = child.read(str(path), {"x": [3, 64]}, 0, 1, None, "")
+    assert len(seen) == 1
+    here = load_here(path, {"x": (3, 64)}, golden_cases=1)
+    assert here.module is not None
+    made = unpack_module(answer["module"], folder)
+    assert tvm_ffi.structural_equal(made, here.module, map_free_vars=True)
 
 
 def test_samples_and_errors_go_there_and_back(tmp_path: Path) -> None:

@@ -99,6 +99,14 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).normal(size=shape).astype("float32")
 
 
+def largest_of_windows(images: np.ndarray, kernel: int, step: int, padding: int) -> np.ndarray:
+    """Maxima over the windows of images (N, H, W, C), around which nothing counts."""
+    sides = [(0, 0), (padding, padding), (padding, padding), (0, 0)]
+    whole = np.pad(images, sides, constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(whole, (kernel, kernel), (1, 2))
+    return windows[:, ::step, ::step].max(axis=(-2, -1))
+
+
 def weight(*shape: int, seed: int = 1) -> relax.Expr:
     """A constant of normally distributed numbers, smaller for longer sums."""
     scale = np.sqrt(max(np.prod(shape[1:]), 1))

@@ -277,3 +277,18 @@ def test_a_target_may_be_in_a_power_mode() -> None:
         target_profile("jetson_orin_nano@x")
     with pytest.raises(UserError, match="no power mode '15W' of raspberry_pi_4's GPU: none is known"):
         target_profile("raspberry_pi_4@15W")
+
+
+def test_weights_come_from_the_level_that_holds_all_of_a_model() -> None:
+    caches = {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
+    board = board_for(MachineDescription("x86_64", "test", 1, ("avx2", "fma"), caches, 3e9, 1 << 30))
+    assert board is not None
+    hardware = board.hardware
+
+    def source(size_bytes: int) -> str:
+        found = hardware.with_weights(size_bytes)
+        return found.levels[found.weights_level].name
+
+    assert [source(size) for size in (1, 600 << 10, 8 << 20, 64 << 20)] == ["L2", "L2", "L3", "DRAM"]
+    assert source(0) == "DRAM", "where it is not known"
+    assert hardware.with_weights(8 << 20) is hardware.with_weights(9 << 20)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from host.model import Candidate, Energy, Measurement
 from host.records import Record, RecordOrigin
+from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import Vocabulary, spell_decisions
 from host.tlm.model.card import Size
 from host.tlm.training.example import Example
@@ -67,7 +68,7 @@ def record_of(
     values: dict[str, int], seconds: float, sentence: Sequence[str] | None, **changes: object
 ) -> Record:
     """A measured program of a task that its sentence says, or of which nothing says anything."""
-    candidate = Candidate("task", "tiled", tuple(values.items()), "tlm", math.nan, 4)
+    candidate = Candidate("task", "tiled", tuple(values.items()), "tlm", math.nan, rule_versions()["tiled"])
     measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
     origin = RecordOrigin(sentence=None if sentence is None else tuple(sentence))
     record = Record(candidate, {"board": "b", "threads": 1}, measurement, origin=origin)

@@ -15,6 +15,7 @@ from tvm.script import tirx as T
 from host.errors import BuildError, DeviceError, TlmError
 from host.model import Candidate, DeviceProfile, Energy, Measurement, Task
 from host.schedules import DesignSpace, space_for
+from host.schedules.families import rule_versions
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.tasks import TuningTask
 from targets import board_for, declared
@@ -108,7 +109,7 @@ class Broken:
 
 def candidate(task: str, number: int, proposer: str) -> Candidate:
     """A made-up program."""
-    return Candidate(task, "tiled", (("rows", number),), proposer, 1.0, 4)
+    return Candidate(task, "tiled", (("rows", number),), proposer, 1.0, rule_versions()["tiled"])
 
 
 def by(one: Candidate, proposer: str) -> Candidate:

@@ -15,6 +15,7 @@ from host.learned_estimate.observation import Observation, values_of
 from host.model import Candidate, Measurement
 from host.records import MODEL, Record, RecordOrigin, RecordStore
 from host.schedules import DesignSpace, space_for
+from host.schedules.families import rule_versions
 from host.tuning.budget import Budget
 from host.tuning.history import TuningHistory, tuning_key
 from host.tuning.loop import tune
@@ -38,7 +39,7 @@ def record(
     measured_in: str | None = None,
     task: TuningTask = TASK,
 ) -> Record:
-    candidate = Candidate(task.key, "tiled", (("rows", number),), "gensor", 1.0, 4)
+    candidate = Candidate(task.key, "tiled", (("rows", number),), "gensor", 1.0, rule_versions()["tiled"])
     origin = RecordOrigin(tuning=tuning, measured_in=measured_in)
     return Record(candidate, DATA, powered(seconds, watts), origin=origin)
 

@@ -135,8 +135,8 @@ def packed_tensors(
 def _packed(
     folder: Path, layout: PackedLayout, name: str, tensors: Mapping[str, StoredTensor]
 ) -> PackedTensor:
-    def fail(text: str) -> ModelFileError:
-        return ModelFileError(f"{folder}: {printable(name, 100)}: {text}: download the folder again")
+    def fail(text: str, advice: str = "download the folder again") -> ModelFileError:
+        return ModelFileError(f"{folder}: {printable(name.removesuffix('.'), 100)}: {text}: {advice}")
 
     missing = [part for part in _PARTS if name + part not in tensors]
     if missing:
@@ -149,10 +149,13 @@ def _packed(
     rows = weight.shape[1] * (1 if first else elements)
     columns = weight.shape[0] * (elements if first else 1)
     groups = layout.groups(columns)
-    if not rows or rows % elements or not groups or columns % groups or columns // groups % GROUP:
-        raise fail(f"qweight {list(weight.shape)} is not of whole groups")
-    if layout.group and columns != groups * layout.group:
-        raise fail(f"qweight {list(weight.shape)} is not of whole groups")
+    whole = bool(groups) and columns % groups == 0 and columns // groups % GROUP == 0
+    if not rows or rows % elements or not whole or (layout.group and columns != groups * layout.group):
+        inputs = layout.group or "all"
+        raise fail(
+            f"qweight {list(weight.shape)} is not of whole groups of {inputs} inputs",
+            "give the config.json, with the group_size, that belongs to the weights",
+        )
     expected = [
         (_PARTS[0], weight, "I32", weight.shape),
         (_PARTS[1], zeros, "I32", (groups, rows // elements)),
@@ -160,8 +163,8 @@ def _packed(
         *([(_ORDER, order, "I32", (columns,))] if order is not None else []),
     ]
     for part, tensor, dtype, shape in expected:
-        size = math.prod(shape) * (4 if dtype == "I32" else 2)
-        if (tensor.dtype, tensor.shape, tensor.end - tensor.begin) != (dtype, shape, size):
+        held = math.prod(shape) * (4 if dtype == "I32" else 2)
+        if (tensor.dtype, tensor.shape, tensor.end - tensor.begin) != (dtype, shape, held):
             raise fail(
                 f"{part} is {printable(tensor.dtype, 20)} {list(tensor.shape)}, not {dtype} {list(shape)}"
             )

@@ -17,7 +17,14 @@ from host.importers.decoders.folder import read_folder
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.reference.attention import rounded_attention
 from host.importers.decoders.reference.model import make_model, parameter_named
-from host.importers.decoders.reference.questions import ERROR, Answers, Plan, read_plan, write_answers
+from host.importers.decoders.reference.questions import (
+    ERROR,
+    Answers,
+    Plan,
+    moved,
+    read_plan,
+    write_answers,
+)
 from host.language_file import language_format
 
 # Of weights that stay in memory from text to text, where the bundle is much smaller than they are.
@@ -66,16 +73,22 @@ def computed(plan: Plan) -> Answers:
         gc.collect()
     model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
     # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
-    groups = [(product(model, name), parts[name].form.group) for name in asked.rounded if name in parts]
+    sets = [
+        [(product(model, name), parts[name].form.group) for name in names if name in parts]
+        for names in asked.rounded
+    ]
     cache = rounded_cache if asked.cached else empty_cache
     logits = tuple(logits_of(model, tokens.tolist(), cache) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text, cache)
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count, cache)
-    rounded = attended = None
-    if asked.rounded:
-        rounded = behind_rounded(model, last, asked.beginning, groups, cache)
-    if asked.rounded and asked.attended:
-        attended = behind_rounded(model, last, asked.beginning, groups, cache, attention=True)
+    chosen, rounded = 0, None
+    for number, groups in enumerate(sets):
+        chosen, rounded = number, behind_rounded(model, last, asked.beginning, groups, cache)
+        if moved(logits[-1], rounded) <= asked.allowed:
+            break
+    attended = None
+    if sets and asked.attended:
+        attended = behind_rounded(model, last, asked.beginning, sets[chosen], cache, attention=True)
     return Answers(
         logits,
         behind,
@@ -84,6 +97,7 @@ def computed(plan: Plan) -> Answers:
         rounded,
         0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
         attended=attended,
+        chosen=chosen,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,8 +30,10 @@ class Questions:
         text: (n) int32, one whose logits are also wanted by the weights in the files; None without.
         prompt: tokens at the beginning of `text` that are continued.
         count: tokens of the continuation, the likeliest each time.
-        rounded: weights whose products are given rounded activations, by their names in the files: the logits
-            behind such a beginning of the last of `texts` are wanted too. None without.
+        rounded: sets of weights whose products may be given rounded activations, by their names in the files:
+            the logits behind such a beginning of the last of `texts` are wanted too, with the first set that
+            moves them by no more than `allowed`, or else the last one. None without.
+        allowed: how far they may be moved, see `moved`.
         beginning: tokens of that beginning, fewer than the text has.
         attended: whether these logits are wanted a second time, with attention over the beginning that rounds
             what it multiplies to bfloat16.
@@ -45,7 +48,8 @@ class Questions:
     text: np.ndarray | None = None
     prompt: int = 0
     count: int = 0
-    rounded: tuple[str, ...] = ()
+    rounded: tuple[tuple[str, ...], ...] = ()
+    allowed: float = 0.0
     beginning: int = 0
     halves: bool = False
     measured: tuple[str, ...] = ()
@@ -64,6 +68,7 @@ class Answers:
         greedy: tokens that continue the prompt, by the same weights.
         rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
             beginning have activations that are rounded to bytes; None where that was not asked for.
+        chosen: which of the sets of products that is.
         attended: the same where attention over the beginning rounds what it multiplies to bfloat16 too.
         half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
         measured: (K) float32 by the names that were asked for; without the table of an embedding that is no
@@ -78,6 +83,24 @@ class Answers:
     half_spread: float = 0.0
     measured: Mapping[str, np.ndarray] = field(default_factory=dict)
     attended: np.ndarray | None = None
+    chosen: int = 0
+
+
+def moved(exact: np.ndarray, rounded: np.ndarray | None) -> float:
+    """How far logits behind the end of a text are off, as part of the largest.
+
+    Args:
+        exact: (n, V) behind all its tokens.
+        rounded: (m, V) behind the last of them, where its beginning was rounded; None where it was not.
+
+    Returns:
+        Infinite where nothing was rounded, or a logit is no number.
+    """
+    if rounded is None:
+        return math.inf
+    end = exact[-len(rounded) :]
+    share = float(np.abs(end - rounded).max() / np.abs(end).max())
+    return math.inf if math.isnan(share) else share
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +147,8 @@ def read_plan(directory: Path) -> Plan:
     asked = plan["questions"]
     asked["texts"] = tuple(np.array(tokens, np.int32) for tokens in asked["texts"])
     asked["text"] = None if asked["text"] is None else np.array(asked["text"], np.int32)
-    asked["rounded"], asked["measured"] = tuple(asked["rounded"]), tuple(asked["measured"])
+    asked["rounded"] = tuple(tuple(one) for one in asked["rounded"])
+    asked["measured"] = tuple(asked["measured"])
     return Plan(
         Path(plan["folder"]), Questions(**asked), tuple(_part(directory, one) for one in plan["parts"])
     )
@@ -149,6 +173,7 @@ def write_answers(directory: Path, answers: Answers) -> None:
     others["attended"] = answers.attended
     arrays |= {name: one for name, one in others.items() if one is not None}
     arrays |= {"greedy": np.array(answers.greedy, np.int32), "half_spread": np.array(answers.half_spread)}
+    arrays["chosen"] = np.array(answers.chosen)
     arrays |= {_MEASURED + name: one for name, one in answers.measured.items()}
     np.savez(directory / _ANSWERS, **arrays)  # type: ignore[arg-type]
 
@@ -169,4 +194,5 @@ def read_answers(directory: Path, texts: int) -> Answers:
                 if name.startswith(_MEASURED)
             },
             np.asarray(arrays["attended"]) if "attended" in arrays else None,
+            int(arrays["chosen"]),
         )

@@ -64,6 +64,10 @@ class Complex:
     imaginary: Any
 
 
+# Powers up to this are written as products.
+_MOST_POWERS = 64
+
+
 def is_complex(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
     """Whether a node reads or makes complex tensors.
 
@@ -250,6 +254,43 @@ def _polar(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any])
     return Complex(*(builder.emit(relax.op.multiply(given["abs"], one)) for one in turned))
 
 
+def _exponential(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """exp(a + b i) = exp(a) (cos b + i sin b)."""
+    emit, op, value = builder.emit, relax.op, given["self"]
+    size = emit(op.exp(value.real))
+    turned = (emit(function(value.imaginary)) for function in (op.cos, op.sin))
+    return Complex(*(emit(op.multiply(size, one)) for one in turned))
+
+
+def _reciprocal(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    return _quotient(builder, node, {"self": 1.0, "other": given["self"]})
+
+
+def _power(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Small whole powers, by squares; None for others."""
+    exponent, value = given["exponent"], given["self"]
+    if exponent != int(exponent) or not 0 < exponent <= _MOST_POWERS:
+        return None
+    multiply = _multiplied(relax.op.multiply, ("self", "other"))
+    made = None
+    for bit in reversed(f"{int(exponent):b}"):
+        if bit == "1":
+            made = value if made is None else multiply(builder, node, {"self": made, "other": value})
+        value = multiply(builder, node, {"self": value, "other": value})
+    return made
+
+
+def _chosen(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """One of two numbers, of which one may be real, where a condition holds."""
+    emit, like, made = builder.emit, _made_in(node), []
+    zero = relax.const(0.0, like)
+    pairs = [_parts(builder, given[name], like) for name in ("self", "other")]
+    for one, other in zip(*pairs, strict=True):
+        parts = (zero if part is None else part for part in (one, other))
+        made.append(emit(relax.op.where(given["condition"], *parts)))
+    return Complex(*made)
+
+
 def _converted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """Complex numbers of real ones, or in another type."""
     made = node.meta["val"]
@@ -274,11 +315,15 @@ CONVERTERS: Mapping[str, Any] = {
     "conj_physical.default": _conjugate,
     "div.Scalar": _quotient,
     "div.Tensor": _quotient,
+    "exp.default": _exponential,
     "mm.default": _multiplied(relax.op.matmul, ("self", "mat2")),
     "mul.Scalar": _multiplied(relax.op.multiply, ("self", "other")),
     "mul.Tensor": _multiplied(relax.op.multiply, ("self", "other")),
     "polar.default": _polar,
+    "pow.Tensor_Scalar": _power,
+    "reciprocal.default": _reciprocal,
     "sub.Tensor": _summed(relax.op.subtract),
     "view_as_complex.default": _of_pairs,
     "view_as_real.default": _as_pairs,
+    "where.self": _chosen,
 }

@@ -1,4 +1,4 @@
-"""Norms, distances and determinants of torch programs."""
+"""Norms and distances of torch programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from torch import fx
 from tvm import relax
 
-from host.importers.shared.determinant import determinants
 from host.importers.torch.placed import sizes_of
 
 
@@ -57,19 +56,8 @@ def _distances_within(builder: relax.BlockBuilder, node: fx.Node, given: Mapping
     return norm(builder, emit(relax.op.subtract(*rows)), float(given["p"]), [-1], False)
 
 
-def _determinants(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Determinants of small matrices; torch's other results, for derivatives, are not computed."""
-    sizes = sizes_of(given["A"])
-    used = {user.args[1] for user in node.users}
-    if sizes is None or used != {0}:
-        return None
-    made = determinants(builder, given["A"])
-    return None if made is None else (made, None, None)
-
-
 CONVERTERS: Mapping[str, Any] = {
     "_cdist_forward.default": _distances,
-    "_linalg_det.default": _determinants,
     "_pdist_forward.default": _distances_within,
     "linalg_vector_norm.default": _vector_norm,
 }

@@ -29,7 +29,8 @@ class Attention(Rule):
 
     name = "attention"
     processor = CPU
-    version = 2
+    # 3: masks are copied in whole vectors, one of each head by blocks of rows.
+    version = 3
     priority = 4
     constants = CONSTANTS
     decisions = (

@@ -50,6 +50,11 @@ def has_intrinsic(kind: str, lanes: int) -> bool:
     return (kind, lanes) in _INSTRUCTIONS
 
 
+def instruction_of(kind: str, lanes: int) -> str:
+    """LLVM's name of the instruction."""
+    return _INSTRUCTIONS[kind, lanes]
+
+
 def intrinsic(kind: str, lanes: int) -> str:
     """The name under which `Schedule.tensorize` finds the products of a vector; made when first asked for."""
     name = f"edgetlm.lane_dots_{kind}_{lanes}"

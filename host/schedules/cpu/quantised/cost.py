@@ -31,6 +31,8 @@ _ON_THE_WAY = EstimateConstant("quantised.on_the_way", 8192.0)
 # stream beyond the fourth where nothing is fetched ahead.
 _CROWD = EstimateConstant("quantised.crowd", 0.05)
 _MOST_STREAMS = 4
+# Elements of a row in products of matrices.
+_MATRIX_WIDTH = 8
 # Registers of a weight, its half bytes and its scale, beside the sums of a group; cycles of a vector that
 # goes to memory and back.
 _BESIDE_SUMS, _SPILLED_CYCLES = 4, 3.0
@@ -65,7 +67,14 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     if width == 1 and each > 1:
         # Of 16 bits, which is what products of bytes one by one are summed in.
         each //= 2
-    operations = each * steps * wide * (tall * planes + _STEP_OPERATIONS.on(hardware))
+    if width == _MATRIX_WIDTH:
+        # Two vectors of weights in place of one, for two rows or both planes of one. Rows are joined, and the
+        # sums of both are taken apart.
+        pairs = math.ceil(tall * planes / 2)
+        operations = 2 * each * steps * wide * (pairs + _STEP_OPERATIONS.on(hardware))
+        operations += pairs * (2 * each * wide + (steps if planes == 1 else 0))
+    else:
+        operations = each * steps * wide * (tall * planes + _STEP_OPERATIONS.on(hardware))
     operations += each * _SCALE_OPERATIONS.on(hardware) * tall * wide
     if values["ahead"]:
         operations += wide * group_bytes / hardware.levels[0].line_bytes

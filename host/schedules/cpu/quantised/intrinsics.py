@@ -7,21 +7,22 @@ Half bytes are taken apart in registers. How sums are formed depends on the proc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tvm
 from tvm.s_tir import TensorIntrin
 
-from host.lowering.quantised.layout import WeightLayout
+from host.lowering.quantised.layout import MATRICES, WeightLayout
 from host.lowering.quantised.product import element_text
 
-# LLVM's intrinsic by `WeightLayout.instruction` and 32-bit lanes. VPMADDUBSW multiplies unsigned by signed
-# bytes and adds two products to 16 bits, VPMADDWD numbers of 16 bits to 32 (Intel SDM).
+# LLVM's intrinsic by `WeightLayout.instruction` and outputs of a panel. VPMADDUBSW multiplies unsigned by
+# signed bytes and adds two products to 16 bits, VPMADDWD numbers of 16 bits to 32 (Intel SDM).
 _INSTRUCTIONS = {
     ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
     ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",
     ("u8s8", 4): "llvm.x86.avx512.vpdpbusd.128",
     ("s8s8", 16): "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    (MATRICES, 8): "llvm.aarch64.neon.smmla.v4i32.v16i8",
     ("u4s8", 16): "llvm.x86.avx512.pmaddubs.w.512",
     ("u4s8", 8): "llvm.x86.avx2.pmadd.ub.sw",
     ("u4s8", 4): "llvm.x86.ssse3.pmadd.ub.sw.128",
@@ -30,8 +31,11 @@ _INSTRUCTIONS = {
     ("s16s16", 4): "llvm.x86.sse2.pmadd.wd",
 }
 
-# SDOT's lanes: panels have several of its vectors.
-_SDOT_LANES = 4
+# Places of activations, by their step, and of sums, without lane, of one plane of one row.
+_ONE_ROW = {"{step}, 0": ""}
+
+# SDOT's lanes: panels have several of its vectors. A vector of SMMLA's has eight elements of two outputs.
+_SDOT_LANES, _SMMLA_OUTPUTS = 4, 2
 # Products that 16 bits hold the sum of, by the bits of a weight: of numbers from -8 to 7, or -128 to 127, by
 # numbers from -127 to 127 (see `WeightLayout.base`).
 _IN_16_BITS = {4: 32, 8: 2}
@@ -48,9 +52,9 @@ def takes_rows(layout: WeightLayout, rows: int) -> bool:
     Each VPDPBUSD adds to what the one before has made, and takes five cycles: those of several rows side by
     side keep a core busy, which does not look ahead over enough rows one after the other. Planes side by side
     need each vector of weights once, where registers would not hold those of a panel for the second plane.
-    Widening instructions find half bytes taken apart for all of them.
+    Widening instructions find half bytes taken apart for all of them, and matrices have two of them.
     """
-    if layout.widens:
+    if layout.widens or layout.multiplies_matrices:
         return rows * layout.planes > 1
     return layout.joined or (layout.instruction == "u8s8" and rows > 1)
 
@@ -90,7 +94,8 @@ def _rows_head(layout: WeightLayout, rows: int) -> str:
         layout.vectors,
         layout.planes,
     )
-    given, made = f"({rows}, 1, {planes}, {steps}, {width})", f"({rows}, 1, 1, {planes}, {lanes})"
+    inner = (steps, planes) if layout.planes_together else (planes, steps)
+    given, made = f"({rows}, 1, {inner[0]}, {inner[1]}, {width})", f"({rows}, 1, 1, {planes}, {lanes})"
     return f"""
 @T.prim_func(s_tir=True, private=True)
 def function(a_data: T.handle, weight_data: T.handle, c_data: T.handle) -> None:
@@ -107,7 +112,7 @@ def function(a_data: T.handle, weight_data: T.handle, c_data: T.handle) -> None:
         T.reads(
             c[0:{rows}, 0, 0, 0:{planes}, 0:{lanes}],
             weight[0:{vectors}, 0:{lanes}, 0:{width}],
-            a[0:{rows}, 0, 0:{planes}, 0:{steps}, 0:{width}],
+            a[0:{rows}, 0, 0:{inner[0]}, 0:{inner[1]}, 0:{width}],
         )
         T.writes(c[0:{rows}, 0, 0, 0:{planes}, 0:{lanes}])
 """
@@ -122,22 +127,26 @@ def _rows_description(layout: WeightLayout, rows: int) -> str:
     extents = "".join(f"{extent}, " for extent in outer.values())
     row, plane = ("v" + name if name in outer else "0" for name in ("r", "e"))
     kinds, total = "S" * len(outer), f"c[{row}, 0, 0, {plane}, vl]"
+    inner = f"vq, {plane}" if layout.planes_together else f"{plane}, vq"
     return f"""
         for {loops}q, l{loop[0]} in T.grid({extents}{layout.steps}, {layout.lanes}{loop[1]}):
             with T.sblock("update"):
                 {axes}vq, vl{loop[2]} = T.axis.remap("{kinds}RS{loop[3]}", [{loops}q, l{loop[0]}])
                 {total} = {total} + T.cast({element}, "int32") * T.cast(
-                    a[{row}, 0, {plane}, vq, {place}], "int32"
+                    a[{row}, 0, {inner}, {place}], "int32"
                 )
 """
 
 
 def _rows_implementation(layout: WeightLayout, rows: int) -> str:
     """Text of the products step by step: those of all rows and planes do not wait for one another."""
-    if layout.widens:
+    if layout.widens or layout.multiplies_matrices:
         every = itertools.product(range(rows), range(layout.planes))
-        places = {f"{row}, 0, {plane}": f"{row}, 0, 0, {plane}, " for row, plane in every}
-        return _widened(layout, places)
+        inner = "{{step}}, {plane}" if layout.planes_together else "{plane}, {{step}}"
+        places = {
+            f"{row}, 0, {inner.format(plane=plane)}, 0": f"{row}, 0, 0, {plane}, " for row, plane in every
+        }
+        return _widened(layout, places) if layout.widens else _matrix_products(layout, places)
     lanes, width, instruction = _lanes(layout), layout.width, _INSTRUCTIONS[layout.instruction, layout.lanes]
     lines = []
     for first, step in itertools.product(range(0, layout.lanes, lanes), range(layout.steps)):
@@ -191,8 +200,8 @@ def _described(layout: WeightLayout) -> tuple[str, str, tuple[str, str, str, str
 
 
 def _implementation(layout: WeightLayout) -> str:
-    if layout.widens:
-        return _widened(layout, {"": ""})
+    if layout.widens or layout.multiplies_matrices:
+        return _widened(layout, _ONE_ROW) if layout.widens else _matrix_products(layout, _ONE_ROW)
     vectors = range(0, layout.lanes, _lanes(layout))
     return "".join(f"        {line}\n" for first in vectors for line in _sums(layout, first))
 
@@ -204,7 +213,7 @@ def _widened(layout: WeightLayout, places: Mapping[str, str]) -> str:
 
     Args:
         layout: of the weight.
-        places: of activations, without step, and of the sums that get their products, without lane.
+        places: of activations, by their step, and of the sums that get their products, without lane.
     """
     lanes, most, lines = layout.lanes, _IN_16_BITS[layout.bits], []
     for step in range(layout.steps):
@@ -212,8 +221,8 @@ def _widened(layout: WeightLayout, places: Mapping[str, str]) -> str:
             lines.append(f'w{step // 2} = weight.vload([{step // 2}, 0, 0], "uint8x{lanes}")')
         lines.append(f'e{step} = T.cast({_element(layout, step)}, "int16x{lanes}")')
         for number, (given, total) in enumerate(places.items()):
-            place = f"{given}, {step}, 0".removeprefix(", ")
-            product = f'e{step} * T.broadcast(T.cast(a[{place}], "int16"), {lanes})'
+            number_of_row = f'T.cast(a[{given.format(step=step)}], "int16")'
+            product = f"e{step} * T.broadcast({number_of_row}, {lanes})"
             before = f"s{number}_{step - 1} + " if step % most else ""
             lines.append(f"s{number}_{step} = {before}{product}")
             if (step + 1) % most == 0 or step + 1 == layout.steps:
@@ -222,8 +231,53 @@ def _widened(layout: WeightLayout, places: Mapping[str, str]) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
+def _matrix_products(layout: WeightLayout, places: Mapping[str, str]) -> str:
+    """Text of the products of matrices: two rows of activations, or both planes of one, by two outputs.
+
+    SMMLA takes two rows of eight elements and two outputs, and gives the sums of the first row, then those of
+    the second (Arm ARM, FEAT_I8MM). A row without a second one is taken twice.
+
+    Args:
+        layout: of the weight.
+        places: of activations, by their step, and of the sums that get their products, without lane.
+    """
+    instruction, order = _INSTRUCTIONS[layout.instruction, layout.lanes], list(places.items())
+    pairs = list(enumerate(zip(order[::2], order[1::2] + order[-1:], strict=False)))
+    vectors, lines = range(0, layout.lanes, 2 * _SMMLA_OUTPUTS), []
+    for (number, both), first in itertools.product(pairs, vectors):
+        sums = [f'c.vload([{total}{first}], "int32x4")' for _, total in both]
+        lines += [f"s{number}_{first + 2 * half} = {_joined(sums, half, 'int32x4')}" for half in (0, 1)]
+    for step, (number, both) in itertools.product(range(layout.steps), pairs):
+        # Both planes of a row, or two steps of each of two rows.
+        first = step if layout.planes_together else step // 2 * 2
+        loads = [f'a.vload([{given.format(step=first)}], "int8x16")' for given, _ in both]
+        made = loads[0] if layout.planes_together else _joined(loads, step % 2, "int8x16")
+        lines.append(f"a{number}_{step} = {made}")
+    for step, first in itertools.product(range(layout.steps), range(0, layout.lanes, _SMMLA_OUTPUTS)):
+        if layout.bits == 4 and step % 2 == 0:
+            lines.append(f'w{step // 2}_{first} = weight.vload([{step // 2}, {first}, 0], "uint8x16")')
+        lines.append(f"e{step}_{first} = {_element(layout, step, first)}")
+        for number, _ in pairs:
+            total = f"s{number}_{first}" + f"_{step - 1}" * (step > 0)
+            made = _call(instruction, f"{total}, a{number}_{step}", f"e{step}_{first}", "int32x4")
+            lines.append(f"s{number}_{first}_{step} = {made}")
+    for (number, both), first in itertools.product(pairs, vectors):
+        sums = [f"s{number}_{first + 2 * half}_{layout.steps - 1}" for half in (0, 1)]
+        for half, total in enumerate(dict.fromkeys(total for _, total in both)):
+            lines.append(f"c[{total}T.ramp(T.int32({first}), 1, 4)] = {_joined(sums, half, 'int32x4')}")
+    return "".join(f"        {line}\n" for line in lines)
+
+
+def _joined(vectors: Sequence[str], half: int, dtype: str) -> str:
+    """Text of the lower or the higher halves of two vectors of 128 bits, side by side."""
+    both = ", ".join(f'T.reinterpret({vector}, dtype="int64x2")' for vector in vectors)
+    return f'T.reinterpret(T.Shuffle([{both}], [{half}, {half + 2}]), dtype="{dtype}")'
+
+
 def _lanes(layout: WeightLayout) -> int:
-    """Lanes of one instruction."""
+    """Outputs of one vector of weights."""
+    if layout.multiplies_matrices:
+        return _SMMLA_OUTPUTS
     return _SDOT_LANES if layout.instruction == "s8s8" else layout.lanes
 
 
@@ -286,13 +340,14 @@ def _element(layout: WeightLayout, step: int, first: int = 0) -> str:
     if layout.widens:
         half = f"w{step // 2}" if step % 2 else f"T.shift_left(w{step // 2}, T.broadcast(T.uint8(4), {both}))"
         return f'T.shift_right(T.reinterpret({half}, dtype="int8x{both}"), T.broadcast(T.int8(4), {both}))'
-    half = f"w{step // 2} & T.broadcast(T.uint8(15), {both})"
+    stored = f"w{step // 2}" + f"_{first}" * layout.multiplies_matrices
+    half = f"{stored} & T.broadcast(T.uint8(15), {both})"
     if step % 2 and layout.signed_high:
-        whole = f'T.reinterpret(w{step // 2}, dtype="int8x{both}")'
+        whole = f'T.reinterpret({stored}, dtype="int8x{both}")'
         return whole if layout.joined else f"T.shift_right({whole}, T.broadcast(T.int8(4), {both}))"
     if step % 2:
-        half = f"T.shift_right(w{step // 2}, T.broadcast(T.uint8(4), {both}))"
-    return f'T.reinterpret({half}, dtype="int8x{both}")' if layout.instruction == "s8s8" else f"({half})"
+        half = f"T.shift_right({stored}, T.broadcast(T.uint8(4), {both}))"
+    return f'T.reinterpret({half}, dtype="int8x{both}")' if layout.takes_signs else f"({half})"
 
 
 def _call(instruction: str, first: str, second: str, dtype: str) -> str:

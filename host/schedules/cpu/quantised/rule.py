@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import tvm
 from tvm import tirx
 
 from host.lowering.quantised import product as parts
@@ -29,6 +30,8 @@ _AHEAD = (0, 8, 16, 32, 64)
 _BESIDE_TOTALS = 4
 # Registers of two vectors of weights, and of the half bytes of both.
 _BESIDE_WIDENED = 6
+# Registers of a vector of weights, its half bytes, and activations of matrices.
+_BESIDE_MATRICES = 6
 _MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED = 16, 8, 4
 
 
@@ -73,6 +76,10 @@ class Quantised(Rule):
             # Half bytes are summed in 16 bits, bytes in 32.
             totals += totals * layout.planes // (2 if layout.bits == 4 else 1)
             return tile == 1 or totals + _BESIDE_WIDENED <= hardware.vector_registers
+        if layout.multiplies_matrices:
+            # Those of one panel, of two rows or planes each.
+            totals += layout.lanes // hardware.lanes * 2 * math.ceil(values["rows"] * layout.planes / 2)
+            return tile == 1 or totals + _BESIDE_MATRICES <= hardware.vector_registers
         if layout.rounding == 8:
             return tile == 1 or totals + _BESIDE_TOTALS <= hardware.vector_registers
         return tile == 1 or (1 + layout.planes) * totals + 3 <= hardware.vector_registers
@@ -81,9 +88,12 @@ class Quantised(Rule):
         """Rounds the activations, then tiles the product."""
         schedule = sampler.schedule
         layout = layout_of(workload, hardware)
-        reads = schedule.get(schedule.get_sblock(parts.DOTS)).reads
-        weight = next(one.source for one in reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
-        _round(schedule, workload.stage(parts.ROUNDED), threads, joined=layout.joined)
+        dots = schedule.get(schedule.get_sblock(parts.DOTS))
+        beside = (parts.ROUNDED, parts.SUMS, parts.DOTS)
+        weight = next(one for one in dots.reads if one.source.name not in beside)
+        first = tvm.sym.Analyzer().simplify(weight.region[0].min - dots.iter_vars[1].var)
+        apart = layout.joined or layout.planes_together
+        _round(schedule, workload.stage(parts.ROUNDED), threads, apart=apart)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
         panel, panel_tile = schedule.split(panel, [None, sampler.sample("vectors")])
@@ -96,17 +106,22 @@ class Quantised(Rule):
         schedule.compute_at(totals, row, preserve_unit_loops=True)
         row_tile, panel_tile, lane, group = schedule.get_loops(totals)[-4:]
         group, steps = schedule.split(group, [None, sampler.sample("unroll")])
-        schedule.reorder(group, steps, row_tile, panel_tile, lane)
+        # Matrices have all rows of a panel, and those of the next one other registers.
+        tile = (panel_tile, row_tile) if layout.multiplies_matrices else (row_tile, panel_tile)
+        schedule.reorder(group, steps, *tile, lane)
         schedule.unroll(steps)
         _in_registers(schedule, row_tile, panel_tile, lane)
         if has_intrinsic(layout) and takes_rows(layout, sampler.value("rows")):
-            _row_products(schedule, steps, layout, sampler.value("rows"))
+            loop = panel_tile if layout.multiplies_matrices else steps
+            _row_products(schedule, loop, layout, sampler.value("rows"))
         else:
             # A sum of one plane is scaled as soon as it is there, so that no other has to be kept beside it.
             _products(schedule, panel_tile if layout.rounding == 8 else steps, layout)
         schedule.decompose_reduction(totals, group)
-        if sampler.value("ahead"):
-            _fetch(schedule, panel, group, weight, sampler.values)
+        # Where sums start from what the offset adds, weights are left to what the processor fetches itself:
+        # so it has been in all programs that were measured.
+        if sampler.value("ahead") and not layout.sums_start:
+            _fetch(schedule, panel, group, weight.source, int(first), sampler.values)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
@@ -118,7 +133,8 @@ class Quantised(Rule):
 def layout_of(workload: Workload, hardware: HardwareModel) -> WeightLayout:
     """The layout of the weight that the function was written for."""
     reads = {access.buffer == parts.ROUNDED: access.shape for access in workload.stage(parts.DOTS).reads}
-    (planes, steps, width), vectors = reads[True][-3:], reads[False][-3]
+    # Planes stand before steps, or behind them; there are never more of them.
+    (planes, steps), width, vectors = sorted(reads[True][-3:-1]), reads[True][-1], reads[False][-3]
     bits, rounding = (4 if vectors < steps else 8), (8 if planes == 1 else 16)
     # Products start from the sums of groups of symmetric weights, see `WeightLayout.sums_start`.
     after = any(access.buffer == parts.SUMS for access in workload.stage(parts.TOTALS).reads)
@@ -133,8 +149,15 @@ def _in_registers(schedule: Any, *loops: Any) -> None:
     schedule.vectorize(loops[-1])
 
 
-def _round(schedule: Any, rounded: Stage, threads: int, *, joined: bool) -> None:
-    """Rounds each row for itself: scale, numbers and their sum group by group."""
+def _round(schedule: Any, rounded: Stage, threads: int, *, apart: bool) -> None:
+    """Rounds each row for itself: scale, numbers and their sum group by group.
+
+    Args:
+        schedule: of the function.
+        rounded: the stage.
+        threads: that share rows.
+        apart: whether steps are written one by one: low and high halves differ, or lie apart.
+    """
     row, group = schedule.get_loops(schedule.get_sblock(parts.LARGEST))[:2]
     for name in (parts.SCALES, parts.ROUNDED):
         schedule.reverse_compute_at(schedule.get_sblock(name), group, preserve_unit_loops=True)
@@ -144,8 +167,7 @@ def _round(schedule: Any, rounded: Stage, threads: int, *, joined: bool) -> None
     numbers = schedule.get_sblock(parts.ROUNDED)
     *_, plane, step, place = schedule.get_loops(numbers)
     schedule.unroll(plane)
-    if joined:
-        # The steps of low and of high halves differ.
+    if apart:
         schedule.unroll(step)
         schedule.vectorize(place)
     else:
@@ -210,8 +232,11 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
     schedule.tensorize(step, intrinsic(layout))
 
 
-def _fetch(schedule: Any, panel: Any, group: Any, buffer: tirx.Buffer, values: Decisions) -> None:
-    """Fetches the bytes of each panel of a tile ahead, at the end of a panel those of the next tile's."""
+def _fetch(schedule: Any, panel: Any, group: Any, buffer: tirx.Buffer, first: int, values: Decisions) -> None:
+    """Fetches the bytes of each panel of a tile ahead, at the end of a panel those of the next tile's.
+
+    The first tile begins with panel `first` of the weight.
+    """
     wide, unroll, ahead = values["vectors"], values["unroll"], values["ahead"]
     groups, size = int(buffer.shape[1]), math.prod(int(extent) for extent in buffer.shape[2:])
     tile, step = (schedule.get(loop).loop_var for loop in (panel, group))
@@ -221,7 +246,7 @@ def _fetch(schedule: Any, panel: Any, group: Any, buffer: tirx.Buffer, values: D
             over = tirx.Cast("int32", later >= groups)
 
             def element(line: Any, number: int = number, later: Any = later, over: Any = over) -> Any:
-                place = ((tile + over) * wide + number) * groups + later - over * groups
+                place = ((tile + over) * wide + number + first) * groups + later - over * groups
                 return place * size + line * LINE_BYTES
 
             prefetch_in(schedule, group, buffer, 0, size // LINE_BYTES, 1, element)

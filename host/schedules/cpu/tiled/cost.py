@@ -12,6 +12,7 @@ from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.tiled.padding import PADDING_CONSTANTS, padding_seconds
 from host.schedules.cpu.tiled.roles import (
+    FETCHING_ROWS,
     Roles,
     cold_weights,
     counts_of,
@@ -25,9 +26,10 @@ from host.schedules.cpu.tiled.roles import (
     tiles_and_blocks,
     unrolled_window,
     uses_of_weights,
+    weights_level,
 )
 from host.schedules.cpu.tiled.transfers import TRANSFER_CONSTANTS, memory_seconds
-from host.schedules.workload import Stage, Workload
+from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
 # Beside the decisions, of a rule around this one that loads vectors along the sum: the steps of it for which
@@ -56,11 +58,10 @@ _CLOSE_CONFLICT = EstimateConstant("tiled.close_conflict", 1.03, neutral=1.0)
 _STREAM = EstimateConstant("tiled.stream", 0.7, spread=0.2)
 _MANY_STREAMS = EstimateConstant("tiled.many_streams", 0.6, spread=0.2)
 _FOLLOWED_STREAMS = 6
-# Rows that each weight is used for from which on fetching ahead pays, what is lost without it, and what it
-# costs below, as shares of the time in which the weights come: with 4 rows of 768 to 2048 weights it costs up
-# to 26% (nothing is computed that could hide it), with 8 it halves the time from cold memory; BERT-base gains
-# 5.4% where its weights take 8% of the time to come.
-FETCHING_ROWS = 8
+# What is lost without fetching ahead from `FETCHING_ROWS` on, and what fetching costs below, as shares of the
+# time in which the weights come: with 4 rows of 768 to 2048 weights it costs up to 26% (nothing is computed
+# that could hide it), with 8 it halves the time from cold memory; BERT-base gains 5.4% where its weights take
+# 8% of the time to come.
 _NOT_FETCHED = EstimateConstant("tiled.not_fetched", 0.7)
 _FETCHED_FOR_FEW = EstimateConstant("tiled.fetched_for_few", 0.26)
 # Slow-down when every register is taken: the stages after the reduction spill.
@@ -219,11 +220,12 @@ def _wrong_fetch_share(anchor: Stage, roles: Roles, hardware: HardwareModel, val
 
 
 def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors: int) -> float:
-    """Cycles in which the weights of one panel come from memory.
+    """Cycles in which the weights of one panel come from where a run of the model finds them.
 
-    In a running model weights are cold: all others have been read since. They arrive while the first row
+    In a running model weights are not near: all others have been read since. They arrive while the first row
     tile of a panel is computed; the taller that tile, the more of their way is hidden.
     """
+    source = hardware.levels[weights_level(anchor, roles, hardware)]
     total = 0.0
     for access in anchor.reads:
         shared = not any(access.strides[axis] for axis in roles.rows if anchor.axes[axis].extent > 1)
@@ -232,8 +234,10 @@ def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors
         if access.argument and shared and size > hardware.levels[0].size_bytes:
             panel = size * vectors / roles.groups
             apart = access.groups[roles.vector][0] and vectors > _FOLLOWED_STREAMS
-            share = (_MANY_STREAMS if apart else _STREAM).on(hardware)
-            total += panel / (share * hardware.levels[-1].bandwidth_bytes_per_s) * hardware.frequency_hz
+            # A cache delivers all that it can whatever the streams.
+            cached = source.size_bytes > 0
+            share = 1.0 if cached else (_MANY_STREAMS if apart else _STREAM).on(hardware)
+            total += panel / (share * source.bandwidth_bytes_per_s) * hardware.frequency_hz
     return total
 
 
@@ -262,15 +266,19 @@ def _step_cycles(
         moves_rows = row_axis is not None and access.strides[row_axis] != 0
         moves_second = roles.second is not None and access.strides[roles.second] != 0
         count = (rows if moves_rows else 1) * (values["rows2"] if moves_second else 1)
-        if access.uses(roles.vector):
+        elements = _elements_spread(access, roles, vectors)
+        if elements:
+            broadcasts += count * elements / values.get(STEPS_LOADED, 1)
+        else:
             reuse = (
                 _window_reuse(anchor, roles, access.strides, rows) if values["window"] and moves_rows else 1.0
             )
             loads += count * vectors * per_vector / reuse
-        else:
-            broadcasts += count / values.get(STEPS_LOADED, 1)
     vector_bytes = hardware.vector_bits / 8 * narrow
-    load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
+    load_cycles = loads * max(
+        vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s,
+        1.0 / hardware.loads_per_cycle,
+    )
     load_cycles += broadcasts / hardware.loads_per_cycle
     instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
     supply = instructions / hardware.issue_width
@@ -285,6 +293,18 @@ def _step_cycles(
 def _overlapping(roles: Roles, hardware: HardwareModel, sums: int, depth: int) -> float:
     """How many tiles of so many vectors of sums a core works on at once: as many as it looks ahead."""
     return max(1.0, hardware.look_ahead / (sums * max(1.0, roles.lanes / hardware.lanes) * depth))
+
+
+def _elements_spread(access: Access, roles: Roles, vectors: int) -> int:
+    """How many elements of a buffer a row of vectors takes, each for all lanes; 0 where it takes vectors.
+
+    Of a dense product that is one, of a convolution in groups one for each group that the vectors are of.
+    """
+    if not access.uses(roles.vector):
+        return 1
+    if access.offset(roles.vector, roles.lanes - 1) or roles.lanes == 1:
+        return 0
+    return len({access.offset(roles.vector, roles.lanes * vector) for vector in range(vectors)})
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:

@@ -8,8 +8,7 @@ from math import lcm
 from typing import Self
 
 from host.errors import ScheduleError
-from host.schedules.cpu.tiled.cost import FETCHING_ROWS
-from host.schedules.cpu.tiled.roles import PAD_COPY, roles_of
+from host.schedules.cpu.tiled.roles import FETCHING_ROWS, PAD_COPY, roles_of
 from host.schedules.length_tiling import LengthTile, LengthTiling, TileDesign
 from host.schedules.workload import Workload
 from targets import HardwareModel

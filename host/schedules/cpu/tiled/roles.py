@@ -15,6 +15,8 @@ from targets import HardwareModel
 # How a padded input is read: from a padded copy, from the input itself, with the borders peeled off, or from
 # a padded copy of what one block reads.
 PAD_COPY, PAD_PEEL, PAD_BLOCK = 0, 1, 2
+# Rows that each weight is used for from which on fetching it ahead pays.
+FETCHING_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,16 @@ def registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Deci
 def uses_of_weights(anchor: Stage, roles: Roles) -> int:
     """Number of output rows for which each weight is used."""
     return math.prod(anchor.axes[axis].extent for axis in (*roles.rows, *roles.outer))
+
+
+def weights_level(anchor: Stage, roles: Roles, hardware: HardwareModel) -> int:
+    """Index of the memory level from which the weights come.
+
+    Products of few rows are nothing but the way of their weights, which a cache may hold from run to run.
+    What more rows hide of that way, and what fetching ahead gains, was fitted with all weights in memory.
+    """
+    few = uses_of_weights(anchor, roles) < FETCHING_ROWS
+    return (hardware.weights_level if few else -1) % len(hardware.levels)
 
 
 def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access | None:

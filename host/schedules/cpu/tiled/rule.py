@@ -58,7 +58,8 @@ class Tiled(Rule):
 
     name = "tiled"
     processor = CPU
-    version = 4
+    # 5: panels of much code are a loop, and weights are fetched ahead outside of the innermost loop.
+    version = 5
     priority = 30
     constants = CONSTANTS
     length_tiling = TiledLengths

@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.tiled.roles import Counts, Roles, counts_of, outer_order, tiles_and_blocks
+from host.schedules.cpu.tiled.roles import (
+    Counts,
+    Roles,
+    counts_of,
+    outer_order,
+    tiles_and_blocks,
+    weights_level,
+)
 from host.schedules.cpu.traffic import Inner, Loop, footprints, inner_of, traffic_bytes
 from host.schedules.workload import Access, Stage
 from targets import HardwareModel
@@ -35,7 +42,8 @@ def memory_seconds(
     Computed once for the programs that differ in other decisions alone.
     """
     key = tiles_and_blocks(values)
-    known = anchor.known("tiled.memory", roles, hardware.levels, hardware.learned)
+    held = weights_level(anchor, roles, hardware)
+    known = anchor.known("tiled.memory", roles, hardware.levels, hardware.learned, held)
     found: tuple[float, ...] | None = known.get(key)
     if found is None:
         found = known[key] = _transfer_seconds(anchor, roles, hardware, values)
@@ -118,6 +126,7 @@ def _transfer_seconds(
     once = sum(sizes[0])
     runs = _runs(accesses, roles, counts, values, order)
     lanes = values["vectors"] * roles.lanes
+    held = weights_level(anchor, roles, hardware)
     jumps = [
         1.0 + _LOST_BY_JUMPING.on(hardware) / (lanes * access.element_bytes) if far else 1.0
         for access, far in zip(accesses, jumping, strict=True)
@@ -129,8 +138,9 @@ def _transfer_seconds(
         beside = in_vain.on(hardware) if number else 0.0
         factors = tuple([(1.0 + beside / run) * jump for run, jump in zip(runs, jumps, strict=True)])
         moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes, factors)
-        if not source.size_bytes:
-            # What has to come from memory once comes whatever the program; only more than that counts.
+        if not source.size_bytes or number + 1 > held:
+            # What has to come from memory once comes whatever the program; only more than that counts. From
+            # beyond the cache that holds the weights nothing has to come.
             moved -= once
         found.append(moved / source.bandwidth_bytes_per_s)
     return tuple(found)
@@ -160,10 +170,13 @@ def _runs(
     if not apart or counts.panel_blocks == 1:
         return (float("inf"),) * len(accesses)
     run = values["panel"] * values["vectors"] * roles.lanes
+    image = (*roles.rows, *roles.outer)
     return tuple(
         # Footprints count whole lines already.
-        max(float(_LINE_BYTES), float(run * access.element_bytes))
+        max(float(_LINE_BYTES), float(access.offset(roles.vector, run) * access.element_bytes))
+        # Of packed weights, those of the next panel follow: nothing lies between.
         if access.is_linear(roles.vector)
+        or (access.uses(roles.vector) and any(access.uses(axis) for axis in image))
         else float("inf")
         for access in accesses
     )

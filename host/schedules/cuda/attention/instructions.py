@@ -24,6 +24,16 @@ def power_of_two(value: Any) -> Any:
     return cuda_func_call(name, value, source_code=text, return_type="float32")
 
 
+def larger_number(value: Any, number: Any) -> Any:
+    """The larger of two numbers, and of NaN and a number the number."""
+    name = "edgetlm_larger_number"
+    text = f"""{_FUNCTION} float {name}(float value, float number) {{
+  return fmaxf(value, number);
+}}
+"""
+    return cuda_func_call(name, value, number, source_code=text, return_type="float32")
+
+
 def _of_quad(name: str, step: str, value: Any) -> Any:
     """A result of the values of the four lanes that have the same rows of a product, in all of them."""
     text = f"""{_FUNCTION} float {name}(float value) {{

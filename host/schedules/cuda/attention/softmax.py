@@ -105,7 +105,8 @@ class Softmax:
                 value = score * _number(self._before) if self._shape.is_masked else score
                 if mask is not None:
                     log2e = _number(1.0 / math.log(2.0))
-                    value = tirx.max(value + mask(own, further) * log2e, _number(_LEAST))
+                    # A score that is NaN counts as excluded.
+                    value = lanes.larger_number(value + mask(own, further) * log2e, _number(_LEAST))
                 if self._causal is not None:
                     value = tirx.Select(column + further <= own + self._causal, value, nothing)
                 if self._shape.is_masked:

@@ -1,4 +1,8 @@
-"""Stages without reductions on a GPU: every element a thread, neighbours in vectors where memory allows."""
+"""Stages without reductions on a GPU: every element a thread, neighbours in vectors where memory allows.
+
+Where an input's neighbours are not the output's, `rows` and `columns` are the sides of tiles that blocks turn
+in shared memory (`tiles`): threads load `fetch` neighbours along rows, and store `vector` along columns.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,13 @@ from tvm.tirx.analysis import undefined_vars
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import inline_chain
 from host.schedules.cuda.common import bind_flat
-from host.schedules.cuda.injective.cost import cuda_injective_seconds
+from host.schedules.cuda.injective.cost import cuda_injective_seconds, tiles_seconds
+from host.schedules.cuda.injective.tiles import TileProgram, Tiles, tiles_of
+from host.schedules.cuda.injective.transposition import Transposition, transposition_of
 from host.schedules.cuda.multiprocessor import gpu_of
 from host.schedules.cuda.sources import aligned_vector
 from host.schedules.workload import Access, Stage, Workload
-from targets import HardwareModel
+from targets import GpuModel, HardwareModel
 
 # Elements that are computed by one statement: TVM has no code for longer vectors in single precision.
 _MOST_LANES = 4
@@ -31,6 +37,9 @@ class CudaInjective(Rule):
     decisions = (
         DecisionKind("threads", Level.BLOCK, WordClass.PARALLEL),
         DecisionKind("vector", Level.BLOCK, WordClass.TILE),
+        DecisionKind("rows", Level.BLOCK, WordClass.TILE, starts_wide=True),
+        DecisionKind("columns", Level.BLOCK, WordClass.TILE, starts_wide=True),
+        DecisionKind("fetch", Level.BLOCK, WordClass.SWITCH, starts_wide=True),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -39,36 +48,83 @@ class CudaInjective(Rule):
         return plain and hardware.gpu is not None
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Threads of a block, and elements of one thread: at most 16 bytes."""
-        width = _width(workload)
+        """Threads of a block, elements of one thread (at most 16 bytes), and sides of a tile, 0 for none."""
+        found = {"threads": (32, 64, 128, 256, 512, 1024), "vector": _vectors(_width(workload))}
+        transposition = transposition_of(workload)
+        if transposition is None:
+            return found
         return {
-            "threads": (32, 64, 128, 256, 512, 1024),
-            "vector": tuple(size for size in (1, 2, 4, 8) if width % size == 0),
+            "threads": found["threads"],
+            "vector": max(found["vector"], _vectors(transposition.stores), key=len),
+            "rows": (0, *transposition.sides(transposition.rows)),
+            "columns": transposition.sides(transposition.columns),
+            "fetch": _vectors(transposition.fetches),
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Whether a block has no more threads than the GPU allows."""
-        return values["threads"] <= gpu_of(hardware).threads_per_block
+        """Whether a block has no more threads than the GPU allows, and a tile work for all and a layout."""
+        gpu, transposition = gpu_of(hardware), transposition_of(workload)
+        if values["threads"] > gpu.threads_per_block:
+            return False
+        if transposition is None:
+            return True
+        if not values["rows"]:
+            # Without a tile, what belongs to one is not decided.
+            undecided = (transposition.sides(transposition.columns)[0], 1)
+            decided = (values["columns"], values["fetch"])
+            return _width(workload) % values["vector"] == 0 and decided == undecided
+        return transposition.stores % values["vector"] == 0 and _fits(tiles_of(transposition, values), gpu)
+
+    def traces(self, values: Decisions) -> bool:
+        """A program that turns tiles is written as a whole."""
+        return not values.get("rows", 0)
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
-        """Inlines producers; each output is one flat loop over blocks and threads."""
+        """Inlines producers; each output is one flat loop over blocks and threads, or turned in tiles."""
         schedule = sampler.schedule
-        for name in inline_chain(schedule, [stage.name for stage in workload.stages]):
-            block = schedule.get_sblock(name)
-            loops = schedule.get_loops(block) or [schedule.add_unit_loop(block)]
-            threads, vector = sampler.value("threads"), sampler.value("vector")
-            if vector > _MOST_LANES:
-                _through_registers(schedule, block, threads, vector)
-            else:
-                bind_flat(schedule, list(loops), threads, vector)
-        for name in ("threads", "vector"):
-            sampler.sample(name)
+        names = inline_chain(schedule, [stage.name for stage in workload.stages])
+        if sampler.values.get("rows", 0):
+            self._turn(sampler, workload, schedule.get(schedule.get_sblock(names[0])))
+        else:
+            for name in names:
+                block = schedule.get_sblock(name)
+                loops = schedule.get_loops(block) or [schedule.add_unit_loop(block)]
+                threads, vector = sampler.value("threads"), sampler.value("vector")
+                if vector > _MOST_LANES:
+                    _through_registers(schedule, block, threads, vector)
+                else:
+                    bind_flat(schedule, list(loops), threads, vector)
+        for kind in self.decisions:
+            if kind.name in sampler.values:
+                sampler.sample(kind.name)
+
+    def _turn(self, sampler: Sampler, workload: Workload, block: s_tir.SBlock) -> None:
+        transposition = transposition_of(workload)
+        assert isinstance(transposition, Transposition), "the decision is open where there is one"
+        TileProgram(tiles_of(transposition, sampler.values), block).put_into(sampler.schedule)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
+        transposition = transposition_of(workload) if values.get("rows", 0) else None
+        if transposition is not None:
+            return tiles_seconds(workload, hardware, tiles_of(transposition, values))
         return cuda_injective_seconds(workload, hardware, values)
+
+
+def _vectors(longest: int) -> tuple[int, ...]:
+    """Powers of two that divide a number of neighbours."""
+    return tuple(size for size in (1, 2, 4, 8, 16) if longest % size == 0)
+
+
+def _fits(tiles: Tiles, gpu: GpuModel) -> bool:
+    """Whether every thread has a part of a tile, which has a layout in the shared memory of a block."""
+    if tiles.threads * max(tiles.fetch, tiles.vector) > tiles.rows * tiles.columns:
+        return False
+    if tiles.fetch > tiles.rows or tiles.vector > tiles.columns or tiles.shared_bytes > gpu.shared_per_block:
+        return False
+    return all(tiles.layout(access.element_bytes) for access in tiles.transposition.turned)
 
 
 def _through_registers(schedule: s_tir.Schedule, block: Any, threads: int, vector: int) -> None:

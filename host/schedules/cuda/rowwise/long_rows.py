@@ -10,11 +10,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 
 from host.schedules.api import Decisions
-from host.schedules.cuda.epilogue import combination, reads, replaced
+from host.schedules.cuda.epilogue import reads
 from host.schedules.cuda.multiprocessor import (
     COPY_INSTRUCTIONS,
     LOADS_IN_FLIGHT,
@@ -25,9 +24,9 @@ from host.schedules.cuda.multiprocessor import (
     waves,
 )
 from host.schedules.cuda.nest import bound, buffer, put_into, sequence
+from host.schedules.cuda.rowwise.elements import Reduction, element, kind_of, length_of
 from host.schedules.cuda.rowwise.rows import row_axes, row_count, row_length
 from host.schedules.workload import Stage, Workload
-from host.tensor_ir.structural import mapped
 from targets import GpuModel
 
 # Elements of a row from which on blocks may share it.
@@ -78,36 +77,14 @@ def _reductions(workload: Workload) -> list[Stage]:
 
 
 @dataclass(frozen=True)
-class _Reduction:
-    """A reduction along rows.
+class _Shared(Reduction):
+    """A reduction that blocks share.
 
     Attributes:
-        block: of the schedule, with what stands before it inlined.
-        kind: what combines two parts.
         parts: what blocks have of each row, [rows, splits], flat.
     """
 
-    block: s_tir.SBlock
-    kind: type
     parts: tirx.Buffer
-
-    @property
-    def result(self) -> tirx.Buffer:
-        """What the block writes."""
-        return self.block.body.buffer
-
-    @property
-    def dtype(self) -> str:
-        """Of the results."""
-        return str(self.result.dtype)
-
-    def cleared(self, total: tirx.Buffer) -> tirx.Stmt:
-        """Begins a total."""
-        return tirx.BufferStore(total, self.block.init.value, [0])
-
-    def added(self, total: tirx.Buffer, value: Any, place: Any = 0) -> tirx.Stmt:
-        """Combines a total, or the one at a place, with a value."""
-        return tirx.BufferStore(total, self.kind(tirx.BufferLoad(total, [place]), value), [place])
 
 
 class LongRows:
@@ -144,13 +121,12 @@ class LongRows:
         parts = [reduction.parts for reduction in self._reductions]
         put_into(self._schedule, sequence([*kernels, self._ended()]), parts)
 
-    def _reduction(self, name: str, number: int) -> _Reduction:
+    def _reduction(self, name: str, number: int) -> _Shared:
         block = self._schedule.get(self._schedule.get_sblock(name))
-        kind, _ = combination(block)
         parts = buffer(f"parts{number}", self._rows * self._splits, str(block.body.buffer.dtype), "global")
-        return _Reduction(block, kind, parts)
+        return _Shared(block, kind_of(block), parts)
 
-    def _reduced(self, reduction: _Reduction, before: list[_Reduction]) -> tirx.Stmt:
+    def _reduced(self, reduction: _Shared, before: list[_Shared]) -> tirx.Stmt:
         """The kernel of a reduction: each block ends with its part of a row."""
         thread, block = tirx.Var("thread", "int32"), tirx.Var("block", "int32")
         row, split = block // self._splits, block % self._splits
@@ -176,7 +152,7 @@ class LongRows:
         ]
         return self._kernel(body, thread, block, [total, shared, *known.values()])
 
-    def _joined(self, reduction: _Reduction, shared: tirx.Buffer, thread: Any, half: int) -> tirx.Stmt:
+    def _joined(self, reduction: _Shared, shared: tirx.Buffer, thread: Any, half: int) -> tirx.Stmt:
         """The threads of a lower half take what those of the upper one have."""
         other = tirx.BufferLoad(shared, [thread + half])
         return sequence(
@@ -200,7 +176,7 @@ class LongRows:
         return self._kernel(body, thread, block, list(known.values()))
 
     def _known(
-        self, expression: Any, before: list[_Reduction], row: Any
+        self, expression: Any, before: list[_Shared], row: Any
     ) -> tuple[dict[str, tirx.Buffer], list[tirx.Stmt]]:
         """Totals of the reductions that an expression reads, by their results, and what computes them."""
         known: dict[str, tirx.Buffer] = {}
@@ -220,7 +196,7 @@ class LongRows:
 
     def _along(self, block: s_tir.SBlock, thread: Any, split: Any, step: Any) -> tirx.Stmt:
         """The steps of a block along its row: its threads have neighbours."""
-        length = math.prod(int(axis.dom.extent) for axis in block.iter_vars[self._axes :])
+        length = length_of(block, self._axes)
         turns = -(-length // (self._threads * self._splits))
         turn = tirx.Var("turn", "int32")
         place = (turn * self._splits + split) * self._threads + thread
@@ -233,18 +209,8 @@ class LongRows:
         self, block: s_tir.SBlock, row: Any, place: Any, known: dict[str, tirx.Buffer]
     ) -> tuple[Any, list[Any]]:
         """What a block computes at a place of a row, with totals in place of results, and where it goes."""
-        store = block.body
-        value = store.value.b if block.init is not None else store.value
-
-        def total(load: Any) -> Any:
-            name = load.source.name
-            return tirx.BufferLoad(known[name], [0]) if name in known else load
-
-        axes = list(block.iter_vars)
-        variables = [axis.var for axis in axes]
-        values = [*_digits(row, axes[: self._axes]), *_digits(place, axes[self._axes :])]
-        computed = replaced(mapped(value, (tvm.ir.TensorLoad, total)), variables, values)
-        return computed, [replaced(index, variables, values) for index in store.indices]
+        totals = {name: tirx.BufferLoad(total, [0]) for name, total in known.items()}
+        return element(block, self._axes, (row, place), totals)
 
     def _kernel(
         self, body: list[tirx.Stmt], thread: Any, block: Any, buffers: list[tirx.Buffer]
@@ -252,13 +218,3 @@ class LongRows:
         region = s_tir.SBlock([], [], [], "kernel", sequence(body), None, buffers)
         axes = ((thread, self._threads, "threadIdx.x"), (block, self._rows * self._splits, "blockIdx.x"))
         return bound(s_tir.SBlockRealize([], True, region), axes)
-
-
-def _digits(number: Any, axes: list[Any]) -> list[Any]:
-    """The iteration of each axis, the last one fastest."""
-    found: list[Any] = []
-    for position, axis in reversed(list(enumerate(axes))):
-        extent = int(axis.dom.extent)
-        found.insert(0, number % extent if position else number)
-        number = number // extent
-    return found

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import array
 import collections
+import math
 import sys
 
 import pytest
 
+from device_agent.errors import AgentError
 from device_agent.execute.text.sampling import Sampler, Sampling
 
 
@@ -35,6 +37,24 @@ class TestBothWays:
             return [sampler.choose(logits) for _ in range(30)]
 
         assert drawn(1) == drawn(1) != drawn(2)
+
+    @pytest.mark.parametrize("how", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}])
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_logits_that_are_no_numbers_are_refused(self, how, value):
+        with pytest.raises(AgentError, match="gives no logits behind this text"):
+            Sampler(Sampling(**how)).choose(data(0.0, 2.0, value, 1.0))
+
+    def test_numbers_are_those_of_splitmix64(self):
+        # The first results of its reference implementation for this seed.
+        drawn = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+        sampler = Sampler(Sampling(temperature=1.0, seed=1234567))
+        # Of 2^12 tokens that are as likely, the first 12 of the 64 bits say which.
+        equal = data(*[0.0] * (1 << 12))
+        assert [sampler.choose(equal) for _ in drawn] == [one >> 52 for one in drawn]
+
+    def test_of_equal_tokens_the_first_are_the_likeliest(self):
+        sampler = Sampler(Sampling(temperature=1.0, top_k=3))
+        assert {sampler.choose(data(0.0, 2.0, *[1.0] * 40)) for _ in range(200)} == {1, 2, 3}
 
     @pytest.mark.parametrize(
         ("how", "possible"),

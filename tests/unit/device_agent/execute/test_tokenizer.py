@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.execute.text.tokenizer import TextPieces
+from device_agent.execute.text.tokenizer import TextPieces, Tokenizer
+from tests.tiny_tokenizer import WORDS, write_tokenizer
 
 
 class Bytes:
@@ -28,6 +29,23 @@ def test_no_piece_has_a_part_of_a_character(text):
 
 def test_each_character_is_given_when_it_is_whole():
     assert pieces("aé😀".encode()) == ["a", "", "é", "", "", "", "😀", ""]
+
+
+class Pairs:
+    """A token for two bytes each."""
+
+    def decode(self, tokens):
+        return b"".join(token.to_bytes(2, "big") for token in tokens).decode("utf-8", "replace")
+
+
+def test_tokens_that_each_end_a_character_and_begin_the_next_lose_none():
+    data = "aééééééééééé".encode() + b"b"
+    tokens = [int.from_bytes(data[place : place + 2], "big") for place in range(0, len(data), 2)]
+    text = TextPieces(Pairs(), [])
+    found = [text.add(token) for token in tokens]
+    assert "".join(found) + text.rest() == data.decode()
+    # They are given on the way, and not all at the end.
+    assert sum(map(bool, found)) > 2 and all("\ufffd" not in piece for piece in found)
 
 
 def test_a_character_that_is_cut_off_at_the_end_is_left_out():
@@ -54,3 +72,11 @@ class Words:
 def test_the_space_before_the_first_word_is_kept():
     text = TextPieces(Words(), [1, 2])
     assert text.add(3) + text.add(4) + text.rest() == " w3 w4"
+
+
+def test_a_prompt_of_other_bytes_than_utf8_is_refused(tmp_path):
+    write_tokenizer(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer(str(tmp_path))
+    assert tokenizer.encode(WORDS[3]) == [3]
+    with pytest.raises(ValueError, match="the prompt is not UTF-8"):
+        tokenizer.encode(b"one \xff".decode("utf-8", "surrogateescape"))

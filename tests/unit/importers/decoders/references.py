@@ -11,7 +11,8 @@ import numpy as np
 from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import read_folder
-from host.importers.decoders.module import EXACT, build_prefill, build_step, build_together, state_specs
+from host.importers.decoders.module import build_prefill, build_step, build_together, state_specs
+from host.importers.decoders.products import EXACT
 from host.importers.decoders.quantise import QuantisedPart, dequantise
 from host.importers.decoders.reference.child import logits_of
 from host.importers.decoders.reference.model import parameter_named

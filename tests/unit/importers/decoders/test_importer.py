@@ -184,6 +184,7 @@ def rounded_call(module: object) -> bool:
 @pytest.mark.parametrize(
     ("further", "attends"), [(0.007, True), (0.009, False), (float("nan"), False), (None, False)]
 )
+@pytest.mark.parametrize("chosen", [0, 1])
 def test_prompts_are_rounded_to_bytes_where_logits_stay(
     monkeypatch: pytest.MonkeyPatch,
     folder: Path,
@@ -191,6 +192,7 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
     rounds: bool,
     further: float | None,
     attends: bool,
+    chosen: int,
 ) -> None:
     vocabulary, asked = 128, []
 
@@ -199,7 +201,7 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
         exact = tuple(np.ones((len(tokens), vocabulary), np.float32) for tokens in questions.texts)
         last = exact[-1][-4:]
         attended = None if further is None else last * np.float32(1 + further)
-        return Answers(exact, rounded=last * np.float32(1 + moved), attended=attended)
+        return Answers(exact, rounded=last * np.float32(1 + moved), attended=attended, chosen=chosen)
 
     monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers)
     lines: list[str] = []
@@ -217,8 +219,14 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
     # Nobody uses logits of a prompt that is rounded: steps follow before anything else.
     called = [(case.function, len(case.outputs)) for case in model.golden[40:43]]
     assert called == [("prefill", 0 if rounds else 1)] * 2 + [("", 1)]
-    # Queries, keys and values stay as they are.
-    assert asked[0].rounded and not any("q_proj" in name or "v_proj" in name for name in asked[0].rounded)
+    # Values stay as they are; queries and keys do where logits would be moved too far.
+    more, less = asked[0].rounded
+    assert sorted({*more} - {*less}) == sorted(
+        f"model.layers.{layer}.self_attn.{name}_proj.weight" for layer in range(2) for name in "kq"
+    )
+    assert not any("v_proj" in name for name in more)
+    divided = '\\"first\\"' in str(model.decoder.prefill)
+    assert divided is (rounds and chosen == 0) and '\\"first\\"' not in str(model.module)
 
 
 def test_in_half_precision_weights_and_state_are_halves_and_stored_once(folder: Path) -> None:

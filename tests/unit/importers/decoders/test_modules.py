@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from host.importers.decoders.module import ROUNDED
+from host.importers.decoders.products import ROUNDED
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import CHUNK, MODELS, TEXTS, Decoder, distance

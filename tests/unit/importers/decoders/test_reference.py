@@ -239,7 +239,7 @@ def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None
     head = embedding if tied else "lm_head.weight"
     assert head in {one.matrix.name for one in parts}
     # The head is in memory after the first text.
-    answers = asked(read, directory, parts, rounded=(head,), beginning=30, attended=True)
+    answers = asked(read, directory, parts, rounded=((head,),), beginning=30, attended=True)
     exact = answers.logits[1][30:]
     assert answers.rounded.shape == exact.shape
     # Only the first 30 tokens are rounded, and a head writes no keys.
@@ -247,10 +247,17 @@ def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None
     # The others read keys and values of tokens whose attention rounded them to bfloat16.
     moved = np.abs(answers.attended - exact).max() / np.abs(exact).max()
     assert 1e-3 < moved < 5e-2
-    assert asked(read, directory, parts, rounded=(head,), beginning=30).attended is None
+    assert asked(read, directory, parts, rounded=((head,),), beginning=30).attended is None
+    # The first set that moves logits little enough is chosen, or the last.
+    keys = "model.layers.0.self_attn.k_proj.weight"
+    for allowed, chosen in ((1.0, 0), (1e-4, 1), (0.0, 1)):
+        found = asked(read, directory, parts, rounded=((keys, head), (head,)), allowed=allowed, beginning=30)
+        assert found.chosen == chosen
+        off = np.abs(found.rounded - exact).max() / np.abs(exact).max()
+        assert bool(off > 1e-4) is (chosen == 0)
     if not tied:
         with pytest.raises(ValueError, match=f"'{embedding}' multiplies nothing"):
-            asked(read, directory, parts_of(read, 4), rounded=(embedding,), beginning=30)
+            asked(read, directory, parts_of(read, 4), rounded=((embedding,),), beginning=30)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,7 +14,7 @@ from host.errors import ImportFailed
 from host.importers import load_here as load
 from host.importers.onnx.operators import converter_for
 from host.importers.onnx.operators.context import Context
-from tests.unit.importers.harness import execute, graph, run_node, value
+from tests.unit.importers.harness import check, execute, graph, run_node, value
 
 RNG = np.random.default_rng(7)
 
@@ -205,7 +205,12 @@ def test_columns_to_image(tmp_path: Path) -> None:
 
 
 def test_determinants(tmp_path: Path) -> None:
-    run_node(tmp_path / "m.onnx", helper.make_node("Det", ["x"], ["y"]), {"x": real(2, 3, 3)})
+    path, node = tmp_path / "m.onnx", helper.make_node("Det", ["x"], ["y"])
+    run_node(path, node, {"x": real(2, 3, 3)})
+    # Larger ones are an operation of the compiler.
+    model = graph([node], {"x": real(2, 7, 7)}, [value("y", np.zeros(2, np.float32))])
+    path.write_bytes(model.SerializeToString())
+    check(load(path, golden_cases=2), tolerance=1e-3)
 
 
 @pytest.mark.parametrize("zeros", [False, True])

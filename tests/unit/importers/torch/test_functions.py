@@ -59,8 +59,6 @@ def test_cross_products_and_determinants() -> None:
         return *products, torch.linalg.det(x), torch.det(x[0, :2, :2])
 
     compare_lowered(made, drawn(4, 3, 3), drawn(4, 3, 3))
-    with pytest.raises(ImportFailed, match="_linalg_det"):
-        imported(torch.det, drawn(5, 5))
 
 
 @pytest.mark.parametrize("place", [2, 0, -1])
@@ -175,8 +173,8 @@ def test_complex_numbers_that_a_program_keeps() -> None:
 
 
 def test_what_complex_numbers_have_no_conversion_for_is_refused() -> None:
-    with pytest.raises(ImportFailed, match=r"exp\.default of complex numbers"):
-        imported(lambda x: torch.fft.fft(x).exp().abs(), drawn(2, 8))
+    with pytest.raises(ImportFailed, match=r"cos\.default of complex numbers"):
+        imported(lambda x: torch.fft.fft(x).cos().abs(), drawn(2, 8))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import tvm
 from torch import nn
 from torch.nn import functional
 
-from host.errors import ImportFailed
 from host.importers.normalise import normalise
 from host.importers.torch.convert import convert_program
 from tests.unit.importers.harness import execute
@@ -186,8 +185,7 @@ def test_rows_behind_the_last_bag_are_not_added() -> None:
 
     table, numbers = drawn(20, 5), whole(20, 6)
     compare(bags(7), table, numbers)
-    with pytest.raises(ImportFailed, match="_embedding_bag"):
-        compare(bags(4), table, numbers)
+    compare(bags(4), table, numbers)
 
 
 @pytest.mark.parametrize("own", [True, False])

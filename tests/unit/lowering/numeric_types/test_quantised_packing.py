@@ -45,7 +45,7 @@ def test_a_weight_that_is_read_twice_is_packed_once() -> None:
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(list(KINDS.values())),
-    st.sampled_from(["u8s8", "s8s8", "u4s8", "s16s16", "widening", "plain"]),
+    st.sampled_from(["u8s8", "s8s8", "s8s8_matrices", "u4s8", "s16s16", "widening", "plain"]),
     st.sampled_from([4, 8, 16]),
     st.integers(1, 40),
     st.integers(1, 3),

@@ -290,7 +290,13 @@ def test_rows_of_a_packed_weight_and_numbers_that_are_none(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "instruction"), [("raspberry_pi_5", "s8s8"), ("raspberry_pi_4", "widening"), ("rv64gc", "plain")]
+    ("name", "instruction"),
+    [
+        ("raspberry_pi_5", "s8s8"),
+        ("jetson_agx_thor", "s8s8_matrices"),
+        ("raspberry_pi_4", "widening"),
+        ("rv64gc", "plain"),
+    ],
 )
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_weights_for_signed_bytes(kind: Kind, name: str, instruction: str) -> None:

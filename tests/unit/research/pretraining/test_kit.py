@@ -12,13 +12,17 @@ import pytest
 from host.errors import TlmError
 from host.gensor import Gensor
 from host.schedules.families import rule_versions
-from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.language.vocabulary import Vocabulary, rule_token
 from host.tlm.model.network import load_model
+from host.tlm.training import replay
 from host.tlm.training.on_host import Advance
-from research.pretraining.dataset import Dataset
+from research.pretraining.boards import training_boards
+from research.pretraining.dataset import Dataset, make_example
 from research.pretraining.kit.__main__ import Limits, _planned, main
 from research.pretraining.kit.file import DATA, read_kit
 from research.pretraining.kit.prepare import main as prepare
+from research.pretraining.kit.renew import main as renew
+from research.pretraining.teacher import Teacher
 from research.pretraining.training import SENTENCES, STATE, PretrainOptions, StateFile, Training, split
 
 ROOT = Path(__file__).parents[4]
@@ -71,6 +75,28 @@ def test_a_training_that_ran_out_of_time_goes_on(kit: Path, tmp_path: Path) -> N
     assert not state.read()
     assert main([str(kit), str(cut), "--seconds", "900", *words]) == 0
     assert load_model(cut, VOCABULARY)[1].weights == load_model(whole, VOCABULARY)[1].weights
+
+
+def test_a_shipped_sample_gets_the_examples_of_changed_rules_again(
+    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [one for one in Dataset(kit.parent / SENTENCES, 0, VOCABULARY).examples if one.programs]
+    numbers = {VOCABULARY.number(rule_token(name)): name for name in rule_versions()}
+    of_rule = {number: [one for one in examples if number in one.prompt] for number in numbers}
+    number = min((one for one in numbers if of_rule[one]), key=lambda one: len(of_rule[one]))
+    with monkeypatch.context() as before:
+        versions = {**rule_versions(), numbers[number]: 0}
+        before.setattr(replay, "rule_versions", lambda: versions)
+        replay.write_replay(tmp_path / "old", examples, len(examples), 0, VOCABULARY)
+    kept = [one for one in examples if number not in one.prompt]
+    assert replay.read_replay(tmp_path / "old", VOCABULARY) == kept
+    renew([str(tmp_path / "old"), str(tmp_path / "new")])
+    found = {one.index: one for one in replay.read_replay(tmp_path / "new", VOCABULARY)}
+    assert found.keys() == {one.index for one in examples}
+    assert [found[one.index] for one in kept] == kept
+    for one in of_rule[number]:
+        again = make_example(0, one.index, training_boards(), Teacher(), VOCABULARY)
+        assert found[one.index] == again
 
 
 class GpuThatWarmsUp:

@@ -48,7 +48,7 @@ def test_what_is_computed_once_for_a_row_is_seen_by_all_its_threads(
     """A GPU computed others: one thread scales, and nothing kept the others of the row from being earlier."""
     space = space_for(fn.task(_layer_norm()), gpu_board(ORIN_NANO).hardware)
     assert space.rule.name == "cuda_rowwise"
-    values = {"threads": threads, "rows": rows, "inline": 0}
+    values = {"threads": threads, "rows": rows, "inline": 0, "vector": 1}
     program = scheduled_function(space.apply(space.candidate(values, "test")))
     source = np.random.default_rng(0).standard_normal((_ROWS, _COLUMNS)).astype("float32")
     output = np.full((_ROWS, _COLUMNS), np.nan, "float32")
@@ -66,7 +66,7 @@ def test_what_a_row_has_found_is_seen_by_all_its_threads(
     """A GPU computed others: TVM leaves the barrier out where a block has several rows."""
     space = space_for(fn.task(_softmax()), gpu_board(ORIN_NANO).hardware)
     assert space.rule.name == "cuda_rowwise"
-    values = {"threads": threads, "rows": rows, "inline": inline}
+    values = {"threads": threads, "rows": rows, "inline": inline, "vector": 1}
     program = scheduled_function(space.apply(space.candidate(values, "test")))
     source = np.random.default_rng(0).standard_normal((_ROWS, _COLUMNS)).astype("float32")
     output = np.full((_ROWS, _COLUMNS), np.nan, "float32")
@@ -84,7 +84,7 @@ def test_what_a_row_has_found_is_seen_by_all_its_threads(
 def test_what_one_thread_of_a_row_computes_is_seen_by_the_others(threads: int) -> None:
     """The scale of a layer norm is made of a sum by one thread, and a GPU with several rows read the sum."""
     space = space_for(fn.task(fn.lowered_layer_norm(_ROWS, _COLUMNS)), gpu_board(ORIN_NANO).hardware)
-    values = {"threads": threads, "rows": 4, "inline": 0}
+    values = {"threads": threads, "rows": 4, "inline": 0, "vector": 1}
     program = scheduled_function(space.apply(space.candidate(values, "test")))
     text = compile_cuda(program, "kernel", gpu_target()).module.inspect_source("cuda")
     written = text.split("_shared_ptr[((int)threadIdx.y)] = ")
@@ -107,7 +107,7 @@ def test_blocks_share_a_long_row(threads: int, splits: int, tmp_path: Path) -> N
         np.random.default_rng(n).normal(size=size) for n, size in enumerate([shape, 16390, 16390])
     )
     given = [one.astype("float32") for one in (x + 3.0, scale, shift)]
-    values = {"threads": threads, "rows": 1, "inline": 0, "splits": splits}
+    values = {"threads": threads, "rows": 1, "inline": 0, "splits": splits, "vector": 1}
     for name, function, inputs, wanted in (
         ("norm", fn.lowered_layer_norm(*shape), given, fn.layer_norm_numpy(*given)),
         ("softmax", fn.lowered_softmax(*shape), given[:1], fn.softmax_numpy(given[0])),

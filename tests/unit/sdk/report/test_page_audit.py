@@ -1,17 +1,23 @@
-"""Pages pass what checkers of pages look at, for readers of light and of dark pages, on a phone."""
+"""Pages pass what checkers of pages look at, for readers of light and of dark pages, on a phone.
+
+Their templates are compiled before what they show is there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jinja2
 import pytest
 
-from sdk.report.html import render
+from sdk.report import page as pages
+from sdk.report.html import StagedReport, render
 from sdk.report.kernels.explain import render_explanation
 from tests.page_audit import audit_in_browser
-from tests.unit.compare.samples import task
+from tests.unit.compare.samples import result, task
 from tests.unit.sdk.report.power_result import deployment, sweep
 from tests.unit.sdk.report.test_kernels import LAYERS, explanation
 from tests.unit.sdk.report.test_report import quantisation
@@ -69,3 +75,23 @@ def test_a_page_with_faults_is_told_them(tmp_path: Path) -> None:
         assert fault in told
     assert "no title" not in told and "no viewport" not in told
     assert any(fault.startswith("contrast 1.") and fault.endswith("One") for fault in dark)
+
+
+def test_the_templates_of_a_report_are_compiled_before_the_deployment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the process that reads the model works, instead of after the measurements."""
+    pages._environment.cache_clear()
+    compiled: list[str | None] = []
+    compile_template = jinja2.Environment.compile
+
+    def noted(self: jinja2.Environment, source: Any, name: str | None = None, *given: Any) -> Any:
+        compiled.append(name)
+        return compile_template(self, source, name, *given)
+
+    monkeypatch.setattr(jinja2.Environment, "compile", noted)
+    with StagedReport(tmp_path / "report.html") as report:
+        before = list(compiled)
+        report.write(result())
+    assert "report.html.j2" in before
+    assert compiled == before

@@ -125,7 +125,7 @@ def test_every_value_is_kept(name: str, tmp_path: Path) -> None:
 def test_groups_of_64_share_their_scales(tmp_path: Path) -> None:
     """All matrices but one have 64 inputs: that one, with 96, is not of whole groups."""
     path, _ = made(tmp_path / "a", Way("awq", group=32))
-    with pytest.raises(EdgeError, match=r"down_proj\.: qweight \[96, 8\] is not of whole groups"):
+    with pytest.raises(EdgeError, match=r"down_proj: qweight \[96, 8\] is not of whole groups of 64 inputs"):
         write(path, llama(**FIELDS, quantization_config=Way("awq", group=64).config), None)
         read_folder(path)
 
@@ -159,7 +159,10 @@ def test_a_packed_model_is_deployed_as_it_is(name: str, tmp_path: Path) -> None:
         ({"bits": "4"}, "bits '4' is not supported"),
         ({"group_size": 48}, "group_size 48, which is no multiple of 32, is not supported"),
         ({"group_size": 0}, "group_size"),
-        ({"group_size": 128}, "is not of whole groups"),
+        (
+            {"group_size": 128},
+            "is not of whole groups of 128 inputs: give the config.json, with the group_size",
+        ),
         ({"checkpoint_format": "marlin"}, "checkpoint_format 'marlin' is not supported"),
         ({"is_marlin_format": True}, "is_marlin_format True is not supported"),
         ({"dynamic": {"-:lm_head": {}}}, "dynamic .* is not supported"),

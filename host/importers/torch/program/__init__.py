@@ -1,0 +1,1 @@
+"""Torch programs before conversion: operators refused, loops written out, constants and types made known."""
