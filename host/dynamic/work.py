@@ -59,21 +59,18 @@ def golden(path: str, runnable: str, shapes: list[dict[str, list[int]]], seed: i
     simple = [_simple(file, one) for one in shapes]
     ranges = [_ranges(file, graph, one) for graph, one in zip(simple, shapes, strict=True)]
     cases = golden_of(Path(runnable), ranges, seed, both.optimised)
-    if quantises(simple[0]):
-        cases = _with_spreads(file, simple, Path(runnable), cases, both.unoptimised)
-    else:
-        cases = with_margins(cases, "onnxruntime", Path(runnable), both.unoptimised)
-    return pack_golden(cases, Path.cwd())
+    return pack_golden(_compared(file, simple, Path(runnable), cases, both.unoptimised), Path.cwd())
 
 
-def _with_spreads(
+def _compared(
     file: OnnxFile,
     graphs: Sequence[onnx.ModelProto],
     runnable: Path,
     cases: Sequence[GoldenCase],
     unoptimised: Reference,
 ) -> tuple[GoldenCase, ...]:
-    """Golden cases of a quantised model, one for each of its simplified graphs; see `with_spread`."""
+    """Golden cases with their spread, one for each simplified graph; see `with_spread` and `with_margins`."""
+    compare = with_spread if quantises(graphs[0]) else with_margins
     with tempfile.TemporaryDirectory(prefix="edgetlm-standard-") as folder:
         places = [Path(folder, f"{number}.onnx") for number in range(len(graphs))]
         references = [
@@ -81,9 +78,9 @@ def _with_spreads(
             for graph, place in zip(graphs, places, strict=True)
         ]
         if all(one == unoptimised for one in references):
-            return with_spread(cases, "onnxruntime", runnable, unoptimised)
+            return compare(cases, "onnxruntime", runnable, unoptimised)
         pairs = zip(cases, references, strict=True)
-        return tuple(with_spread([case], "onnxruntime", runnable, one)[0] for case, one in pairs)
+        return tuple(compare([case], "onnxruntime", runnable, one)[0] for case, one in pairs)
 
 
 def golden_of(
