@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import operator
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan
 from torch.nn import functional
 
 from host.errors import ImportFailed
 from host.importers.random_inputs import STYLES, draw
-from host.importers.torch.program.control_flow import MAX_STEPS
+from host.importers.torch.program.control_flow import MAX_STEPS, write_out
 from host.importers.torch.ranges import input_ranges
 from host.model import TensorSpec
 from tests.unit.importers.torch.lowered_programs import compare_lowered
@@ -34,6 +36,46 @@ def test_a_branch_that_an_input_decides(sign: int) -> None:
         return *found, found[0] * 2
 
     compare_lowered(chosen, drawn(3, 4).abs(), sign * torch.ones(2))
+
+
+def test_a_condition_of_one_element_gives_results_no_axis() -> None:
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond((x[:1] > 0), lambda x: x.sum(), lambda x: x.prod(), (x,))
+
+    compare_lowered(chosen, drawn(3).abs())
+    compare_lowered(chosen, -drawn(3).abs())
+
+
+def test_constants_of_subgraphs_stay_apart() -> None:
+    """Of graphs in which each branch has a tensor of its own, one after another."""
+
+    def with_constant(number: float) -> fx.GraphModule:
+        graph, root = fx.Graph(), nn.Module()
+        root.register_buffer("constant", torch.full((2,), number))
+        operands = (graph.placeholder("x"), graph.get_attr("constant"))
+        graph.output((graph.call_function(torch.ops.aten.add.Tensor, operands),))
+        return fx.GraphModule(root, graph)
+
+    root, graph = nn.Module(), fx.Graph()
+    x, condition = graph.placeholder("x"), graph.placeholder("condition")
+    results = []
+    for number in range(6):
+        names = [f"first_{number}", f"second_{number}"]
+        for name, value in zip(names, (number, 10 + number), strict=True):
+            setattr(root, name, with_constant(value))
+        branches = [graph.get_attr(name) for name in names]
+        chosen = graph.call_function(torch.ops.higher_order.cond, (condition, *branches, (x,)))
+        chosen.meta["val"] = (torch.zeros(2),)
+        results.append(graph.call_function(operator.getitem, (chosen, 0)))
+    graph.output(tuple(results))
+    module = fx.GraphModule(root, graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a constant that torch did not lift
+        write_out(module)
+    module.recompile()
+    for decided, first in ((True, 0), (False, 10)):
+        made = module(torch.zeros(2), torch.tensor(decided))
+        assert [int(one[0]) for one in made] == list(range(first, first + 6))
 
 
 def test_loops_of_known_length() -> None:
@@ -142,6 +184,17 @@ def test_bags_of_different_sizes(mode: str) -> None:
 
     numbers[[4, 8, 9, 10, 11]] = 7
     compare_lowered(bags, table, numbers, offsets)
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_rows_behind_the_last_bag(mode: str, padding: int | None) -> None:
+    def bags(table: torch.Tensor, numbers: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        options: dict[str, Any] = {"mode": mode, "padding_idx": padding, "include_last_offset": True}
+        return functional.embedding_bag(numbers, table, offsets, **options)
+
+    table = torch.arange(20.0).reshape(10, 2)
+    compare_lowered(bags, table, torch.tensor([1, 3, 2, 3, 4, 9]), torch.tensor([0, 0, 1, 4]))
 
 
 def test_drawn_offsets_of_bags_ascend_within_the_rows() -> None:
