@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from device_agent.contract.limits import LIMITS
 from host.errors import ImportFailed
 
 # As for ONNX: a loop that is longer, or of more operators in all, is not written out.
@@ -23,7 +24,7 @@ def write_out(module: fx.GraphModule) -> None:
         module: of a program after decompositions; its graph is changed.
 
     Raises:
-        ImportFailed: a loop is too long.
+        ImportFailed: a loop is too long, or a graph with what is written out too large.
     """
     graph = module.graph
     for node in list(graph.nodes):
@@ -40,6 +41,9 @@ def write_out(module: fx.GraphModule) -> None:
         for body in bodies:
             if not body.users:
                 graph.erase_node(body)
+        if len(graph.nodes) > LIMITS.model.nodes:
+            name, most = _name(node), LIMITS.model.nodes
+            raise ImportFailed(f"operator {name}: with what is written out, it has over {most} nodes", name)
 
 
 def _name(node: fx.Node) -> str:

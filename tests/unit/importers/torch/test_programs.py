@@ -16,8 +16,10 @@ from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan
 from torch.nn import functional
 
+from device_agent.contract.limits import LIMITS
 from host.errors import ImportFailed
 from host.importers.random_inputs import STYLES, draw
+from host.importers.torch.program import control_flow
 from host.importers.torch.program.control_flow import MAX_STEPS, write_out
 from host.importers.torch.ranges import input_ranges
 from host.model import TensorSpec
@@ -93,6 +95,21 @@ def test_loops_of_known_length() -> None:
 def test_long_loops_are_refused() -> None:
     with pytest.raises(ImportFailed, match=f"a loop of {MAX_STEPS + 1} steps is not written out"):
         imported(lambda x: mapped(lambda row: row.sin(), x), drawn(MAX_STEPS + 1, 2))
+
+
+def test_many_loops_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is short enough by itself."""
+    limits = LIMITS._replace(model=LIMITS.model._replace(nodes=200))
+    monkeypatch.setattr(control_flow, "LIMITS", limits)
+
+    def looped(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = mapped(lambda row: row.sin() + 1, x)
+        return x
+
+    with pytest.raises(ImportFailed, match="map_impl: with what is written out, it has over 200 nodes"):
+        imported(looped, drawn(20, 2))
+    compare_lowered(lambda x: mapped(lambda row: row.sin() + 1, x), drawn(20, 2))
 
 
 RANDOM: dict[str, Callable[[torch.Tensor], Any]] = {
