@@ -199,3 +199,15 @@ def test_complex_weights_with_nan_are_refused(tmp_path: Path) -> None:
     export_module(module, [drawn(1, 4, 2, 8), drawn(2, 8)], path)
     with pytest.raises(ModelFileError, match="'weight' holds NaN"):
         load_here(path)
+
+
+def test_products_and_truths_of_whole_numbers() -> None:
+    """Products are int64, whatever holds the factors."""
+
+    def computed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        products = x.prod(), x.prod(1), x.cumprod(0), x.cumsum(1)
+        return *products, x.all(), x.any(), x.all(1), x.any(0, keepdim=True)
+
+    numbers = torch.tensor([[3, -5, 7, 4], [9, 8, 0, 0], [100, 2, 3, -1]], dtype=torch.int8)
+    compare_lowered(computed, numbers)
+    compare_lowered(computed, numbers[2:])
