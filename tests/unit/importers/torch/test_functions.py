@@ -211,3 +211,10 @@ def test_products_and_truths_of_whole_numbers() -> None:
     numbers = torch.tensor([[3, -5, 7, 4], [9, 8, 0, 0], [100, 2, 3, -1]], dtype=torch.int8)
     compare_lowered(computed, numbers)
     compare_lowered(computed, numbers[2:])
+
+
+def test_bounds_of_another_type_or_in_the_wrong_order() -> None:
+    def bounded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.clamp(-1.5, 2.5), x.clamp(max=2.5), x.clamp(3, -2), y.clamp(2.0, -2.0), y.clamp(-0.5, 0.5)
+
+    compare_lowered(bounded, whole(9, 6) - 4, drawn(6))
