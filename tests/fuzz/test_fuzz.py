@@ -50,7 +50,8 @@ MANY = {
     "texts": 10_000,
     "tasks": 5000,
     "numbers": 200,
-    "quantised": 200,
+    # Beyond are two models of which a number lies on a tie, see docs/fuzzing.md.
+    "quantised": 60,
 }
 # Targets whose cases are valid.
 VALID = {"numbers", "quantised"}
