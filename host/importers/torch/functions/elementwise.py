@@ -59,7 +59,7 @@ def _extreme_number(extreme: Callable[[Any, Any], Any]) -> Any:
 
 
 def _clamped(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Whole numbers between bounds that are floats, and bounds in the wrong order, of which the upper one counts.
+    """Whole numbers between bounds that are floats, and bounds in the wrong order: the upper one counts.
 
     None for others, which TVM converts.
     """
