@@ -218,3 +218,11 @@ def test_bounds_of_another_type_or_in_the_wrong_order() -> None:
         return x.clamp(-1.5, 2.5), x.clamp(max=2.5), x.clamp(3, -2), y.clamp(2.0, -2.0), y.clamp(-0.5, 0.5)
 
     compare_lowered(bounded, whole(9, 6) - 4, drawn(6))
+
+
+def test_sums_and_products_of_no_elements() -> None:
+    def computed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        nothing = x[:0]
+        return nothing.sum(0), nothing.prod(0), nothing.mean(0), nothing.sum(), x[:, :0].sum(1, keepdim=True)
+
+    compare_lowered(computed, drawn(3, 4))
