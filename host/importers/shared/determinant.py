@@ -18,7 +18,12 @@ def determinants(builder: relax.BlockBuilder, matrices: Any) -> Any:
     Raises:
         ImportFailed: see `host.importers.shared.linear_systems.pivots`.
     """
-    size = int(builder.normalize(matrices).ty.shape[-1])
+    kind = builder.normalize(matrices).ty
+    sizes = [int(size) for size in kind.shape]
+    size = sizes[-1]
+    if size == 0:
+        # The product of no numbers.
+        return builder.emit(relax.op.full(sizes[:-2], relax.const(1.0, str(kind.dtype)), str(kind.dtype)))
     if size > MAX_EXPANDED:
         return builder.emit(relax.op.prod(pivots(builder, matrices), -1))
 

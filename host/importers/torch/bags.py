@@ -83,7 +83,11 @@ def _bag_of_each(builder: relax.BlockBuilder, offsets: Any, bags: int, rows: int
 def _scattered(
     builder: relax.BlockBuilder, given: Mapping[str, Any], rows: Any, places: Any, shape: tuple[int, int]
 ) -> Any:
-    """The bags (B, D) of rows at these places; a row without a bag is at place B."""
+    """The bags (B, D) of rows at these places; a row without a bag is at place B.
+
+    Torch takes the rows behind the last offset for some of the last bag. Without padding, they are in no sum,
+    and a mean is of their number but not of them.
+    """
     emit, op, dtype, mode = builder.emit, relax.op, str(rows.ty.dtype), given["mode"]
     (bags, width), count = shape, (sizes_of(rows) or [0])[0]
     nothing = -inf if mode == _MAX else 0.0
@@ -91,6 +95,8 @@ def _scattered(
     kept = emit(op.not_equal(numbers, relax.const(given["padding_idx"], str(numbers.ty.dtype))))
     rows = emit(op.where(emit(op.expand_dims(kept, 1)), rows, relax.const(nothing, dtype)))
     start = relax.const(np.full((bags + 1, width), nothing, dtype), dtype)
+    within = emit(op.minimum(places, relax.const(bags - 1, "int64")))
+    places = within if mode == _MAX or given["padding_idx"] >= 0 else places
     wide = emit(op.broadcast_to(emit(op.expand_dims(places, 1)), (count, width)))
     made = emit(op.scatter_elements(start, wide, rows, 0, _SCATTERED[mode]))
     made = emit(op.strided_slice(made, [0], [0], [bags]))
@@ -99,10 +105,7 @@ def _scattered(
     zero, one = (relax.const(number, dtype) for number in (0.0, 1.0))
     start = relax.const(np.zeros((bags + 1, 1), dtype), dtype)
     present = emit(op.expand_dims(emit(op.astype(kept, dtype)), 1))
-    if mode == _MEAN:
-        # Torch counts rows behind the last offset, which are not added, as those of the last bag.
-        places = emit(op.minimum(places, relax.const(bags - 1, "int64")))
-    found = emit(op.scatter_elements(start, emit(op.expand_dims(places, 1)), present, 0, "add"))
+    found = emit(op.scatter_elements(start, emit(op.expand_dims(within, 1)), present, 0, "add"))
     found = emit(op.strided_slice(found, [0], [0], [bags]))
     if mode == _MEAN:
         return emit(op.divide(made, emit(op.maximum(found, one))))

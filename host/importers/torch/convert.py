@@ -42,7 +42,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         """The converters of TVM and of this project, by the name of the operator in the exported program."""
         converters = super().create_convert_map()
         converters |= dict.fromkeys(recurrent.OPERATORS, self._recurrent)
-        converters |= {CONSTANT.__name__: self._constant, "cumsum.default": self._cumsum}
+        converters |= {CONSTANT.__name__: self._constant}
+        converters["cumsum.default"] = self._running(relax.op.cumsum)
+        converters["cumprod.default"] = self._running(relax.op.cumprod)
         converters |= {placed.OPERATOR: self._placed}
         converters |= {name: self._own(name, converters.get(name)) for name in operators.CONVERTERS}
         converters |= {name: self._own(name, None) for name in _OF_COMPLEX if name not in converters}
@@ -113,11 +115,18 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
                 return made
         return self._index_put(node)
 
-    def _cumsum(self, node: fx.Node) -> relax.Expr:
-        """Sums of whole numbers and truth values are int64 in torch; TVM keeps the type of the input."""
-        value = self.env[node.args[0]]
-        dtype = str(node.meta["val"].dtype).removeprefix("torch.")
-        return self.block_builder.emit(relax.op.cumsum(relax.op.astype(value, dtype), node.args[1], dtype))
+    def _running(self, combine: Callable[..., Any]) -> _Convert:
+        """Sums or products along an axis up to each element.
+
+        Those of whole numbers and truth values are int64 in torch; TVM keeps the type of the input.
+        """
+
+        def convert(node: fx.Node) -> relax.Expr:
+            value = self.env[node.args[0]]
+            dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+            return self.block_builder.emit(combine(relax.op.astype(value, dtype), node.args[1], dtype))
+
+        return convert
 
 
 def convert_program(program: torch.export.ExportedProgram) -> tvm.IRModule:

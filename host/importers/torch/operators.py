@@ -143,18 +143,23 @@ def _power_of_two(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str
 
 
 def _product(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """The product along an axis, in the type of the result: of whole numbers that is int64."""
+    """The product along an axis, or of all, in the type of the result: of whole numbers that is int64."""
     data = builder.emit(relax.op.astype(given["self"], _made_in(node)))
-    return builder.emit(relax.op.prod(data, given["dim"], given["keepdim"]))
+    return builder.emit(relax.op.prod(data, given.get("dim"), given.get("keepdim", False)))
 
 
-def _any(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Whether any element is not zero."""
-    truth, emit, dtype = given["self"], builder.emit, str(given["self"].ty.dtype)
-    if dtype != "bool":
-        truth = emit(relax.op.not_equal(truth, relax.const(0, dtype)))
-    largest = emit(relax.op.max(emit(relax.op.astype(truth, "int32"))))
-    return emit(relax.op.astype(largest, "bool"))
+def _of_truth(extreme: Callable[..., Any]) -> Converter:
+    """Whether any element along an axis, or of all, is not zero (the greatest), or all are (the least)."""
+
+    def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        truth, emit, dtype = given["self"], builder.emit, str(given["self"].ty.dtype)
+        if dtype != "bool":
+            truth = emit(relax.op.not_equal(truth, relax.const(0, dtype)))
+        numbers = emit(relax.op.astype(truth, "int32"))
+        found = emit(extreme(numbers, given.get("dim"), given.get("keepdim", False)))
+        return emit(relax.op.astype(found, "bool"))
+
+    return convert
 
 
 def _variance_and_mean(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
@@ -314,7 +319,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "amin.default": _extreme(relax.op.min),
     "max.dim": _extreme_and_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_and_place(relax.op.min, relax.op.argmin),
-    "any.default": _any,
+    **dict.fromkeys(("all.default", "all.dim"), _of_truth(relax.op.min)),
+    **dict.fromkeys(("any.default", "any.dim"), _of_truth(relax.op.max)),
     "as_strided.default": strided,
     **dict.fromkeys(("argsort.default", "argsort.stable"), _places_of_sorted),
     "convolution.default": _convolution,
@@ -331,7 +337,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("mul.Tensor", "minimum.default"), _of_truth_values(relax.op.logical_and)),
     **{f"{name}.default": _own_function(name) for name in ("erfc", "expm1", "log1p")},
     "exp2.default": _power_of_two,
-    "prod.dim_int": _product,
+    **dict.fromkeys(("prod.default", "prod.dim_int"), _product),
     **dict.fromkeys(("searchsorted.Tensor", "bucketize.Tensor"), _searched),
     **{
         f"{name}.{form}": _shifted(shift)

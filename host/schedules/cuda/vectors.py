@@ -112,9 +112,11 @@ class Lanes:
             memory: shared by a block.
             place: of a lane, from which on `size` of them lie side by side.
             value: in terms of `variable`.
-            size: lanes that one access takes.
+            size: lanes that one access takes; booleans are left one by one, since TVM takes two bytes for
+                each of a vector of them.
         """
         registers = self._registers(str(memory.dtype))
+        size = 1 if str(memory.dtype) == "bool" else size
 
         def part(number: Any) -> tirx.Stmt:
             first, element = number * size, tirx.Var("element", "int32")

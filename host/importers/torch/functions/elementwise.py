@@ -58,6 +58,25 @@ def _extreme_number(extreme: Callable[[Any, Any], Any]) -> Any:
     return convert
 
 
+def _clamped(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Whole numbers between bounds that are floats, and bounds in the wrong order: the upper one counts.
+
+    None for others, which TVM converts.
+    """
+    made, (low, high) = str(node.meta["val"].dtype).removeprefix("torch."), (given["min"], given["max"])
+    known = [one for one in (low, high) if isinstance(one, int | float)]
+    crossed = len(known) == 2 and known[0] > known[1]
+    if len(known) != sum(one is not None for one in (low, high)):
+        return None
+    if not crossed and str(given["self"].ty.dtype) == made:
+        return None
+    data = builder.emit(relax.op.astype(given["self"], made))
+    for bound, extreme in ((low, relax.op.maximum), (high, relax.op.minimum)):
+        if bound is not None:
+            data = builder.emit(extreme(data, relax.const(bound, made)))
+    return data
+
+
 def _operands(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """Both operands in the type of the result; the second one may be a number."""
     dtype = str(node.meta["val"].dtype).removeprefix("torch.")
@@ -70,6 +89,7 @@ def _operands(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
 
 CONVERTERS: Mapping[str, Any] = {
     **dict.fromkeys(("copysign.Scalar", "copysign.Tensor"), _with_sign),
+    "clamp.default": _clamped,
     "fmax.default": _extreme_number(relax.op.maximum),
     "fmin.default": _extreme_number(relax.op.minimum),
     "hypot.default": _hypotenuse,

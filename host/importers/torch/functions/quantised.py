@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tvm
 from torch import fx
 from tvm import relax
 
@@ -100,12 +101,14 @@ def _real_channels(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[st
 def _rounded(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """What quantisation leaves of numbers, as it is trained with; which ones are in bounds is not computed.
 
-    None for more than 8 bits, and where that is read.
+    None for more than 8 bits, for zero points that are floats, and where that is read.
     """
     low, high, data = given["quant_min"], given["quant_max"], given["self"]
     dtype = "int8" if low >= -128 and high <= 127 else "uint8" if low >= 0 and high <= 255 else None
     read = {user.args[1] for user in node.users}
-    if dtype is None or str(data.ty.dtype) != "float32" or not read <= {0}:
+    point = given["zero_point"]
+    is_whole = isinstance(point, int) or (isinstance(point, tvm.ir.Expr) and "int" in str(point.ty.dtype))
+    if dtype is None or str(data.ty.dtype) != "float32" or not read <= {0} or not is_whole:
         return None
     shape = () if "axis" not in given else tuple(given["scale"].ty.shape)
     scale = _parameter(builder, given["scale"], "float32", shape)

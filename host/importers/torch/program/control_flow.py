@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import torch
 from torch import fx
 
+from device_agent.contract.limits import LIMITS
 from host.errors import ImportFailed
 
 # As for ONNX: a loop that is longer, or of more operators in all, is not written out.
@@ -22,7 +24,7 @@ def write_out(module: fx.GraphModule) -> None:
         module: of a program after decompositions; its graph is changed.
 
     Raises:
-        ImportFailed: a loop is too long.
+        ImportFailed: a loop is too long, or a graph with what is written out too large.
     """
     graph = module.graph
     for node in list(graph.nodes):
@@ -39,6 +41,9 @@ def write_out(module: fx.GraphModule) -> None:
         for body in bodies:
             if not body.users:
                 graph.erase_node(body)
+        if len(graph.nodes) > LIMITS.model.nodes:
+            name, most = _name(node), LIMITS.model.nodes
+            raise ImportFailed(f"operator {name}: with what is written out, it has over {most} nodes", name)
 
 
 def _name(node: fx.Node) -> str:
@@ -62,7 +67,9 @@ def _copied(module: fx.GraphModule, body: fx.GraphModule, operands: Sequence[Any
         elif node.op == "output":
             return list(fx.node.map_arg(node.args[0], values.__getitem__))
         elif node.op == "get_attr":
-            name = f"inner_{len(module.graph.nodes)}"
+            # Nodes are erased, so that their number alone may come again.
+            numbers = count(len(module.graph.nodes))
+            name = next(one for one in map("inner_{}".format, numbers) if not hasattr(module, one))
             setattr(module, name, getattr(body, node.target))
             values[node] = module.graph.get_attr(name)
         else:
@@ -73,12 +80,23 @@ def _copied(module: fx.GraphModule, body: fx.GraphModule, operands: Sequence[Any
 def _chosen(module: fx.GraphModule, node: fx.Node) -> list[Any]:
     """Both branches, whose results have equal shapes, and for each result a choice."""
     condition, first, second, operands = node.args
+    condition = _without_axes(module, node, condition)
     branches = [_copied(module, _body(module, one), operands) for one in (first, second)]
     made = []
     for number, pair in enumerate(zip(*branches, strict=True)):
         chosen = module.graph.call_function(torch.ops.aten.where.self, (condition, *pair))
         chosen.meta = {**node.meta, "val": node.meta["val"][number]}
         made.append(chosen)
+    return made
+
+
+def _without_axes(module: fx.GraphModule, node: fx.Node, condition: Any) -> Any:
+    """A condition, which is of one element, without axes that the results may not have."""
+    known = condition.meta.get("val") if isinstance(condition, fx.Node) else None
+    if not isinstance(known, torch.Tensor) or not known.dim():
+        return condition
+    made = module.graph.call_function(torch.ops.aten.view.default, (condition, []))
+    made.meta = {**node.meta, "val": known.reshape(())}
     return made
 
 

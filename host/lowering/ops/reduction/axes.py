@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import nan, prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from host.lowering.graph import Node, Value, normalise_axis
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fold, Kind, OpSpec, Reader
 
+# Of no elements; of extremes there is none.
+_OF_NOTHING = {"sum": 0.0, "prod": 1.0, "mean": nan}
+
 
 def _read_as(name: str) -> Reader:
     def read(builder: Builder, call: OperatorCall) -> Value:
@@ -22,6 +25,10 @@ def _read_as(name: str) -> Reader:
         rank = len(value.shape)
         axes = call.attrs.axis
         chosen = range(rank) if axes is None else [normalise_axis(int(a), rank) for a in axes]
+        empty = [int(axis in chosen and value.shape[axis] == 0) for axis in range(rank)]
+        if any(empty) and name in _OF_NOTHING:
+            # A loop of no iterations would be left out, with what the result begins with.
+            value = builder.pad(value, (0,) * rank, tuple(empty), _OF_NOTHING[name])
         return builder.one(
             name,
             [value],

@@ -199,3 +199,30 @@ def test_complex_weights_with_nan_are_refused(tmp_path: Path) -> None:
     export_module(module, [drawn(1, 4, 2, 8), drawn(2, 8)], path)
     with pytest.raises(ModelFileError, match="'weight' holds NaN"):
         load_here(path)
+
+
+def test_products_and_truths_of_whole_numbers() -> None:
+    """Products are int64, whatever holds the factors."""
+
+    def computed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        products = x.prod(), x.prod(1), x.cumprod(0), x.cumsum(1)
+        return *products, x.all(), x.any(), x.all(1), x.any(0, keepdim=True)
+
+    numbers = torch.tensor([[3, -5, 7, 4], [9, 8, 0, 0], [100, 2, 3, -1]], dtype=torch.int8)
+    compare_lowered(computed, numbers)
+    compare_lowered(computed, numbers[2:])
+
+
+def test_bounds_of_another_type_or_in_the_wrong_order() -> None:
+    def bounded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.clamp(-1.5, 2.5), x.clamp(max=2.5), x.clamp(3, -2), y.clamp(2.0, -2.0), y.clamp(-0.5, 0.5)
+
+    compare_lowered(bounded, whole(9, 6) - 4, drawn(6))
+
+
+def test_sums_and_products_of_no_elements() -> None:
+    def computed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        nothing = x[:0]
+        return nothing.sum(0), nothing.prod(0), nothing.mean(0), nothing.sum(), x[:, :0].sum(1, keepdim=True)
+
+    compare_lowered(computed, drawn(3, 4))

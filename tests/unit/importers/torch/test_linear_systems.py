@@ -52,6 +52,10 @@ def test_matrices_without_an_inverse_give_no_finite_numbers() -> None:
     compare_lowered(inverted, matrices)
 
 
+def test_determinants_of_matrices_without_rows_are_1() -> None:
+    compare_lowered(lambda a: torch.det(a), torch.zeros(2, 0, 0))
+
+
 def test_determinants_of_larger_matrices() -> None:
     def measured(a: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.det(a), *torch.linalg.slogdet(a), torch.logdet(a)

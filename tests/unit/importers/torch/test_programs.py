@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import operator
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan
 from torch.nn import functional
 
+from device_agent.contract.limits import LIMITS
 from host.errors import ImportFailed
 from host.importers.random_inputs import STYLES, draw
-from host.importers.torch.program.control_flow import MAX_STEPS
+from host.importers.torch.program import control_flow
+from host.importers.torch.program.control_flow import MAX_STEPS, write_out
 from host.importers.torch.ranges import input_ranges
 from host.model import TensorSpec
 from tests.unit.importers.torch.lowered_programs import compare_lowered
@@ -36,6 +40,46 @@ def test_a_branch_that_an_input_decides(sign: int) -> None:
     compare_lowered(chosen, drawn(3, 4).abs(), sign * torch.ones(2))
 
 
+def test_a_condition_of_one_element_gives_results_no_axis() -> None:
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond((x[:1] > 0), lambda x: x.sum(), lambda x: x.prod(), (x,))
+
+    compare_lowered(chosen, drawn(3).abs())
+    compare_lowered(chosen, -drawn(3).abs())
+
+
+def test_constants_of_subgraphs_stay_apart() -> None:
+    """Of graphs in which each branch has a tensor of its own, one after another."""
+
+    def with_constant(number: float) -> fx.GraphModule:
+        graph, root = fx.Graph(), nn.Module()
+        root.register_buffer("constant", torch.full((2,), number))
+        operands = (graph.placeholder("x"), graph.get_attr("constant"))
+        graph.output((graph.call_function(torch.ops.aten.add.Tensor, operands),))
+        return fx.GraphModule(root, graph)
+
+    root, graph = nn.Module(), fx.Graph()
+    x, condition = graph.placeholder("x"), graph.placeholder("condition")
+    results = []
+    for number in range(6):
+        names = [f"first_{number}", f"second_{number}"]
+        for name, value in zip(names, (number, 10 + number), strict=True):
+            setattr(root, name, with_constant(value))
+        branches = [graph.get_attr(name) for name in names]
+        chosen = graph.call_function(torch.ops.higher_order.cond, (condition, *branches, (x,)))
+        chosen.meta["val"] = (torch.zeros(2),)
+        results.append(graph.call_function(operator.getitem, (chosen, 0)))
+    graph.output(tuple(results))
+    module = fx.GraphModule(root, graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a constant that torch did not lift
+        write_out(module)
+    module.recompile()
+    for decided, first in ((True, 0), (False, 10)):
+        made = module(torch.zeros(2), torch.tensor(decided))
+        assert [int(one[0]) for one in made] == list(range(first, first + 6))
+
+
 def test_loops_of_known_length() -> None:
     def looped(x: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, ...]:
         def step(held: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,6 +95,21 @@ def test_loops_of_known_length() -> None:
 def test_long_loops_are_refused() -> None:
     with pytest.raises(ImportFailed, match=f"a loop of {MAX_STEPS + 1} steps is not written out"):
         imported(lambda x: mapped(lambda row: row.sin(), x), drawn(MAX_STEPS + 1, 2))
+
+
+def test_many_loops_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is short enough by itself."""
+    limits = LIMITS._replace(model=LIMITS.model._replace(nodes=200))
+    monkeypatch.setattr(control_flow, "LIMITS", limits)
+
+    def looped(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = mapped(lambda row: row.sin() + 1, x)
+        return x
+
+    with pytest.raises(ImportFailed, match="map_impl: with what is written out, it has over 200 nodes"):
+        imported(looped, drawn(20, 2))
+    compare_lowered(lambda x: mapped(lambda row: row.sin() + 1, x), drawn(20, 2))
 
 
 RANDOM: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -142,6 +201,17 @@ def test_bags_of_different_sizes(mode: str) -> None:
 
     numbers[[4, 8, 9, 10, 11]] = 7
     compare_lowered(bags, table, numbers, offsets)
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_rows_behind_the_last_bag(mode: str, padding: int | None) -> None:
+    def bags(table: torch.Tensor, numbers: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        options: dict[str, Any] = {"mode": mode, "padding_idx": padding, "include_last_offset": True}
+        return functional.embedding_bag(numbers, table, offsets, **options)
+
+    table = torch.arange(20.0).reshape(10, 2)
+    compare_lowered(bags, table, torch.tensor([1, 3, 2, 3, 4, 9]), torch.tensor([0, 0, 1, 4]))
 
 
 def test_drawn_offsets_of_bags_ascend_within_the_rows() -> None:

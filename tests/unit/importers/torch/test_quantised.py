@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from device_agent.contract.pt2.archive import check_archive, load_libraries
+from host.errors import ImportFailed
 from host.importers import load_here
 from host.importers.torch.importer import export_module
 from host.lowering import lower
 from tests.unit.importers.torch.lowered_programs import compare_lowered
-from tests.unit.importers.torch.test_operators import drawn
+from tests.unit.importers.torch.test_operators import drawn, imported
 from tests.unit.lowering.harness import board, run_lowered
 
 load_libraries({"quantized_decomposed"})
@@ -55,6 +56,15 @@ def test_what_quantisation_leaves_of_numbers() -> None:
         return channels, torch.fake_quantize_per_tensor_affine(x, 0.1, 100, 0, 255)
 
     compare_lowered(rounded, 3 * drawn(2, 3, 4))
+
+
+def test_zero_points_between_whole_numbers_are_refused() -> None:
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0.0, 1.5])
+        return torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -8, 7)
+
+    with pytest.raises(ImportFailed, match=r"fake_quantize_per_channel.*has no conversion of these types"):
+        imported(rounded, drawn(3, 2))
 
 
 def test_scales_that_follow_from_the_data() -> None:

@@ -130,6 +130,18 @@ def test_loads_and_stores_are_of_16_bytes(tmp_path: Path) -> None:
     assert found == {"16": 4}
 
 
+def test_booleans_are_turned(tmp_path: Path) -> None:
+    """TVM takes two bytes for each of a vector of them, so that none are left in shared memory as vectors."""
+    case = _case(Turned((40, 36), (1, 0), (), "bool", "bool"))
+    space, made = _space(case), np.zeros(case.output.shape, "bool")
+    for tiles in ((16, 16, 2, 4, 32), (16, 32, 4, 1, 32)):
+        values = dict(zip(_TILES, tiles, strict=True))
+        assert space.legal(values)
+        function = scheduled_function(space.apply(space.candidate(values, "test")))
+        emulate(function, [*case.inputs, made], gpu_target(), tmp_path)
+        np.testing.assert_array_equal(made, case.output)
+
+
 def test_the_barrier_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulation sees a tile that is read before all of it was written."""
     case = _case(CASES["ragged both ways"])
