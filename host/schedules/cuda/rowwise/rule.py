@@ -74,7 +74,10 @@ class CudaRowwise(Rule):
         if block > gpu.threads_per_block:
             return False
         vector = values.get("vector", 1)
-        if vector == 1 and workload.anchor_stage.axes[inner_row_axis(workload)].extent % values["rows"]:
+        # Rows that do not fill the last block need vectors. They are kept: each legal program then differs in
+        # one decision from the smallest one that begins as it does, see `Completions`.
+        ragged = workload.anchor_stage.axes[inner_row_axis(workload)].extent % values["rows"]
+        if ragged and (vector == 1 or values["inline"]):
             return False
         if values.get("splits", 1) > 1:
             alone = values["rows"] == vector == 1 and not values["inline"]
