@@ -11,9 +11,9 @@ prefill        tokens a second of a prompt of 512 tokens, until the next one is 
 bandwidth      bytes of weights that a token needs times tokens a second, over what a loop reads that only
                reads a buffer of that size with the same threads; with the keys and values that it reads too,
                `bandwidth_share_with_cache`
-arithmetic     multiply-adds with weights a second of the prefill, over what a loop over registers reaches
-               with the same threads: of products of bytes, or in single precision; those of attention with
-               keys and values are not counted
+arithmetic     multiply-adds with quantised weights a second of the prefill, over what a loop over registers
+               reaches with the same threads, where the processor adds up products of bytes; those of
+               attention with keys and values are not counted
 peak memory    proportional set size of the engine's process
 first token    from the beginning of loading until the token behind a prompt of 512
 kl_divergence  of the next token's distribution to that of transformers with the weights as they were, over 64
@@ -108,13 +108,14 @@ class ModelBenchmark:
                 stack.enter_context(engines[name])
             reader = stack.enter_context(EngineProcess("reader", "benchmarks.llm.reading", options.threads))
             quantised = self._bits != FLOAT_BITS
-            reader.ask("load", size=step_bytes, threads=options.threads, quantised=quantised)
+            loaded = reader.ask("load", size=step_bytes, threads=options.threads, quantised=quantised)
             read: list[float] = []
             multiplied: list[float] = []
 
             def limits(kind: str) -> None:
                 if kind == "prefill":
-                    multiplied.append(reader.ask("multiply", seconds=_READ_S)["multiply_adds_per_s"])
+                    if loaded["multiplies"]:
+                        multiplied.append(reader.ask("multiply", seconds=_READ_S)["multiply_adds_per_s"])
                 else:
                     read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
 
@@ -129,9 +130,10 @@ class ModelBenchmark:
             shared = bandwidth_share(measured, plan.decoded, kept, read_bytes_s)
             entry["bandwidth_share_with_cache"] = shared
             entry["step_bytes"], entry["read_bytes_s"] = step_bytes, read_bytes_s
-            peak, work = statistics.median(multiplied), self._shape.prompt_multiply_adds(plan.prompt)
-            entry["prefill_peak_share"] = arithmetic_share(measured, work, peak)
-            entry["multiply_adds_s"] = peak
+            if multiplied:
+                peak, work = statistics.median(multiplied), self._shape.prompt_multiply_adds(plan.prompt)
+                entry["prefill_peak_share"] = arithmetic_share(measured, work, peak)
+                entry["multiply_adds_s"] = peak
             entry["versions"] = {name: engine.ask("version")["version"] for name, engine in engines.items()}
             entry["peak_memory_mb"] = rounds.peaks_mb(engines)
             entry["first_token_s"] = measured.first_token_s

@@ -15,7 +15,7 @@ import tvm
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as script
 
-from benchmarks.llm.arithmetic import Arithmetic
+from benchmarks.llm.arithmetic import Arithmetic, multiplies_bytes
 from device_agent.text_engines.worker import serve
 from host.build import build_kernel_library, target_for
 from host.compile.device_profile import profile_of
@@ -70,7 +70,10 @@ class Reader:
         Args:
             size: bytes of the buffer.
             threads: that read it, each its part.
-            quantised: whether bytes are multiplied, else single precision.
+            quantised: whether the loop over registers is made, where the processor has it.
+
+        Returns:
+            `bytes` of the buffer, and whether it `multiplies`.
         """
         import numpy as np
 
@@ -93,8 +96,9 @@ class Reader:
         read = int(result.numpy().astype(np.int64).sum())
         if read != elements:
             raise ValueError(f"the loop read {read} of {elements} elements")
-        self._arithmetic = Arithmetic(board, quantised, threads)
-        return {"bytes": self._bytes}
+        multiplies = quantised and multiplies_bytes(board.hardware)
+        self._arithmetic = Arithmetic(board, threads) if multiplies else None
+        return {"bytes": self._bytes, "multiplies": multiplies}
 
     def read(self, seconds: float) -> dict[str, Any]:
         """Bytes per second over so many seconds, the buffer read once at least."""

@@ -191,8 +191,8 @@ def make_golden(
 def _rounded(weights: DecoderWeights, quantised: Collection[str]) -> tuple[tuple[str, ...], ...]:
     """Sets of products whose activations may be rounded, the largest first, by the names of their weights.
 
-    The largest has those that make queries and keys, where they have weights of their own. Values are in
-    none: rounding theirs alone moves logits further than rounding all others.
+    The largest has those that make queries and keys, where they have weights of their own. The products that
+    make values are in none: rounding their activations moves logits further than queries and keys do.
     """
     if not quantised:
         return ()

@@ -259,7 +259,7 @@ class _Builder:
                 for begin, end in pairwise(ends)
             )
             return query, key, own
-        # Values stay exact: what rounding them does is kept, and moves logits further than all else.
+        # Values stay exact: the cache keeps what rounding does to them, and logits move further by it.
         scores, own = self._products.divided(value, product, (heads + keys) * self._model.head_size)
         scores = self._emit(relax.op.reshape(scores, (rows, heads + keys, *head)))
         query, key = (
