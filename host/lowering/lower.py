@@ -219,7 +219,7 @@ def optimise(
     if loops and half:
         choose_types(graph, half, taken)
     graph = share_equal(at(Phase.SIMPLIFIED, graph), any_length)
-    if half == "bfloat16" and hardware.has_fast_bfloat16:
+    if half == "bfloat16" and hardware.has_fast_bfloat16_layers:
         graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors, taken)
     # Threads of a GPU are no vectors, and a range of lengths has one packing.
     packing = None if any_length or hardware.gpu is not None else taken
