@@ -24,6 +24,8 @@ from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
 from host.tensor_ir.joined_loops import with_joined_loops
+from host.tensor_ir.matrix_tiles import has_tiles
+from host.tensor_ir.quantised_tiles import with_quantised_tiles
 from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
@@ -131,6 +133,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     architecture = architecture_of(target)
     narrowed = saturation_for(target) or (lambda body: body)
     tabulated = byte_tables_for(target) or (lambda body: body)
+    tiled = with_quantised_tiles if has_tiles(target) else (lambda body: body)
     narrow = with_shared_conditions(function)
     named = (as_bits(narrow) if bfloat16 else narrow).with_attr("global_symbol", symbol)
     fixed = _fixed_vectors(target)
@@ -146,7 +149,8 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
                             with_interleaved_bytes(
                                 _halves(
                                     keeping_nan(
-                                        with_all_extremes(function, body.body, architecture), architecture
+                                        with_all_extremes(function, tiled(body.body), architecture),
+                                        architecture,
                                     ),
                                     own_halves,
                                     bfloat16,
