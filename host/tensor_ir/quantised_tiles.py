@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
-
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from host.tensor_ir.matrix_tiles import RELEASED, REGISTERS, configured
+from host.tensor_ir.matrix_tiles import REGISTERS, RELEASED, configured
 from host.tensor_ir.matrix_tiles import ROWS as TILE_ROWS
 from host.tensor_ir.structural import mapped
 
@@ -135,9 +134,9 @@ class QuantisedPanels:
     def arguments(self) -> tuple[str, ...]:
         """What it takes the addresses of.
 
-        `tiles` are of `TiledRows`, one after the other; the first panel of the weight, and what it has beside,
-        are as in `host.lowering.quantised.layout`; `result` is (rows, columns) float32, from the panels' first
-        column on.
+        `tiles` are of `TiledRows`, one after the other; the first panel of the weight, and what it has
+        beside, are as in `host.lowering.quantised.layout`; `result` is (rows, columns) float32, from the
+        panels' first column on.
         """
         multipliers = ("multipliers",) if self.multiplied else ()
         zeros = ("zeros",) if self.asymmetry == ZEROS else ()

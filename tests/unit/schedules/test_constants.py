@@ -20,6 +20,7 @@ from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
 from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
+from tests.unit.schedules.cpu.test_quantised_tiles import tiles_board
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
 from tests.unit.schedules.cpu.tiled.test_half_sums_programs import space_of as half_sums_space
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
@@ -61,6 +62,12 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
     elif rule == "quantised":
         on = dot_cases.vnni_board()
         for rows in (1, 8):
+            [task] = [one for one in product(rows, 1024, 512, Kind(4), on)[0].tasks if "dense" in one.name]
+            yield space_for(task, on.hardware)
+    elif rule == "quantised_tiles":
+        # Weights that few rows share come from memory, and those of many are computed with.
+        for rows in (32, 512):
+            on = tiles_board()
             [task] = [one for one in product(rows, 1024, 512, Kind(4), on)[0].tasks if "dense" in one.name]
             yield space_for(task, on.hardware)
     elif rule == "cached_attention":

@@ -30,9 +30,9 @@ def quantised_tiles_seconds(
 ) -> float:
     """Estimated seconds of one call of a program of the `quantised_tiles` rule.
 
-    Products of tiles and the loads of their operands overlap. Rows pass by for every few panels, from the cache
-    that holds all of them; weights that were taken apart come from the one that holds those and the rows'
-    tiles of the same depth.
+    Products of tiles and the loads of their operands overlap. Rows pass by for every few panels, from the
+    cache that holds all of them; weights that were taken apart come from the one that holds those and the
+    rows' tiles of the same depth.
     """
     tiles = hardware.matrix_tiles
     assert tiles is not None, "the rule matched before"

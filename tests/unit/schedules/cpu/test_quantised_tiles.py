@@ -14,7 +14,6 @@ import tvm
 from host.build import target_for
 from host.build.kernel import compile_function
 from host.build.linker import link_shared
-from host.gensor import Gensor
 from host.model import LoweredModel, Task
 from host.schedules import scheduled_function, space_for
 from host.schedules.design import DesignSpace
