@@ -95,6 +95,13 @@ def configured(registers: Sequence[tuple[int, int]]) -> Function:
     return Function(name, _CONFIGURE_TEXT.format(name=name, rows=rows))
 
 
+def split_rows(rows: int) -> tuple[int, ...]:
+    """Rows of each register where one after the other have so many rows: about the same number."""
+    count = -(-rows // ROWS)
+    each, more = divmod(rows, count)
+    return (each + 1,) * more + (each,) * (count - more)
+
+
 class Loop(NamedTuple):
     """A loop of a sum.
 
@@ -148,7 +155,9 @@ class TileProduct:
     def function(self) -> Function:
         """A function of the addresses of both operands and of the sums, which it writes."""
         text = _product_text(self)
-        name = f"{PREFIX}{PRODUCTS[self.kind]}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        # The rows of the registers are not in the text, and are another function's.
+        digest = hashlib.sha256(f"{self.registers()}{text}".encode()).hexdigest()
+        name = f"{PREFIX}{PRODUCTS[self.kind]}_{digest[:16]}"
         return Function(name, text.replace("{name}", name))
 
 

@@ -16,15 +16,18 @@ from host.schedules.cpu.dot.cost import CONSTANTS, dot_seconds
 from host.schedules.cpu.dot.intrinsics import (
     INSTRUCTION,
     PLAIN,
+    TILES,
     has_intrinsic,
     intrinsic,
     steps_together,
 )
 from host.schedules.cpu.dot.stage import dot_kind, in_lanes
+from host.schedules.cpu.dot.tiles import fit_registers, has_tiles, row_choices
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_of
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
 from host.schedules.workload import Workload
+from host.tensor_ir.tile_products import PRODUCT, START
 from targets import HardwareModel
 
 # Of the shortest vectors.
@@ -62,14 +65,23 @@ class Dot(Rule):
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Those of `tiled`, padded inputs always copied, and the instruction; no bytes are fetched ahead."""
-        found = {**self._tiled.choices(in_lanes(workload), hardware), "pad": (PAD_COPY,)}
-        if dot_kind(workload.anchor_stage, hardware) == BFLOAT16:
-            return {**found, "intrinsic": (INSTRUCTION,)}
-        del found[_FETCH.name]
-        return {**found, "intrinsic": (PLAIN, INSTRUCTION)}
+        lanes, kind = in_lanes(workload), dot_kind(workload.anchor_stage, hardware)
+        found = {**self._tiled.choices(lanes, hardware), "pad": (PAD_COPY,)}
+        kinds = (INSTRUCTION,) if kind == BFLOAT16 else (PLAIN, INSTRUCTION)
+        if kind != BFLOAT16:
+            del found[_FETCH.name]
+        if has_tiles(kind, _roles(lanes, hardware), hardware):
+            kinds = (*kinds, TILES)
+            found.update(row_choices(_roles(lanes, hardware), found))
+        return {**found, "intrinsic": kinds}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """The conditions of the rule `tiled`, for the stage with its reduction split into dot products."""
+        """The conditions of the rule `tiled`, for the stage with its reduction split into dot products.
+
+        Tiles have no code that is written out, and registers of their own.
+        """
+        if values["intrinsic"] == TILES:
+            return fit_registers(in_lanes(workload), hardware, values)
         return self._tiled.legal(in_lanes(workload), hardware, {"fetch": 0, **values})
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
@@ -83,6 +95,7 @@ class Dot(Rule):
             schedule.set_scope(block, 0, "local")
         else:
             tails = [schedule.get(schedule.cache_write(block, 0, "local")).name_hint]
+        tiles = sampler.value("intrinsic") == TILES
         plain, kind = sampler.value("intrinsic") == PLAIN, dot_kind(workload.anchor_stage, hardware)
         steps = 1 if plain else steps_together(kind, sampler.value("unroll"))
         nest = Nest(sampler, lanes.anchor_stage, roles, block, threads, vectorised=plain, together=steps > 1)
@@ -95,6 +108,11 @@ class Dot(Rule):
             schedule_copy(schedule, name, 4 * hardware.lanes, threads)
         nest.parallelise(threads)
         first = nest.finish()
+        if tiles:
+            rest = roles.row_total % sampler.value("rows")
+            schedule.annotate(nest.loop_inside(block), PRODUCT, f"{kind} {rest}")
+            schedule.annotate(nest.loop_inside(first), START, kind)
+            return
         weights = cold_weights(lanes.anchor_stage, roles, hardware)
         if weights is not None and sampler.values.get(_FETCH.name):
             nest.prefetch(weights, workload.anchor_stage.axes[-1].extent)

@@ -1,0 +1,106 @@
+"""Products of bytes and of bfloat16 numbers in registers of matrices: which programs fit them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from host.schedules.api import Decisions
+from host.schedules.cpu.tiled.roles import Roles, blocks_divide, roles_of
+from host.schedules.workload import Stage, Workload
+from host.tensor_ir.matrix_tiles import ROWS, Loop, TileProduct, split_rows
+from targets import HardwareModel
+
+# Sums of a tile: registers that leave some for both operands, and what the stack takes of them.
+_MOST_SUMS = 4
+_LANES = 16
+
+
+def has_tiles(kind: str, roles: Roles, hardware: HardwareModel) -> bool:
+    """Whether the processor multiplies in tiles what a stage is a sum of.
+
+    Args:
+        kind: of the dot product.
+        roles: of the stage with groups as elements.
+        hardware: the processor.
+    """
+    tiles = hardware.matrix_tiles
+    whole = roles.lanes == _LANES and not roles.ragged_vectors
+    return tiles is not None and kind in tiles.kinds and whole
+
+
+def row_choices(roles: Roles, choices: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Rows of a tile beside those of vectors, and the blocks that they leave: several registers high."""
+    total = roles.row_total
+    most = ROWS * _MOST_SUMS
+    rows = {n for n in range(1, min(total, most) + 1) if total % n == 0}
+    # Where nothing divides, whole registers with a remainder at the end.
+    if not any(n > ROWS // 2 for n in rows):
+        rows |= {n for n in (ROWS, 2 * ROWS, 3 * ROWS, most) if n < total}
+    found = sorted({*choices["rows"], *rows})
+    blocks = set(choices["block"])
+    for one in rows:
+        count = -(-total // one)
+        blocks |= {size for size in range(1, min(count, 64) + 1) if count % size == 0} | {count}
+    return {"rows": tuple(found), "block": tuple(sorted(blocks))}
+
+
+def fit_registers(lanes: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+    """Whether a tile fits the registers of matrices, that at the end of its rows too.
+
+    Args:
+        lanes: the workload with groups as elements.
+        hardware: the processor.
+        values: of the decisions.
+    """
+    anchor = lanes.anchor_stage
+    roles = roles_of(anchor, hardware)
+    assert roles is not None
+    if roles.groups % values["vectors"] or not blocks_divide(roles, values):
+        return False
+    if values.get("fetch") or values["window"] or values["unroll"] > 1:
+        return False
+    rest = roles.row_total % values["rows"]
+    return all(
+        product_of(anchor, roles, rows, values["rows2"], values["vectors"]) is not None
+        for rows in filter(None, (values["rows"], rest))
+    )
+
+
+def product_of(
+    anchor: Stage, roles: Roles, rows: int, seconds: int, panels: int
+) -> TileProduct | None:
+    """The products of a tile, with offsets of no meaning; None where its sums do not fit the registers.
+
+    Args:
+        anchor: the stage with groups as elements.
+        roles: of its axes.
+        rows, seconds: of a tile along both axes of rows.
+        panels: of a tile.
+    """
+    heights = split_rows(rows) * seconds
+    if len(heights) * panels > _MOST_SUMS:
+        return None
+    loops, groups = _sum_of(anchor, roles)
+    kind = "u8s8"
+    made = TileProduct(
+        kind, tuple((0, 0, height) for height in heights), ((0, 0),) * panels, (0, 0), loops, groups
+    )
+    return made if made.registers() is not None else None
+
+
+def _sum_of(anchor: Stage, roles: Roles) -> tuple[tuple[Loop, ...], int]:
+    """The loops of a sum around the groups that lie side by side in both operands, and how many those are."""
+    activations, weights = anchor.reads
+    groups = 1
+    loops: list[Loop] = []
+    for axis in reversed(roles.reduction):
+        extent = anchor.axes[axis].extent
+        beside = activations.strides[axis] == groups and weights.strides[axis] == groups * roles.lanes
+        if extent > 1 and beside and not loops:
+            groups *= extent
+        elif extent > 1:
+            loops.insert(0, Loop(extent, 0, 0))
+    return tuple(loops), groups
+
+
