@@ -41,7 +41,8 @@ class Dot(Rule):
 
     name = "dot"
     processor = CPU
-    version = 5
+    # 6: products in registers of matrices.
+    version = 6
     priority = 20
     constants = CONSTANTS
     decisions = (
