@@ -28,15 +28,13 @@ from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
-from host.tensor_ir.tile_products import with_tile_products
+from host.tensor_ir.tile_products import STAYS, with_tile_products
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
 BUILD_VERSION = 14
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
-# Annotation of an allocation that TVM is to leave to the code generator, which takes it from the stack.
-_STAYS = "disable_lower_builtin"
 # Bytes of one buffer on the stack: what all vector registers of any processor hold.
 _LARGEST_ON_STACK = 4096
 
@@ -280,7 +278,7 @@ def _allocate_on_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
         size = math.prod(int(d) for d in buffer.shape) * _element_bytes(str(buffer.dtype))
         if size > _LARGEST_ON_STACK:
             return allocation
-        annotations = {**dict(allocation.annotations), _STAYS: tvm.tirx.IntImm("bool", 1)}
+        annotations = {**dict(allocation.annotations), STAYS: tvm.tirx.IntImm("bool", 1)}
         return tvm.tirx.AllocBuffer(buffer, annotations, allocation.span)
 
     return mapped(body, (tvm.tirx.AllocBuffer, visit))

@@ -68,6 +68,20 @@ class Function(NamedTuple):
 
 
 RELEASED = Function(RELEASE, _RELEASE_TEXT)
+# Of the address of numbers of 32 bits: how many of them lie before the next line of the cache.
+ALIGNED = Function(
+    f"{PREFIX}aligned",
+    f"""
+define i32 @{PREFIX}aligned(ptr %numbers) {{
+  %address = ptrtoint ptr %numbers to i64
+  %short = trunc i64 %address to i32
+  %before = sub i32 0, %short
+  %bytes = and i32 %before, 63
+  %count = lshr i32 %bytes, 2
+  ret i32 %count
+}}
+""",
+)
 
 
 def has_tiles(target: tvm.target.Target) -> bool:

@@ -17,6 +17,7 @@ from tvm import tirx
 
 from host.errors import BuildError
 from host.tensor_ir.matrix_tiles import (
+    ALIGNED,
     GROUP_BYTES,
     RELEASED,
     ROW_BYTES,
@@ -30,6 +31,8 @@ from host.tensor_ir.structural import mapped
 
 # Marks around the loops of a product, with its kind, and around those that set its sums to zero.
 PRODUCT, START = "pragma_edgetlm_tiles", "pragma_edgetlm_tiles_start"
+# Annotation of an allocation that TVM is to leave to the code generator, which takes it from the stack.
+STAYS = "disable_lower_builtin"
 _LANES = 16
 _SUM_BYTES = 4
 
@@ -54,6 +57,7 @@ class _Nest:
 
     axes: tuple[_Axis, ...]
     addresses: tuple[Any, Any, Any]
+    sums: Any
     whole: Any = None
     last_axes: tuple[_Axis, ...] = ()
 
@@ -65,6 +69,7 @@ def with_tile_products(body: tirx.Stmt) -> tirx.Stmt:
         BuildError: marked loops are none that tiles multiply.
     """
     products: dict[Function, TileProduct] = {}
+    sums: list[Any] = []
 
     def replaced(mark: tirx.AttrStmt) -> tirx.Stmt:
         if mark.attr_key == START:
@@ -77,6 +82,7 @@ def with_tile_products(body: tirx.Stmt) -> tirx.Stmt:
             product = _product_of(kind, nest.axes)
             function = product.function()
             products[function] = product
+            sums.append(nest.sums)
             return tirx.Evaluate(_called(function, *nest.addresses))
 
         nest = _nest_of(mark.body, int(rest))
@@ -88,7 +94,47 @@ def with_tile_products(body: tirx.Stmt) -> tirx.Stmt:
     made = mapped(body, (tirx.AttrStmt, replaced))
     if not products:
         return body
-    return _with_registers(made, products)
+    return _with_registers(_with_aligned(made, sums), products)
+
+
+def _with_aligned(body: tirx.Stmt, sums: Sequence[Any]) -> tirx.Stmt:
+    """The sums of tiles in whole lines of the cache, which the stack does not give by itself.
+
+    A register is stored line by line, and what follows loads a line at a time: both take twice as long across
+    two lines.
+    """
+    aligned: list[tuple[Any, Any, Any]] = []
+
+    def of(buffer: Any) -> tuple[Any, Any] | None:
+        return next(((made, start) for old, made, start in aligned if old.same_as(buffer)), None)
+
+    for buffer in sums:
+        if of(buffer) is None:
+            [size] = buffer.shape
+            wider = tirx.decl_buffer(
+                (int(size) + _LANES,), buffer.dtype, buffer.name, scope="local", layout=None
+            )
+            aligned.append((buffer, wider, tirx.Var(f"{buffer.name}_start", "int32")))
+
+    def allocated(one: tirx.AllocBuffer) -> tirx.Stmt:
+        found = of(one.buffer)
+        if found is None:
+            return one
+        wider, start = found
+        annotations = {**dict(one.annotations), STAYS: tirx.IntImm("bool", 1)}
+        first = tirx.address_of(tirx.BufferLoad(wider, [0]))
+        return tirx.SeqStmt(
+            [tirx.AllocBuffer(wider, annotations), tirx.Bind(start, _called(ALIGNED, first))]
+        )
+
+    def loaded(load: Any) -> Any:
+        found = of(load.source)
+        if found is None:
+            return load
+        [index] = load.indices
+        return tirx.BufferLoad(found[0], [index + found[1]])
+
+    return mapped(body, (tirx.AllocBuffer, allocated), (tvm.ir.TensorLoad, loaded))
 
 
 def _called(function: Function, *arguments: Any) -> Any:
@@ -128,7 +174,7 @@ def _with_registers(body: tirx.Stmt, products: dict[Function, TileProduct]) -> t
     made = mapped(body, (tirx.Evaluate, changed))
     shared = mapped(made, (tirx.For, in_parallel))
     made = shared if shared is not made and _has_parallel(made, names) else _around(made, usual)
-    texts = {one.name: one.text for one in (*products, *ways.values(), RELEASED)}
+    texts = {one.name: one.text for one in (*products, *ways.values(), RELEASED, ALIGNED)}
     text = tvm.ir.StringImm(_joined([texts[name] for name in sorted(texts)]))
     return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, made)
 
@@ -206,7 +252,7 @@ def _nest_of(statement: tirx.Stmt, rest: int) -> _Nest:
         return tuple(axis for axis in every if axis.extent > 1)
 
     shorter = [rest if number == last else count for number, count in enumerate(extents)]
-    return _Nest(axes(extents), addresses, whole, axes(shorter) if whole is not None else ())
+    return _Nest(axes(extents), addresses, statement.buffer, whole, axes(shorter) if whole is not None else ())
 
 
 def _strides(
