@@ -1,4 +1,4 @@
-"""Registers of matrices of x86 (AMX): their permission and configuration, and the product of a tile over a sum.
+"""Registers of matrices of x86 (AMX): permission and configuration, and the product of a tile over a sum.
 
 TVM knows no type for these registers. What uses them are functions in LLVM's own language that name them by
 number, imported into the module of a kernel and inlined, as those of `host.tensor_ir.bfloat16` are.
@@ -44,8 +44,8 @@ define i32 @{name}() {{
   %first = icmp eq i32 %asked, 0
   br i1 %first, label %ask, label %ready
 ask:
-  %answer = call i64 asm sideeffect "syscall", "={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}},~{{flags}}"(
-      i64 158, i64 4131, i64 18)
+  %answer = call i64 asm sideeffect "syscall",
+      "={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}},~{{flags}}"(i64 158, i64 4131, i64 18)
   store i32 1, ptr @{name}_asked
   br label %ready
 ready:
@@ -269,7 +269,9 @@ class _Writer:
         self._block = name
         self.lines += [f"  br label %{name}", f"{name}:"]
         place = len(self.lines)
-        self.loops(loops[1:], body, self._at(left, variable, loop.left), self._at(right, variable, loop.right))
+        self.loops(
+            loops[1:], body, self._at(left, variable, loop.left), self._at(right, variable, loop.right)
+        )
         start = f"  {variable} = phi i64 [ 0, %{before} ], [ {variable}.next, %{self._block} ]"
         self.lines.insert(place, start)
         self.lines += [

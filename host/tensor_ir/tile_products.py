@@ -51,8 +51,8 @@ class _Axis:
 class _Nest:
     """A nest: its axes, outermost first, and the addresses of both operands and of the sums.
 
-    Where it depends on loops around it whether the tile is full, `whole` says so, and `last_axes` are those of
-    a tile that is not.
+    Where loops around it decide whether the tile is full, `whole` is their condition, and `last_axes` are
+    those of a tile that is not.
     """
 
     axes: tuple[_Axis, ...]
@@ -88,8 +88,7 @@ def with_tile_products(body: tirx.Stmt) -> tirx.Stmt:
         nest = _nest_of(mark.body, int(rest))
         if nest.whole is None:
             return called(nest)
-        whole = tirx.IfThenElse(nest.whole, called(nest), called(replace(nest, axes=nest.last_axes)))
-        return whole
+        return tirx.IfThenElse(nest.whole, called(nest), called(replace(nest, axes=nest.last_axes)))
 
     made = mapped(body, (tirx.AttrStmt, replaced))
     if not products:
@@ -123,9 +122,7 @@ def _with_aligned(body: tirx.Stmt, sums: Sequence[Any]) -> tirx.Stmt:
         wider, start = found
         annotations = {**dict(one.annotations), STAYS: tirx.IntImm("bool", 1)}
         first = tirx.address_of(tirx.BufferLoad(wider, [0]))
-        return tirx.SeqStmt(
-            [tirx.AllocBuffer(wider, annotations), tirx.Bind(start, _called(ALIGNED, first))]
-        )
+        return tirx.SeqStmt([tirx.AllocBuffer(wider, annotations), tirx.Bind(start, _called(ALIGNED, first))])
 
     def loaded(load: Any) -> Any:
         found = of(load.source)
@@ -252,13 +249,15 @@ def _nest_of(statement: tirx.Stmt, rest: int) -> _Nest:
         return tuple(axis for axis in every if axis.extent > 1)
 
     shorter = [rest if number == last else count for number, count in enumerate(extents)]
-    return _Nest(axes(extents), addresses, statement.buffer, whole, axes(shorter) if whole is not None else ())
+    return _Nest(
+        axes(extents), addresses, statement.buffer, whole, axes(shorter) if whole is not None else ()
+    )
 
 
 def _strides(
     statement: tirx.BufferStore, loops: Sequence[tirx.For]
 ) -> tuple[list[list[int]], tuple[Any, Any, Any]]:
-    """Bytes from one iteration of each loop to the next in both operands and the sums, and their addresses."""
+    """Bytes between iterations of each loop in both operands and the sums, and their addresses."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(statement.value, (tvm.ir.TensorLoad, loads.append))
     operands = [load for load in loads if not load.source.same_as(statement.buffer)]
@@ -279,9 +278,7 @@ def _strides(
     return strides, (addresses[0], addresses[1], addresses[2])
 
 
-def _within(
-    condition: Any, loops: Sequence[tirx.For], extents: Sequence[int]
-) -> tuple[int, int, Any | None]:
+def _within(condition: Any, loops: Sequence[tirx.For], extents: Sequence[int]) -> tuple[int, int, Any | None]:
     """Which loop a condition restricts, -1 for none, to how many iterations, or when it does not.
 
     It is that of a tile at the end, which is not full. Where loops around decide whether this one is, the
@@ -362,8 +359,11 @@ def _row_places(
     """Place and rows of each register along one or two axes of rows, and the bytes between rows."""
     inner = rows[-1] if rows else _Axis(1, 0, 0, 0)
     outer = list(rows[:-1])
-    while merged and outer and outer[-1].left == inner.extent * inner.left and (
-        outer[-1].sums == inner.extent * inner.sums
+    while (
+        merged
+        and outer
+        and outer[-1].left == inner.extent * inner.left
+        and (outer[-1].sums == inner.extent * inner.sums)
     ):
         inner = _Axis(inner.extent * outer.pop().extent, inner.left, 0, inner.sums)
     starts = [(0, 0)]

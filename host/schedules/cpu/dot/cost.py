@@ -31,7 +31,14 @@ _PAIR_OPERATIONS = EstimateConstant("dot.pair_operations", 1.27, spread=0.2)
 # vectors had 176 and 232 GFLOP/s on Zen 4.
 _ONE_VECTOR = EstimateConstant("dot.one_vector", 1.33, neutral=1.0)
 
-CONSTANTS = (_PLAIN_PRODUCT, _PLAIN_WIDENING, _PAIR_OPERATIONS, _ONE_VECTOR, *TILE_CONSTANTS, *TILED_CONSTANTS)
+CONSTANTS = (
+    _PLAIN_PRODUCT,
+    _PLAIN_WIDENING,
+    _PAIR_OPERATIONS,
+    _ONE_VECTOR,
+    *TILE_CONSTANTS,
+    *TILED_CONSTANTS,
+)
 
 
 def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:

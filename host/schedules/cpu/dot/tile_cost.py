@@ -69,7 +69,9 @@ def _cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisi
         total += count * one
     total *= panels * seconds * outer_iterations(anchor, roles)
     # Weights come while the first tile of their panels is computed, as in the rule `tiled`.
-    first = product_of(anchor, roles, min(values["rows"], roles.row_total), values["rows2"], values["vectors"])
+    first = product_of(
+        anchor, roles, min(values["rows"], roles.row_total), values["rows2"], values["vectors"]
+    )
     assert first is not None
     coming = weight_cycles(anchor, roles, hardware, values["vectors"])
     return total + panels * max(0.0, coming - _tile_cycles(first, tiles, hardware))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from host.schedules.api import Decisions
@@ -19,6 +18,8 @@ _LANES = 16
 def has_tiles(kind: str, roles: Roles, hardware: HardwareModel) -> bool:
     """Whether the processor multiplies in tiles what a stage is a sum of.
 
+    Not one row: a register of weights would be loaded for it alone, which vectors do as fast.
+
     Args:
         kind: of the dot product.
         roles: of the stage with groups as elements.
@@ -26,7 +27,8 @@ def has_tiles(kind: str, roles: Roles, hardware: HardwareModel) -> bool:
     """
     tiles = hardware.matrix_tiles
     whole = roles.lanes == _LANES and not roles.ragged_vectors
-    return tiles is not None and kind in tiles.kinds and whole
+    several = roles.row_total * roles.second_total > 1
+    return tiles is not None and kind in tiles.kinds and whole and several
 
 
 def row_choices(roles: Roles, choices: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
@@ -67,15 +69,14 @@ def fit_registers(lanes: Workload, hardware: HardwareModel, values: Decisions) -
     )
 
 
-def product_of(
-    anchor: Stage, roles: Roles, rows: int, seconds: int, panels: int
-) -> TileProduct | None:
+def product_of(anchor: Stage, roles: Roles, rows: int, seconds: int, panels: int) -> TileProduct | None:
     """The products of a tile, with offsets of no meaning; None where its sums do not fit the registers.
 
     Args:
         anchor: the stage with groups as elements.
         roles: of its axes.
-        rows, seconds: of a tile along both axes of rows.
+        rows: of a tile along the axis of rows.
+        seconds: the same along the second axis.
         panels: of a tile.
     """
     heights = split_rows(rows) * seconds
@@ -102,5 +103,3 @@ def _sum_of(anchor: Stage, roles: Roles) -> tuple[tuple[Loop, ...], int]:
         elif extent > 1:
             loops.insert(0, Loop(extent, 0, 0))
     return tuple(loops), groups
-
-

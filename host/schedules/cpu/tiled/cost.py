@@ -118,7 +118,8 @@ def nest_seconds(
     """Estimated seconds of one call of a nest of this form, whatever computes its tiles.
 
     Args:
-        workload, roles: with the anchor and the roles of its axes.
+        workload: whose anchor it is.
+        roles: of the anchor's axes.
         hardware: the processor.
         threads: that share the call.
         values: of the decisions.
