@@ -101,9 +101,9 @@ def configured(registers: Sequence[tuple[int, int]]) -> Function:
     assert len(registers) <= REGISTERS
     palette = bytearray(64)
     palette[0] = 1
-    for number, (rows, row_bytes) in enumerate(registers):
+    for number, (height, row_bytes) in enumerate(registers):
         palette[16 + 2 * number : 18 + 2 * number] = row_bytes.to_bytes(2, "little")
-        palette[48 + number] = rows
+        palette[48 + number] = height
     name = f"{PREFIX}configured_{bytes(palette[16:32:2]).hex()}_{bytes(palette[48:56]).hex()}"
     rows = "".join(f"\\{byte:02X}" for byte in palette)
     return Function(name, _CONFIGURE_TEXT.format(name=name, rows=rows))

@@ -353,19 +353,25 @@ def _merged_sum(summed: Sequence[_Axis]) -> tuple[tuple[Loop, ...], int]:
     return tuple(Loop(axis.extent, axis.left, axis.right) for axis in rest), groups
 
 
+def _distance(outer: _Axis, inner: _Axis) -> int:
+    """Rows between iterations of an axis around rows, the same in operand and sums; 0 where they differ.
+
+    There may be more than the iterations of the rows: the sums between are of no use.
+    """
+    if not inner.left or outer.left % inner.left:
+        return 0
+    across = outer.left // inner.left
+    return across if across >= inner.extent and outer.sums == across * inner.sums else 0
+
+
 def _row_places(
     rows: Sequence[_Axis], merged: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], tuple[int, int]]:
     """Place and rows of each register along one or two axes of rows, and the bytes between rows."""
     inner = rows[-1] if rows else _Axis(1, 0, 0, 0)
     outer = list(rows[:-1])
-    while (
-        merged
-        and outer
-        and outer[-1].left == inner.extent * inner.left
-        and (outer[-1].sums == inner.extent * inner.sums)
-    ):
-        inner = _Axis(inner.extent * outer.pop().extent, inner.left, 0, inner.sums)
+    while merged and outer and (across := _distance(outer[-1], inner)):
+        inner = _Axis((outer.pop().extent - 1) * across + inner.extent, inner.left, 0, inner.sums)
     starts = [(0, 0)]
     for axis in outer:
         starts = [

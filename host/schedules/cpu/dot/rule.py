@@ -7,7 +7,9 @@ code, which is never faster for bfloat16: its elements would be widened one by o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from host.lowering.types import BFLOAT16
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
@@ -22,11 +24,11 @@ from host.schedules.cpu.dot.intrinsics import (
     steps_together,
 )
 from host.schedules.cpu.dot.stage import dot_kind, in_lanes
-from host.schedules.cpu.dot.tiles import fit_registers, has_tiles, row_choices
+from host.schedules.cpu.dot.tiles import distance, fit_registers, has_tiles, row_choices
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_of
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
-from host.schedules.workload import Workload
+from host.schedules.workload import Stage, Workload
 from host.tensor_ir.tile_products import PRODUCT, START
 from targets import HardwareModel
 
@@ -71,10 +73,23 @@ class Dot(Rule):
         kinds = (INSTRUCTION,) if kind == BFLOAT16 else (PLAIN, INSTRUCTION)
         if kind != BFLOAT16:
             del found[_FETCH.name]
-        if has_tiles(kind, _roles(lanes, hardware), hardware):
+        if has_tiles(kind, lanes.anchor_stage, _roles(lanes, hardware), hardware):
             kinds = (*kinds, TILES)
             found.update(row_choices(_roles(lanes, hardware), found))
         return {**found, "intrinsic": kinds}
+
+    def starts(self, workload: Workload, hardware: HardwareModel) -> Iterable[Decisions]:
+        """For each number of panels, the tiles of most rows: both share the few registers of matrices."""
+        choices = self.choices(workload, hardware)
+        if TILES not in choices["intrinsic"]:
+            return
+        least = {name: values[0] for name, values in choices.items()}
+        for vectors, rows2 in itertools.product(choices["vectors"], choices["rows2"]):
+            for rows in reversed(choices["rows"]):
+                tile = {"vectors": vectors, "rows": rows, "rows2": rows2, "intrinsic": TILES}
+                if self.legal(workload, hardware, {**least, **tile}):
+                    yield {**least, **tile}
+                    break
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """The conditions of the rule `tiled`, for the stage with its reduction split into dot products.
@@ -113,6 +128,7 @@ class Dot(Rule):
             rest = roles.row_total % sampler.value("rows")
             schedule.annotate(nest.loop_inside(block), PRODUCT, f"{kind} {rest}")
             schedule.annotate(nest.loop_inside(first), START, kind)
+            _keep_distance(sampler, lanes.anchor_stage, roles, block)
             return
         weights = cold_weights(lanes.anchor_stage, roles, hardware)
         if weights is not None and sampler.values.get(_FETCH.name):
@@ -137,6 +153,15 @@ def _roles(lanes: Workload, hardware: HardwareModel) -> Roles:
     roles = roles_of(lanes.anchor_stage, hardware)
     assert roles is not None, "the rule matched before"
     return roles
+
+
+def _keep_distance(sampler: Sampler, anchor: Stage, roles: Roles, block: Any) -> None:
+    """Sums of lines lie as far apart as the lines where registers go on from one to the next."""
+    across = distance(anchor, roles, sampler.value("rows"), sampler.value("rows2"))
+    if across:
+        place = anchor.spatial.index(roles.second)
+        size = across * sampler.value("vectors") * roles.lanes
+        sampler.schedule.storage_align(block, 0, place, size, 0)
 
 
 def _tail_lanes(workload: Workload, roles: Roles, hardware: HardwareModel, vectors: int) -> int:

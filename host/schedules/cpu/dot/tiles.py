@@ -15,16 +15,24 @@ _MOST_SUMS = 4
 _LANES = 16
 
 
-def has_tiles(kind: str, roles: Roles, hardware: HardwareModel) -> bool:
+def has_tiles(kind: str, anchor: Stage, roles: Roles, hardware: HardwareModel) -> bool:
     """Whether the processor multiplies in tiles what a stage is a sum of.
 
     Not one row: a register of weights would be loaded for it alone, which vectors do as fast.
 
     Args:
         kind: of the dot product.
-        roles: of the stage with groups as elements.
+        anchor: the stage with groups as elements.
+        roles: of its axes.
         hardware: the processor.
     """
+    activations, weights = anchor.reads
+    rows = (*roles.rows, *(() if roles.second is None else (roles.second,)))
+    # Rows share all weights, and panels all rows; what a register loads lies at equal distances.
+    if activations.uses(roles.vector) or any(weights.uses(axis) for axis in rows):
+        return False
+    if any(activations.groups[axis][0] for axis in (*rows, *roles.reduction)):
+        return False
     tiles = hardware.matrix_tiles
     whole = roles.lanes == _LANES and not roles.ragged_vectors
     several = roles.row_total * roles.second_total > 1
@@ -44,7 +52,10 @@ def row_choices(roles: Roles, choices: Mapping[str, Sequence[int]]) -> dict[str,
     for one in rows:
         count = -(-total // one)
         blocks |= {size for size in range(1, min(count, 64) + 1) if count % size == 0} | {count}
-    return {"rows": tuple(found), "block": tuple(sorted(blocks))}
+    seconds = choices["rows2"]
+    if roles.second_total <= ROWS // 2:
+        seconds = sorted({*seconds, roles.second_total})
+    return {"rows": tuple(found), "rows2": tuple(seconds), "block": tuple(sorted(blocks))}
 
 
 def fit_registers(lanes: Workload, hardware: HardwareModel, values: Decisions) -> bool:
@@ -79,7 +90,8 @@ def product_of(anchor: Stage, roles: Roles, rows: int, seconds: int, panels: int
         seconds: the same along the second axis.
         panels: of a tile.
     """
-    heights = split_rows(rows) * seconds
+    across = distance(anchor, roles, rows, seconds)
+    heights = split_rows((seconds - 1) * across + rows) if across else split_rows(rows) * seconds
     if len(heights) * panels > _MOST_SUMS:
         return None
     loops, groups = _sum_of(anchor, roles)
@@ -88,6 +100,26 @@ def product_of(anchor: Stage, roles: Roles, rows: int, seconds: int, panels: int
         kind, tuple((0, 0, height) for height in heights), ((0, 0),) * panels, (0, 0), loops, groups
     )
     return made if made.registers() is not None else None
+
+
+def distance(anchor: Stage, roles: Roles, rows: int, seconds: int) -> int:
+    """Rows from one line of an image to the next where registers go on from line to line; 0 where none does.
+
+    The sums between two lines are of what lies there in memory, such as borders, and nothing reads them. It
+    is worth it where lines are short: 7 x 7 rows of an image with borders take four registers in place of
+    seven.
+    """
+    if roles.second is None or seconds == 1 or rows != roles.row_total:
+        return 0
+    row = next((axis for axis in roles.rows if anchor.axes[axis].extent > 1), None)
+    if row is None:
+        return 0
+    activations = anchor.reads[0]
+    across, beyond = divmod(activations.strides[roles.second], activations.strides[row] or 1)
+    if beyond or across < rows:
+        return 0
+    fewer = len(split_rows((seconds - 1) * across + rows)) < len(split_rows(rows)) * seconds
+    return across if fewer else 0
 
 
 def _sum_of(anchor: Stage, roles: Roles) -> tuple[tuple[Loop, ...], int]:

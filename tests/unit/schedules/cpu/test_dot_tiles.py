@@ -28,6 +28,7 @@ BYTES: dict[str, Callable[[], Task]] = {
     "several registers high": lambda: dot_cases.dense_task(96, 64, 192, 16),
     "steps of a sum that do not divide": lambda: dot_cases.dense_task(30, 32, 4 * 17, 16),
     "convolution": lambda: dot_cases.convolution_task(9, 8, 32, 16),
+    "lines of an image in one register": lambda: dot_cases.convolution_task(7, 32, 32, 16),
     "convolution of many channels": lambda: dot_cases.convolution_task(7, 64, 64, 16),
 }
 # Task, columns and step of the window.
@@ -126,6 +127,20 @@ def test_the_estimate_takes_tiles_for_many_rows(kind: str) -> None:
     vectors = chosen(task, hardware_without=True)
     assert vectors["intrinsic"] == INSTRUCTION
     assert space.estimate_s(vectors) > 2 * space.estimate_s(values)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_registers_go_on_from_line_to_line_of_a_small_image(threads: int) -> None:
+    """Lines of 7 rows with borders, 9 apart: four registers of 15 and 16 rows, and not seven of 7."""
+    task = dot_cases.convolution_task(7, 512, 512, 16)
+    hardware = cases.board(cores=2).hardware
+    space = space_for(task, hardware, threads)
+    profile = DeviceProfile("device", cases.board(cores=2), hardware, threads)
+    (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    values = dict(candidate.decisions)
+    assert (values["rows"], values["rows2"], values["intrinsic"]) == (7, 7, TILES)
+    code = cases.assembly(scheduled_function(space.apply(candidate)))
+    assert code.count("\ttilestored\t") == 4
 
 
 def test_one_row_is_left_to_vectors() -> None:
