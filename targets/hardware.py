@@ -298,7 +298,7 @@ class HardwareModel:
 
     @property
     def has_fast_bfloat16_layers(self) -> bool:
-        """Whether products with constant weights are faster in bfloat16: by vectors, or by tiles of matrices."""
+        """Whether products with constant weights are faster in bfloat16: by vectors, or by matrices."""
         tiles = self.matrix_tiles is not None and "bf16bf16" in self.matrix_tiles.kinds
         return self.has_fast_bfloat16 or tiles
 

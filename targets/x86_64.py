@@ -144,7 +144,9 @@ def _matrix_tiles(description: MachineDescription) -> MatrixTiles | None:
     of VPDPBUSD. Four accumulators are set to zero and stored in 17.6 ns, and a configuration takes 47 ns. The
     agent leaves the features out where the kernel does not let a process use them.
     """
-    features = [name for name in (TILES_FEATURE, *_TILE_PRODUCTS) if name.replace("-", "_") in description.features]
+    features = [
+        name for name in (TILES_FEATURE, *_TILE_PRODUCTS) if name.replace("-", "_") in description.features
+    ]
     kinds = [kind for name in features for kind in _TILE_PRODUCTS.get(name, ())]
     return MatrixTiles(tuple(features), tuple(kinds)) if TILES_FEATURE in features and kinds else None
 

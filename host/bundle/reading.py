@@ -134,12 +134,12 @@ def require_processor(manifest: Manifest, path: str, machine: MachineDescription
 
 
 def _require_tiles(manifest: Manifest, path: str, machine: MachineDescription, device: str) -> None:
-    """Refuse programs with products of matrix registers on a processor without them, which would end there."""
+    """Refuse programs with registers of matrices for a processor without them, where they would end."""
     missing = [name for name in required_tiles(manifest.target) if name not in machine.features]
     if missing:
         raise BundleError(
-            f"{path} was compiled for a processor with {', '.join(missing)}, which {device} lacks or its kernel "
-            "refuses: deploy the model to this device, or compile it with --target"
+            f"{path} was compiled for a processor with {', '.join(missing)}, which {device} lacks or its "
+            "kernel refuses: deploy the model to this device, or compile it with --target"
         )
 
 

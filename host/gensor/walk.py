@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from host.errors import ScheduleError
@@ -207,12 +207,23 @@ def construct(
     for values in drawn:
         descents.follow(values, number)
         number += 1
+    for values in _starts(space) if options.descents else ():
+        descents.follow(values, number)
+        number += 1
     if options.exchange and space.rule.coupled:
         ranked = [values for values, _ in pool.ranked()]
         for values in _one_of_each_tile(space, ranked)[:_EXCHANGED]:
             descents.follow(values, number, exchange=True)
             number += 1
     return pool.ranked()[:k]
+
+
+def _starts(space: DesignSpace) -> Iterator[dict[str, int]]:
+    """The rule's own starts, for all threads, as far as a space of fewer choices has them."""
+    for start in space.rule.starts(space.workload, space.hardware):
+        values = {one.name: start.get(one.name, one.choices[-1]) for one in space.decisions}
+        if space.legal(values):
+            yield values
 
 
 def _best_draws(

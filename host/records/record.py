@@ -174,7 +174,7 @@ def _hardware_data(board: Board) -> dict[str, Any]:
 
 
 def _target_data(board: Board) -> dict[str, Any]:
-    """The target without dot products of bfloat16 numbers, tables and tiles, which older versions did not name.
+    """The target without what older versions did not name: products of bfloat16 numbers, tables, tiles.
 
     Functions with such operations are others than those without: what it makes of a function follows from the
     function, and records from before belong to the same profile.

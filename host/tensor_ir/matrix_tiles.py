@@ -1,4 +1,4 @@
-"""Registers of matrices of x86 (AMX): their permission and configuration, and the product of a tile over a sum.
+"""Registers of matrices of x86 (AMX): permission and configuration, and the product of a tile over a sum.
 
 TVM knows no type for these registers. What uses them are functions in LLVM's own language that name them by
 number, imported into the module of a kernel and inlined, as those of `host.tensor_ir.bfloat16` are.
@@ -7,7 +7,8 @@ number, imported into the module of a kernel and inlined, as those of `host.tens
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,8 +44,8 @@ define i32 @{name}() {{
   %first = icmp eq i32 %asked, 0
   br i1 %first, label %ask, label %ready
 ask:
-  %answer = call i64 asm sideeffect "syscall", "={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}},~{{flags}}"(
-      i64 158, i64 4131, i64 18)
+  %answer = call i64 asm sideeffect "syscall",
+      "={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}},~{{flags}}"(i64 158, i64 4131, i64 18)
   store i32 1, ptr @{name}_asked
   br label %ready
 ready:
@@ -67,6 +68,20 @@ class Function(NamedTuple):
 
 
 RELEASED = Function(RELEASE, _RELEASE_TEXT)
+# Of the address of numbers of 32 bits: how many of them lie before the next line of the cache.
+ALIGNED = Function(
+    f"{PREFIX}aligned",
+    f"""
+define i32 @{PREFIX}aligned(ptr %numbers) {{
+  %address = ptrtoint ptr %numbers to i64
+  %short = trunc i64 %address to i32
+  %before = sub i32 0, %short
+  %bytes = and i32 %before, 63
+  %count = lshr i32 %bytes, 2
+  ret i32 %count
+}}
+""",
+)
 
 
 def has_tiles(target: tvm.target.Target) -> bool:
@@ -86,12 +101,19 @@ def configured(registers: Sequence[tuple[int, int]]) -> Function:
     assert len(registers) <= REGISTERS
     palette = bytearray(64)
     palette[0] = 1
-    for number, (rows, row_bytes) in enumerate(registers):
+    for number, (height, row_bytes) in enumerate(registers):
         palette[16 + 2 * number : 18 + 2 * number] = row_bytes.to_bytes(2, "little")
-        palette[48 + number] = rows
+        palette[48 + number] = height
     name = f"{PREFIX}configured_{bytes(palette[16:32:2]).hex()}_{bytes(palette[48:56]).hex()}"
     rows = "".join(f"\\{byte:02X}" for byte in palette)
     return Function(name, _CONFIGURE_TEXT.format(name=name, rows=rows))
+
+
+def split_rows(rows: int) -> tuple[int, ...]:
+    """Rows of each register where one after the other have so many rows: about the same number."""
+    count = -(-rows // ROWS)
+    each, more = divmod(rows, count)
+    return (each + 1,) * more + (each,) * (count - more)
 
 
 class Loop(NamedTuple):
@@ -147,7 +169,9 @@ class TileProduct:
     def function(self) -> Function:
         """A function of the addresses of both operands and of the sums, which it writes."""
         text = _product_text(self)
-        name = f"{PREFIX}{PRODUCTS[self.kind]}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        # The rows of the registers are not in the text, and are another function's.
+        digest = hashlib.sha256(f"{self.registers()}{text}".encode()).hexdigest()
+        name = f"{PREFIX}{PRODUCTS[self.kind]}_{digest[:16]}"
         return Function(name, text.replace("{name}", name))
 
 
@@ -197,18 +221,16 @@ def _product_text(product: TileProduct) -> str:
     assigned = _Assigned.of(product)
     assert assigned is not None, "the caller has asked for the registers"
     instruction = f"llvm.x86.{PRODUCTS[product.kind]}"
-    whole, rest = divmod(product.groups, product.step)
-    step = Loop(whole, GROUP_BYTES * product.step, ROW_BYTES * product.step)
-    sums = range(len(product.rows) * len(product.panels))
-    body = _looped(product, assigned, (*product.loops, step) if whole > 1 or not rest else product.loops)
-    stores = []
-    for tile, (_, place, _) in enumerate(product.rows):
-        for panel, (_, beside) in enumerate(product.panels):
-            number = tile * len(product.panels) + panel
-            stores.append(f"  %c{number} = getelementptr i8, ptr %sums, i64 {place + beside}")
-            stores.append(
-                f"  call void @llvm.x86.tilestored64(i8 {number}, ptr %c{number}, i64 {product.row_bytes[1]})"
-            )
+    writer = _Writer(product, assigned)
+    width = len(product.panels)
+    for number in range(len(product.rows) * width):
+        writer.lines.append(f"  call void @llvm.x86.tilezero(i8 {number})")
+    loops = [loop for loop in product.loops if loop.extent > 1]
+    writer.loops(loops, writer.steps, "%left", "%right")
+    for number in range(len(product.rows) * width):
+        tile, panel = divmod(number, width)
+        place = product.rows[tile][1] + product.panels[panel][1]
+        writer.moved("tilestored64", number, "%sums", place, product.row_bytes[1])
     lines = [
         "declare void @llvm.x86.tilezero(i8 immarg)",
         "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)",
@@ -216,130 +238,111 @@ def _product_text(product: TileProduct) -> str:
         f"declare void @{instruction}(i8 immarg, i8 immarg, i8 immarg)",
         "define i32 @{name}(ptr %left, ptr %right, ptr %sums) {",
         "start:",
-        *[f"  call void @llvm.x86.tilezero(i8 {number})" for number in sums],
-        *body,
-        *stores,
+        *writer.lines,
         "  ret i32 0",
         "}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _looped(product: TileProduct, assigned: _Assigned, loops: Sequence[Loop]) -> list[str]:
-    """Lines of the loops of the sum, and of the shorter products at the end of the innermost one."""
-    loops = [loop for loop in loops if loop.extent > 1]
-    whole, rest = divmod(product.groups, product.step)
-    stepped = whole > 1
-    if rest and not stepped:
-        # One step and a shorter one, both in the body.
-        return _nested(product, assigned, loops, 0, "%left", "%right", "start", stepped=False)[0]
-    return _nested(product, assigned, loops, 0, "%left", "%right", "start", stepped=stepped)[0]
+class _Writer:
+    """Writes the body of a function; `block` is the one that the next line is in."""
 
+    def __init__(self, product: TileProduct, assigned: _Assigned) -> None:
+        self.lines: list[str] = []
+        self._block = "start"
+        self._names = 0
+        self._product, self._assigned = product, assigned
 
-def _nested(
-    product: TileProduct,
-    assigned: _Assigned,
-    loops: Sequence[Loop],
-    depth: int,
-    left: str,
-    right: str,
-    block: str,
-    stepped: bool,
-) -> tuple[list[str], str]:
-    """Lines of the loops from `depth` on, and the block that they end in.
+    def moved(self, instruction: str, register: int, base: str, place: int, stride: int) -> None:
+        """A register loaded or stored, with its place in bytes from an address."""
+        address = self._at(base, place)
+        self.lines.append(f"  call void @llvm.x86.{instruction}(i8 {register}, ptr {address}, i64 {stride})")
 
-    Args:
-        left, right: names of the addresses of the operands there.
-        block: that the lines before are in.
-        stepped: whether the innermost loop is the one over steps, with what remains of them after it.
-    """
-    whole, rest = divmod(product.groups, product.step)
-    if depth == len(loops):
-        lines = _products(product, assigned, product.step, left, right, f"{depth}")
-        if rest and not stepped:
-            lines += _remaining(product, assigned, left, right, whole, rest)
-        return lines, block
-    loop, name = loops[depth], f"loop{depth}"
-    inner, last = _nested(
-        product, assigned, loops, depth + 1, f"%left{depth}", f"%right{depth}", name, stepped
-    )
-    lines = [
-        f"  br label %{name}",
-        f"{name}:",
-        f"  %i{depth} = phi i64 [ 0, %{block} ], [ %next{depth}, %{last} ]",
-        f"  %l{depth} = mul nuw nsw i64 %i{depth}, {loop.left}",
-        f"  %r{depth} = mul nuw nsw i64 %i{depth}, {loop.right}",
-        f"  %left{depth} = getelementptr i8, ptr {left}, i64 %l{depth}",
-        f"  %right{depth} = getelementptr i8, ptr {right}, i64 %r{depth}",
-        *inner,
-        f"  %next{depth} = add nuw nsw i64 %i{depth}, 1",
-        f"  %more{depth} = icmp ult i64 %next{depth}, {loop.extent}",
-        f"  br i1 %more{depth}, label %{name}, label %after{depth}",
-        f"after{depth}:",
-    ]
-    if rest and stepped and depth == len(loops) - 1:
-        lines += _remaining(product, assigned, left, right, whole, rest)
-    return lines, f"after{depth}"
+    def loops(self, loops: Sequence[Loop], body: Callable[[str, str], None], left: str, right: str) -> None:
+        """Loops around a body, which gets the addresses of both operands in its iteration."""
+        if not loops:
+            body(left, right)
+            return
+        loop, number, before = loops[0], self._number(), self._block
+        name, variable = f"loop{number}", f"%i{number}"
+        self._block = name
+        self.lines += [f"  br label %{name}", f"{name}:"]
+        place = len(self.lines)
+        self.loops(
+            loops[1:], body, self._at(left, variable, loop.left), self._at(right, variable, loop.right)
+        )
+        start = f"  {variable} = phi i64 [ 0, %{before} ], [ {variable}.next, %{self._block} ]"
+        self.lines.insert(place, start)
+        self.lines += [
+            f"  {variable}.next = add nuw nsw i64 {variable}, 1",
+            f"  {variable}.more = icmp ult i64 {variable}.next, {loop.extent}",
+            f"  br i1 {variable}.more, label %{name}, label %after{number}",
+            f"after{number}:",
+        ]
+        self._block = f"after{number}"
 
+    def steps(self, left: str, right: str) -> None:
+        """The products of the innermost loop, whole ones and a shorter one."""
+        product, step = self._product, self._product.step
+        whole, rest = divmod(product.groups, step)
+        loop = Loop(whole, GROUP_BYTES * step, ROW_BYTES * step)
+        self.loops([loop] if whole > 1 else [], lambda a, b: self._products(step, a, b), left, right)
+        if rest:
+            self._products(rest, self._at(left, whole * loop.left), self._at(right, whole * loop.right))
 
-def _remaining(
-    product: TileProduct, assigned: _Assigned, left: str, right: str, whole: int, rest: int
-) -> list[str]:
-    """Lines of the shorter products behind all whole steps."""
-    done = whole * product.step
-    return [
-        f"  %lrest = getelementptr i8, ptr {left}, i64 {GROUP_BYTES * done}",
-        f"  %rrest = getelementptr i8, ptr {right}, i64 {ROW_BYTES * done}",
-        *_products(product, assigned, rest, "%lrest", "%rrest", "rest"),
-    ]
+    def _products(self, groups: int, left: str, right: str) -> None:
+        """The products of one step: each operand is loaded once where it has registers enough."""
+        product, assigned = self._product, self._assigned
+        used: Counter[int] = Counter()
+        tiles = []
+        for _, _, height in product.rows:
+            choice = assigned.left[height, groups]
+            tiles.append(choice[used[height] % len(choice)])
+            used[height] += 1
+        every = assigned.right[groups]
+        panels = [every[number % len(every)] for number in range(len(product.panels))]
 
+        def load_tile(tile: int) -> None:
+            place, _, _ = product.rows[tile]
+            self.moved("tileloadd64", tiles[tile], left, place, product.row_bytes[0])
 
-def _products(
-    product: TileProduct, assigned: _Assigned, groups: int, left: str, right: str, mark: str
-) -> list[str]:
-    """Lines of the products of one step: each operand is loaded once where it has registers enough."""
-    lines: list[str] = []
+        def load_panel(panel: int) -> None:
+            self.moved("tileloadd64", panels[panel], right, product.panels[panel][0], ROW_BYTES)
 
-    def load(number: int, name: str, base: str, place: int, stride: int) -> None:
-        lines.append(f"  %{name} = getelementptr i8, ptr {base}, i64 {place}")
-        lines.append(f"  call void @llvm.x86.tileloadd64(i8 {number}, ptr %{name}, i64 {stride})")
+        def multiply(tile: int, panel: int) -> None:
+            numbers = (tile * len(panels) + panel, tiles[tile], panels[panel])
+            operands = ", ".join(f"i8 {number}" for number in numbers)
+            self.lines.append(f"  call void @llvm.x86.{PRODUCTS[product.kind]}({operands})")
 
-    used: dict[int, int] = {}
-    tiles: list[int] = []
-    for _, _, height in product.rows:
-        choice = assigned.left[height, groups]
-        tiles.append(choice[used.get(height, 0) % len(choice)])
-        used[height] = used.get(height, 0) + 1
-    panels = [assigned.right[groups][n % len(assigned.right[groups])] for n in range(len(product.panels))]
-    instruction, width = f"llvm.x86.{PRODUCTS[product.kind]}", len(product.panels)
-
-    def load_tile(tile: int) -> None:
-        load(tiles[tile], f"a{mark}_{tile}", left, product.rows[tile][0], product.row_bytes[0])
-
-    def load_panel(panel: int) -> None:
-        load(panels[panel], f"b{mark}_{panel}", right, product.panels[panel][0], ROW_BYTES)
-
-    def multiply(tile: int, panel: int) -> None:
-        numbers = (tile * width + panel, tiles[tile], panels[panel])
-        lines.append(f"  call void @{instruction}({', '.join(f'i8 {n}' for n in numbers)})")
-
-    # The operand whose registers all its parts share is loaded part by part, inside of the other one.
-    if len(set(tiles)) == len(tiles):
+        # The operand whose parts share registers is loaded part by part, inside of the other one.
+        if len(set(tiles)) == len(tiles):
+            for tile in range(len(tiles)):
+                load_tile(tile)
+            for panel in range(len(panels)):
+                load_panel(panel)
+                for tile in range(len(tiles)):
+                    multiply(tile, panel)
+            return
+        kept = len(set(panels)) == len(panels)
+        for panel in range(len(panels) if kept else 0):
+            load_panel(panel)
         for tile in range(len(tiles)):
             load_tile(tile)
-        for panel in range(width):
-            load_panel(panel)
-            for tile in range(len(tiles)):
+            for panel in range(len(panels)):
+                if not kept:
+                    load_panel(panel)
                 multiply(tile, panel)
-        return lines
-    apart = len(set(panels)) == width
-    if apart:
-        for panel in range(width):
-            load_panel(panel)
-    for tile in range(len(tiles)):
-        load_tile(tile)
-        for panel in range(width):
-            if not apart:
-                load_panel(panel)
-            multiply(tile, panel)
-    return lines
+
+    def _at(self, base: str, place: str | int, size: int = 1) -> str:
+        """The name of an address: so many bytes, or so many elements of a size, behind another."""
+        number = self._number()
+        if isinstance(place, str):
+            self.lines.append(f"  %o{number} = mul nuw nsw i64 {place}, {size}")
+            place = f"%o{number}"
+        self.lines.append(f"  %p{number} = getelementptr i8, ptr {base}, i64 {place}")
+        return f"%p{number}"
+
+    def _number(self) -> int:
+        self._names += 1
+        return self._names
