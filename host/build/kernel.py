@@ -25,12 +25,12 @@ from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
 from host.tensor_ir.joined_loops import with_joined_loops
 from host.tensor_ir.matrix_tiles import has_tiles
-from host.tensor_ir.quantised_tiles import with_quantised_tiles
 from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
 from host.tensor_ir.tile_products import STAYS, with_tile_products
+from host.tensor_ir.tiles.imported import with_tile_functions
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
 BUILD_VERSION = 14
@@ -133,7 +133,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     architecture = architecture_of(target)
     narrowed = saturation_for(target) or (lambda body: body)
     tabulated = byte_tables_for(target) or (lambda body: body)
-    tiled = with_quantised_tiles if has_tiles(target) else (lambda body: body)
+    tiled = with_tile_functions if has_tiles(target) else (lambda body: body)
     narrow = with_shared_conditions(function)
     named = (as_bits(narrow) if bfloat16 else narrow).with_attr("global_symbol", symbol)
     fixed = _fixed_vectors(target)

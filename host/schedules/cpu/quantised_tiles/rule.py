@@ -20,20 +20,13 @@ from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, divisors
 from host.schedules.cpu.quantised_tiles.cost import CONSTANTS, quantised_tiles_seconds
 from host.schedules.script import put_script
 from host.schedules.workload import Workload
-from host.tensor_ir.quantised_tiles import (
-    LANES,
-    MINIMA,
-    SYMMETRIC,
-    TILE_DEPTH,
-    ZEROS,
-    QuantisedPanels,
-    TiledRows,
-)
+from host.tensor_ir.tiles.lines import DEPTH, LANES
+from host.tensor_ir.tiles.quantised import MINIMA, SYMMETRIC, ZEROS, QuantisedPanels, TiledRows
 from targets import HardwareModel
 
 # Rows from which on taking weights apart pays.
 _LEAST_ROWS = 32
-_MOST_PANELS, _MOST_TILES = 2, 2
+_MOST_PANELS, _MOST_TILES = 8, 2
 # Bytes of weights taken apart together: two panels and the rows that pass by leave the first level at least
 # this, and the second one at most that.
 _LEAST_DEPTH, _MOST_DEPTH = 128, 4096
@@ -59,7 +52,7 @@ class QuantisedTiles(Rule):
         if tiles is None or _BFLOAT16 not in tiles.kinds or hardware.bfloat16 is None:
             return False
         rows, _, _, _, steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
-        whole = rows % tiles.rows == 0 and steps * width % TILE_DEPTH == 0
+        whole = rows % tiles.rows == 0 and steps * width % DEPTH == 0
         return hardware.dot_product == "u8s8" and lanes == LANES and rows >= _LEAST_ROWS and whole
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
@@ -132,8 +125,8 @@ def panels_of(workload: Workload, buffers: Mapping[str, tirx.Buffer], values: De
     return QuantisedPanels(
         bits=4 if int(weight.shape[2]) < steps else 8,
         asymmetry=asymmetry,
-        multiplied="multipliers" in buffers,
-        single=str(factors.dtype) == "float32",
+        multiplied=int("multipliers" in buffers),
+        single=int(str(factors.dtype) == "float32"),
         rows=rows,
         groups=groups,
         group=steps * width,
