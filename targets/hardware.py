@@ -299,8 +299,12 @@ class HardwareModel:
     @property
     def has_fast_bfloat16_layers(self) -> bool:
         """Whether products with constant weights are faster in bfloat16: by vectors, or by matrices."""
-        tiles = self.matrix_tiles is not None and "bf16bf16" in self.matrix_tiles.kinds
-        return self.has_fast_bfloat16 or tiles
+        return self.has_fast_bfloat16 or self.has_bfloat16_tiles
+
+    @property
+    def has_bfloat16_tiles(self) -> bool:
+        """Whether registers of matrices multiply bfloat16 numbers."""
+        return self.matrix_tiles is not None and "bf16bf16" in self.matrix_tiles.kinds
 
     def on_halves(self) -> HardwareModel:
         """The same processor as arithmetic in halves sees it: vectors of twice as many lanes.

@@ -33,7 +33,7 @@ from host.tensor_ir.tile_products import STAYS, with_tile_products
 from host.tensor_ir.tiles.imported import with_tile_functions
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 14
+BUILD_VERSION = 15
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 

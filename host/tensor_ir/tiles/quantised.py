@@ -1,8 +1,8 @@
 """Products with quantised weights: weights become bfloat16 a few panels at a time, for all rows.
 
-Rows of activations are numbers of bfloat16 in tiles, and so are weights once they are taken apart: each by its
-scale, with its zero point or minimum, rounded once. A product of two tiles adds 16 rows by 32 elements by 16
-outputs in single precision (TDPBF16PS, Intel SDM).
+Rows of activations are numbers of bfloat16 in tiles, and so are weights once they are taken apart: each by
+its scale, with its zero point or minimum, rounded once. A product of two tiles adds 16 rows by 32 elements
+by 16 outputs in single precision (TDPBF16PS, Intel SDM).
 
 A stored number n is at hand as a float without a conversion: its bits behind those of 128 (256 for whole
 bytes) are those of 128 + n.

@@ -17,10 +17,12 @@ _APART_OPERATIONS = EstimateConstant("quantised_tiles.apart_operations", 5.0)
 _EXPOSED = EstimateConstant("quantised_tiles.exposed", 0.2)
 # Cycles of a turn's own instructions.
 _TURN_CYCLES = EstimateConstant("quantised_tiles.turn", 4.0)
+# Cycles of a row of sums that goes to the result, and comes back where there are further groups.
+_SUM_CYCLES = EstimateConstant("quantised_tiles.sum", 7.0)
 # Cycles of rounding one vector of activations and storing it in its tile.
 _ROUND_CYCLES = EstimateConstant("quantised_tiles.round", 3.0)
 
-CONSTANTS = (_APART_OPERATIONS, _EXPOSED, _TURN_CYCLES, _ROUND_CYCLES)
+CONSTANTS = (_APART_OPERATIONS, _EXPOSED, _TURN_CYCLES, _SUM_CYCLES, _ROUND_CYCLES)
 # Elements of a row of a tile, and bytes of a tile.
 _DEPTH, _TILE_BYTES = 32, 1024
 
@@ -52,10 +54,7 @@ def quantised_tiles_seconds(
         * (tall / rows_level.bandwidth_bytes_per_s + wide / weights_level.bandwidth_bytes_per_s)
     )
     arithmetic = (products * tiles.row_cycles * tiles.rows + turns * _TURN_CYCLES.on(hardware)) / frequency
-    # Sums are stored, and loaded again for all but the first groups.
-    pieces = groups // together
-    moves = tiles.store_row_cycles + tiles.load_row_cycles * (pieces - 1) / pieces
-    sums = rows * panels * pieces * moves / frequency
+    sums = rows * panels * (groups // together) * _SUM_CYCLES.on(hardware) / frequency
     apart = panels * depth * _APART_OPERATIONS.on(hardware) / 2 / frequency
     seconds = max(arithmetic, loads) + _EXPOSED.on(hardware) * min(arithmetic, loads) + sums + apart
     weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)

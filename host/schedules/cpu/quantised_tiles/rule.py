@@ -30,7 +30,6 @@ _MOST_PANELS, _MOST_TILES = 8, 2
 # Bytes of weights taken apart together: two panels and the rows that pass by leave the first level at least
 # this, and the second one at most that.
 _LEAST_DEPTH, _MOST_DEPTH = 128, 4096
-_BFLOAT16 = "bf16bf16"
 
 
 class QuantisedTiles(Rule):
@@ -49,7 +48,7 @@ class QuantisedTiles(Rule):
         if not {parts.ROUNDED, parts.DOTS, parts.TOTALS} <= {stage.name for stage in workload.stages}:
             return False
         tiles = hardware.matrix_tiles
-        if tiles is None or _BFLOAT16 not in tiles.kinds or hardware.bfloat16 is None:
+        if tiles is None or not hardware.has_bfloat16_tiles or hardware.bfloat16 is None:
             return False
         rows, _, _, _, steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
         whole = rows % tiles.rows == 0 and steps * width % DEPTH == 0

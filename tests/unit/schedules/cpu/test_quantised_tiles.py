@@ -45,23 +45,27 @@ def task_of(model: LoweredModel) -> Task:
     return task
 
 
-def made_of(
-    space: DesignSpace, values: dict[str, int], model: LoweredModel, data: np.ndarray, on: Board
-) -> Any:
-    """The product as a program computes it; the test is skipped where the processor has no tiles."""
-    function = scheduled_function(space.apply(space.candidate(values, "test")))
-    content = compile_function(function, "kernel", target_for(on))
+def callable_of(content: bytes) -> Any:
+    """A compiled kernel to call; the test is skipped where the processor has no tiles."""
     if not runs_here():
         pytest.skip("this processor has no AMX: the program is compiled and not run")
     with tempfile.TemporaryDirectory() as folder:
         object_file, library = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
         object_file.write_bytes(content)
         link_shared([object_file], library, "x86_64")
-        kernel = tvm.runtime.load_module(str(library))["kernel"]
-        shape = tuple(map(int, function.params[-1].shape))
-        output = tvm.runtime.tensor(np.full(shape, 77, "float32"))
-        kernel(*(tvm.runtime.tensor(one) for one in (data, *model.parameters)), output)
-    return output.numpy()
+        return tvm.runtime.load_module(str(library))["kernel"]
+
+
+def made_of(
+    space: DesignSpace, values: dict[str, int], model: LoweredModel, data: np.ndarray, on: Board
+) -> np.ndarray:
+    """The product as a program computes it."""
+    function = scheduled_function(space.apply(space.candidate(values, "test")))
+    kernel = callable_of(compile_function(function, "kernel", target_for(on)))
+    shape = tuple(map(int, function.params[-1].shape))
+    output = tvm.runtime.tensor(np.full(shape, 77, "float32"))
+    kernel(*(tvm.runtime.tensor(one) for one in (data, *model.parameters)), output)
+    return np.asarray(output.numpy())
 
 
 def fits(kind: Kind) -> bool:
