@@ -67,7 +67,7 @@ class Dot(Rule):
         return has_intrinsic(kind, _roles(lanes, hardware).lanes)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Those of `tiled`, padded inputs always copied, and the instruction; no vectors of bytes are fetched."""
+        """Those of `tiled`, padded inputs always copied, and the instruction."""
         lanes, kind = in_lanes(workload), dot_kind(workload.anchor_stage, hardware)
         found = {**self._tiled.choices(lanes, hardware), "pad": (PAD_COPY,)}
         kinds = (INSTRUCTION,) if kind == BFLOAT16 else (PLAIN, INSTRUCTION)

@@ -116,7 +116,6 @@ def test_registers_are_configured_once_for_all_tiles_of_a_thread() -> None:
     assert code.count("\tldtilecfg\t") > 1
 
 
-@pytest.mark.parametrize("kind", ["bytes", BFLOAT16])
 def test_weights_of_the_next_panels_are_fetched_where_few_tiles_use_them() -> None:
     task = dot_cases.dense_task(49, 512, 2048, 16)
     values = chosen(task)
@@ -129,6 +128,7 @@ def test_weights_of_the_next_panels_are_fetched_where_few_tiles_use_them() -> No
     assert chosen(dot_cases.dense_task(784, 128, 512, 16))["fetch"] == 0
 
 
+@pytest.mark.parametrize("kind", ["bytes", BFLOAT16])
 def test_the_estimate_takes_tiles_for_many_rows(kind: str) -> None:
     bytes_ = kind == "bytes"
     task = dot_cases.dense_task(196, 256, 1024, 16) if bytes_ else bfloat16_cases.dense_task(196, 256, 1024)
