@@ -141,6 +141,8 @@ class TileProduct:
         loops: of the sum around its steps, outermost first.
         groups: of the innermost loop, which lie side by side: four bytes of a row of the first operand, and
             a row of 64 bytes of the second one.
+        ahead: bytes between what is loaded of the second operand and what is fetched into the second cache
+            level for later; 0 fetches nothing.
     """
 
     kind: str
@@ -149,6 +151,7 @@ class TileProduct:
     row_bytes: tuple[int, int]
     loops: tuple[Loop, ...]
     groups: int
+    ahead: int = 0
 
     @property
     def step(self) -> int:
@@ -233,6 +236,7 @@ def _product_text(product: TileProduct) -> str:
         writer.moved("tilestored64", number, "%sums", place, product.row_bytes[1])
     lines = [
         "declare void @llvm.x86.tilezero(i8 immarg)",
+        "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)",
         "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)",
         "declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)",
         f"declare void @{instruction}(i8 immarg, i8 immarg, i8 immarg)",
@@ -308,7 +312,11 @@ class _Writer:
             self.moved("tileloadd64", tiles[tile], left, place, product.row_bytes[0])
 
         def load_panel(panel: int) -> None:
-            self.moved("tileloadd64", panels[panel], right, product.panels[panel][0], ROW_BYTES)
+            place = product.panels[panel][0]
+            self.moved("tileloadd64", panels[panel], right, place, ROW_BYTES)
+            for line in range(groups if product.ahead else 0):
+                address = self._at(right, place + product.ahead + line * ROW_BYTES)
+                self.lines.append(f"  call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
         def multiply(tile: int, panel: int) -> None:
             numbers = (tile * len(panels) + panel, tiles[tile], panels[panel])

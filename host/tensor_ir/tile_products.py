@@ -76,10 +76,10 @@ def with_tile_products(body: tirx.Stmt) -> tirx.Stmt:
             return tirx.Evaluate(0)
         if mark.attr_key != PRODUCT:
             return mark
-        kind, rest = str(mark.value.value).split()
+        kind, rest, ahead = str(mark.value.value).split()
 
         def called(nest: _Nest) -> tirx.Stmt:
-            product = _product_of(kind, nest.axes)
+            product = _product_of(kind, nest.axes, int(ahead))
             function = product.function()
             products[function] = product
             sums.append(nest.sums)
@@ -310,7 +310,7 @@ def _substituted(expression: Any, variable: Any, value: Any) -> Any:
     return mapped(expression, (tvm.ir.Var, lambda found: value if found.same_as(variable) else found))
 
 
-def _product_of(kind: str, axes: Sequence[_Axis]) -> TileProduct:
+def _product_of(kind: str, axes: Sequence[_Axis], ahead: int) -> TileProduct:
     """The product that the axes of a nest make."""
     rows = [axis for axis in axes if axis.sums and not axis.right]
     panels = [axis for axis in axes if axis.sums and axis.right]
@@ -338,6 +338,7 @@ def _product_of(kind: str, axes: Sequence[_Axis]) -> TileProduct:
             steps,
             loops,
             groups,
+            ahead,
         )
         if product.registers() is not None:
             return product

@@ -24,7 +24,7 @@ from host.schedules.cpu.dot.intrinsics import (
     steps_together,
 )
 from host.schedules.cpu.dot.stage import dot_kind, in_lanes
-from host.schedules.cpu.dot.tiles import distance, fit_registers, has_tiles, row_choices
+from host.schedules.cpu.dot.tiles import bytes_ahead, distance, fit_registers, has_tiles, row_choices
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_of
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
@@ -34,7 +34,7 @@ from targets import HardwareModel
 
 # Of the shortest vectors.
 _REGISTER_BYTES = 16
-# Of bfloat16 alone: weights of bytes are half of those again.
+# Of bfloat16, and of bytes in registers of matrices: vectors of weights of bytes are half of those again.
 [_FETCH] = (kind for kind in Tiled.decisions if kind.name == "fetch")
 
 
@@ -67,15 +67,15 @@ class Dot(Rule):
         return has_intrinsic(kind, _roles(lanes, hardware).lanes)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Those of `tiled`, padded inputs always copied, and the instruction; no bytes are fetched ahead."""
+        """Those of `tiled`, padded inputs always copied, and the instruction."""
         lanes, kind = in_lanes(workload), dot_kind(workload.anchor_stage, hardware)
         found = {**self._tiled.choices(lanes, hardware), "pad": (PAD_COPY,)}
         kinds = (INSTRUCTION,) if kind == BFLOAT16 else (PLAIN, INSTRUCTION)
-        if kind != BFLOAT16:
-            del found[_FETCH.name]
         if has_tiles(kind, lanes.anchor_stage, _roles(lanes, hardware), hardware):
             kinds = (*kinds, TILES)
             found.update(row_choices(_roles(lanes, hardware), found))
+        elif kind != BFLOAT16:
+            del found[_FETCH.name]
         return {**found, "intrinsic": kinds}
 
     def starts(self, workload: Workload, hardware: HardwareModel) -> Iterable[Decisions]:
@@ -98,6 +98,8 @@ class Dot(Rule):
         """
         if values["intrinsic"] == TILES:
             return fit_registers(in_lanes(workload), hardware, values)
+        if values.get(_FETCH.name) and workload.anchor_stage.reads[1].element_bytes == 1:
+            return False
         return self._tiled.legal(in_lanes(workload), hardware, {"fetch": 0, **values})
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
@@ -126,7 +128,8 @@ class Dot(Rule):
         first = nest.finish()
         if tiles:
             rest = roles.row_total % sampler.value("rows")
-            schedule.annotate(nest.loop_inside(block), PRODUCT, f"{kind} {rest}")
+            ahead = bytes_ahead(roles, sampler.values)
+            schedule.annotate(nest.loop_inside(block), PRODUCT, f"{kind} {rest} {ahead}")
             schedule.annotate(nest.loop_inside(first), START, kind)
             _keep_distance(sampler, lanes.anchor_stage, roles, block)
             return

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from host.schedules.api import Decisions
-from host.schedules.cpu.tiled.roles import Roles, blocks_divide, roles_of
+from host.schedules.cpu.tiled.roles import Roles, blocks_divide, counts_of, roles_of
 from host.schedules.workload import Stage, Workload
-from host.tensor_ir.matrix_tiles import ROWS, Loop, TileProduct, split_rows
+from host.tensor_ir.matrix_tiles import ROW_BYTES, ROWS, Loop, TileProduct, split_rows
 from targets import HardwareModel
 
 # Sums of a tile: registers that leave some for both operands, and what the stack takes of them.
@@ -71,13 +71,21 @@ def fit_registers(lanes: Workload, hardware: HardwareModel, values: Decisions) -
     assert roles is not None
     if roles.groups % values["vectors"] or not blocks_divide(roles, values):
         return False
-    if values.get("fetch") or values["window"] or values["unroll"] > 1:
+    if values.get("fetch") and counts_of(roles, values).panel_blocks == 1:
+        return False
+    if values["window"] or values["unroll"] > 1:
         return False
     rest = roles.row_total % values["rows"]
     return all(
         product_of(anchor, roles, rows, values["rows2"], values["vectors"]) is not None
         for rows in filter(None, (values["rows"], rest))
     )
+
+
+def bytes_ahead(roles: Roles, values: Decisions) -> int:
+    """Bytes from the weights that a tile loads to those of the next block of panels, which it fetches."""
+    each = ROW_BYTES * roles.depth * values["vectors"] * values["panel"]
+    return each if values.get("fetch") else 0
 
 
 def product_of(anchor: Stage, roles: Roles, rows: int, seconds: int, panels: int) -> TileProduct | None:

@@ -49,7 +49,6 @@ def programs(space: DesignSpace, seed: int) -> Iterator[dict[str, int]]:
         values = {decision.name: generator.choice(decision.choices) for decision in space.decisions}
         values |= {"intrinsic": TILES, "window": 0, "unroll": 1}
         values |= {"parallel": space.threads} if "parallel" in values else {}
-        values |= {"fetch": 0} if "fetch" in values else {}
         if space.legal(values):
             yield values
             found += 1
@@ -115,6 +114,18 @@ def test_registers_are_configured_once_for_all_tiles_of_a_thread() -> None:
     space = space_for(task, cases.board().hardware)
     code = cases.assembly(scheduled_function(space.apply(space.candidate({**values, "rows": 16}, "test"))))
     assert code.count("\tldtilecfg\t") > 1
+
+
+def test_weights_of_the_next_panels_are_fetched_where_few_tiles_use_them() -> None:
+    task = dot_cases.dense_task(49, 512, 2048, 16)
+    values = chosen(task)
+    assert values["fetch"] == 1
+    space = space_for(task, cases.board().hardware)
+    for fetch in (0, 1):
+        one = space.candidate({**values, "fetch": fetch}, "test")
+        assert ("\tprefetch" in cases.assembly(scheduled_function(space.apply(one)))) == bool(fetch)
+    assert not space.legal({**values, "fetch": 1, "intrinsic": INSTRUCTION, "rows": 7})
+    assert chosen(dot_cases.dense_task(784, 128, 512, 16))["fetch"] == 0
 
 
 @pytest.mark.parametrize("kind", ["bytes", BFLOAT16])
