@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # Tokens that a language model keeps by default, tokens of one call of its prefill, and those that it verifies
 # in one call: so many read the weights once and fit the registers of every processor.
 _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
-# Tokens of a prefill whose products are those of registers of matrices: of fewer, quantised weights take as long
-# to be taken apart as to be multiplied.
+# Tokens of a prefill whose products are those of registers of matrices: of fewer, quantised weights take as
+# long to be taken apart as to be multiplied.
 _CHUNK_IN_TILES = 128
 
 

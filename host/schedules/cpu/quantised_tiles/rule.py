@@ -27,9 +27,10 @@ from targets import HardwareModel
 # Rows from which on taking weights apart pays.
 _LEAST_ROWS = 32
 _MOST_PANELS, _MOST_TILES = 8, 2
-# Bytes of weights taken apart together: two panels and the rows that pass by leave the first level at least
-# this, and the second one at most that.
-_LEAST_DEPTH, _MOST_DEPTH = 128, 4096
+# Elements of a row of weights that are worth storing sums for.
+_LEAST_DEPTH = 128
+# Bytes of weights that are taken apart together, on the stack.
+_MOST_BYTES = 512 << 10
 
 
 class QuantisedTiles(Rule):
@@ -64,15 +65,14 @@ class QuantisedTiles(Rule):
             "vectors": divisors(panels, _MOST_PANELS),
             "rows": divisors(rows // LANES, _MOST_TILES),
             "depth": tuple(
-                one
-                for one in divisors(groups, groups)
-                if one == groups or _LEAST_DEPTH <= one * group <= _MOST_DEPTH
+                one for one in divisors(groups, groups) if one in (1, groups) or one * group >= _LEAST_DEPTH
             ),
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Any of them."""
-        return True
+        """What is taken apart together fits the stack."""
+        steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[4:7])
+        return values["vectors"] * values["depth"] * steps * width * lanes * 2 <= _MOST_BYTES
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Puts a loop over tiles of rows, and one over panels, into the place of the function's body."""
