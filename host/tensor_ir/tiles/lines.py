@@ -9,6 +9,7 @@ from host.tensor_ir.matrix_tiles import REGISTERS, ROWS, configured
 
 # Outputs of a row of a register of sums; bfloat16 numbers of a row of an operand; bytes of a register.
 LANES, DEPTH, TILE_BYTES = 16, 32, 1024
+LINE_BYTES = 64
 # Asks Linux for the registers and configures all of them as whole.
 CONFIGURED = configured([(ROWS, 64)] * REGISTERS)
 # Registers of matrices as instructions take them.
@@ -18,6 +19,8 @@ declare void @llvm.x86.tileloadd64(i8, ptr, i64)
 declare void @llvm.x86.tilestored64(i8, ptr, i64)
 declare void @llvm.x86.tdpbf16ps(i8, i8, i8)
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+declare i64 @llvm.umin.i64(i64, i64)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 """
 
 
@@ -90,6 +93,10 @@ class Lines:
     def store(self, tile: int, address: str, stride: int) -> None:
         """Stores a register."""
         self.add(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {address}, i64 {stride})")
+
+    def fetch(self, address: str) -> None:
+        """Fetches a line of the cache that is read later, into the second level."""
+        self.add(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
     def zero(self, tile: int) -> None:
         """Sets a register to zero."""

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 
 from host.tensor_ir.matrix_tiles import RELEASED
 from host.tensor_ir.matrix_tiles import ROWS as TILE_ROWS
-from host.tensor_ir.tiles.lines import CONFIGURED, DEPTH, LANES, TILE_BYTES, Lines, defined
+from host.tensor_ir.tiles.lines import CONFIGURED, DEPTH, LANES, LINE_BYTES, TILE_BYTES, Lines, defined
 
 ROWS_PREFIX, PANELS_PREFIX = "edgetlm_tile_rows_", "edgetlm_quantised_tiles_"
 # Elements of one lane in a step, see `host.lowering.quantised.layout`.
@@ -247,8 +247,28 @@ def _multiply(lines: Lines, one: QuantisedPanels, start: int) -> None:
                 lines.load(6 + across, lines.place("%apart", at), LANES * 4)
             for tile, (down, across) in enumerate(places):
                 lines.multiply(tile, 4 + down, 6 + across)
+            _fetch(lines, one, start, row, pair, step)
         for tile, address in enumerate(results):
             lines.store(tile, address, stride)
+
+
+def _fetch(lines: Lines, one: QuantisedPanels, start: int, row: str, pair: str, step: str) -> None:
+    """Fetches what the next panels have in place of those that are multiplied, a few lines a turn."""
+    size = one.group * LANES * one.bits // 8
+    each = DEPTH * LANES * one.bits // 8 // LINE_BYTES * one.pair
+    turns = one.rows // (TILE_ROWS * one.tall)
+    count = -(-each // turns)
+    at = lines.sum((pair, one.pair * one.groups * size), (step, DEPTH * LANES * one.bits // 8))
+    at = lines.sum((at, 1), one.wide * one.groups * size + start * size)
+    for number in range(count):
+        line = lines.sum((row, count), number)
+        if count * turns > each:
+            # The last tiles have no part of their own.
+            line = lines.value(f"call i64 @llvm.umin.i64(i64 {line}, i64 {each - 1})")
+        panel = lines.value(f"udiv i64 {line}, {each // one.pair}")
+        beside = lines.value(f"urem i64 {line}, {each // one.pair}")
+        place = lines.sum((at, 1), (panel, one.groups * size), (beside, LINE_BYTES))
+        lines.fetch(lines.place("%weight", place))
 
 
 def _all_of(number: float) -> str:

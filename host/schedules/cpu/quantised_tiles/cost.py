@@ -18,7 +18,7 @@ _EXPOSED = EstimateConstant("quantised_tiles.exposed", 0.2)
 # Cycles of a turn's own instructions.
 _TURN_CYCLES = EstimateConstant("quantised_tiles.turn", 4.0)
 # Cycles of a row of sums that goes to the result, and comes back where there are further groups.
-_SUM_CYCLES = EstimateConstant("quantised_tiles.sum", 7.0)
+_SUM_CYCLES = EstimateConstant("quantised_tiles.sum", 4.0)
 # Cycles of rounding one vector of activations and storing it in its tile.
 _ROUND_CYCLES = EstimateConstant("quantised_tiles.round", 3.0)
 
@@ -43,16 +43,14 @@ def quantised_tiles_seconds(
     wide, tall, together = values["vectors"], values["rows"], values["depth"]
     depth, frequency = groups * steps * width, hardware.frequency_hz
     products = rows // tiles.rows * panels * (depth // _DEPTH)
-    turns = products / (wide * tall)
-    apart_bytes = wide * together * steps * width * lanes * 2
-    passing = rows * depth * 2
-    rows_level = hardware.level_of(passing)
-    weights_level = hardware.level_of(apart_bytes + 2 * tall * _TILE_BYTES)
-    loads = (
-        turns
-        * _TILE_BYTES
-        * (tall / rows_level.bandwidth_bytes_per_s + wide / weights_level.bandwidth_bytes_per_s)
-    )
+    pair = 2 if wide % 2 == 0 else 1
+    turns = products / (pair * tall)
+    # Rows come from where all of them lie for the first panels, and then from where a tile of them does.
+    held = tall * tiles.rows * together * steps * width * 2
+    rows_s = _seconds_a_byte(hardware, rows * depth * 2) * pair / wide
+    rows_s += _seconds_a_byte(hardware, held) * (1.0 - pair / wide)
+    apart_s = _seconds_a_byte(hardware, wide * together * steps * width * lanes * 2 + held)
+    loads = turns * _TILE_BYTES * (tall * rows_s + pair * apart_s)
     arithmetic = (products * tiles.row_cycles * tiles.rows + turns * _TURN_CYCLES.on(hardware)) / frequency
     sums = rows * panels * (groups // together) * _SUM_CYCLES.on(hardware) / frequency
     apart = panels * depth * _APART_OPERATIONS.on(hardware) / 2 / frequency
@@ -63,3 +61,8 @@ def quantised_tiles_seconds(
     total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
     rounded = rows * depth / hardware.lanes * _ROUND_CYCLES.on(hardware) / frequency
     return shared_seconds(total + rounded, hardware, threads)
+
+
+def _seconds_a_byte(hardware: HardwareModel, size: int) -> float:
+    """Seconds in which a byte comes from the level that holds so many."""
+    return 1.0 / hardware.level_of(size).bandwidth_bytes_per_s
