@@ -28,7 +28,7 @@ from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
-from host.tensor_ir.tile_products import STAYS, with_tile_products
+from host.tensor_ir.tiles.products import STAYS, with_tile_products
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
 BUILD_VERSION = 14
@@ -123,7 +123,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Bytes of four vectors are put side by side by one instruction: see `host.tensor_ir.interleaved_bytes`.
     - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
       `host.tensor_ir.saturation`.
-    - Marked products become those of registers of matrices: see `host.tensor_ir.tile_products`.
+    - Marked products become those of registers of matrices: see `host.tensor_ir.tiles.products`.
     - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
     """
     transform = tvm.tirx.transform
