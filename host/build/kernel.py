@@ -24,13 +24,13 @@ from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
 from host.tensor_ir.joined_loops import with_joined_loops
-from host.tensor_ir.matrix_tiles import has_tiles
 from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
-from host.tensor_ir.tile_products import STAYS, with_tile_products
 from host.tensor_ir.tiles.imported import with_tile_functions
+from host.tensor_ir.tiles.products import STAYS, with_tile_products
+from host.tensor_ir.tiles.registers import has_tiles
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
 BUILD_VERSION = 15
@@ -125,7 +125,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Bytes of four vectors are put side by side by one instruction: see `host.tensor_ir.interleaved_bytes`.
     - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
       `host.tensor_ir.saturation`.
-    - Marked products become those of registers of matrices: see `host.tensor_ir.tile_products`.
+    - Marked products become those of registers of matrices: see `host.tensor_ir.tiles.products`.
     - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
     """
     transform = tvm.tirx.transform

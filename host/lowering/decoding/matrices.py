@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from host.lowering.decoding.lines import each, vectors
 from host.lowering.decoding.shape import CacheShape
-from host.tensor_ir.matrix_tiles import RELEASED, ROWS
 from host.tensor_ir.tiles.attention import ScoreTiles, SumTiles
 from host.tensor_ir.tiles.lines import CONFIGURED, DEPTH
+from host.tensor_ir.tiles.registers import RELEASED, ROWS
 
 # Positions, or elements of a head, that a product adds up.
 STEP = DEPTH

@@ -7,11 +7,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from host.tensor_ir.matrix_tiles import RELEASED
 from host.tensor_ir.structural import mapped
 from host.tensor_ir.tiles.attention import SCORES_PREFIX, SUMS_PREFIX, ScoreTiles, SumTiles
 from host.tensor_ir.tiles.lines import CONFIGURED, DECLARED
 from host.tensor_ir.tiles.quantised import PANELS_PREFIX, ROWS_PREFIX, QuantisedPanels, TiledRows
+from host.tensor_ir.tiles.registers import RELEASED
 
 # What writes a function's text, by how its name begins; the numbers behind that are its fields.
 _KINDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from host.tensor_ir.matrix_tiles import REGISTERS, ROWS, configured
+from host.tensor_ir.tiles.registers import REGISTERS, ROWS, configured
 
 # Outputs of a row of a register of sums; bfloat16 numbers of a row of an operand; bytes of a register.
 LANES, DEPTH, TILE_BYTES = 16, 32, 1024

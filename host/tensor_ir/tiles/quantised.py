@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from host.tensor_ir.matrix_tiles import RELEASED
-from host.tensor_ir.matrix_tiles import ROWS as TILE_ROWS
 from host.tensor_ir.tiles.lines import CONFIGURED, DEPTH, LANES, LINE_BYTES, TILE_BYTES, Lines, defined
+from host.tensor_ir.tiles.registers import RELEASED
+from host.tensor_ir.tiles.registers import ROWS as TILE_ROWS
 
 ROWS_PREFIX, PANELS_PREFIX = "edgetlm_tile_rows_", "edgetlm_quantised_tiles_"
 # Elements of one lane in a step, see `host.lowering.quantised.layout`.

@@ -29,7 +29,7 @@ from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_of
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
 from host.schedules.workload import Stage, Workload
-from host.tensor_ir.tile_products import PRODUCT, START
+from host.tensor_ir.tiles.products import PRODUCT, START
 from targets import HardwareModel
 
 # Of the shortest vectors.

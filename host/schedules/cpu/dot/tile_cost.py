@@ -10,7 +10,7 @@ from host.schedules.cpu.dot.tiles import product_of
 from host.schedules.cpu.tiled.cost import nest_seconds, weight_cycles
 from host.schedules.cpu.tiled.roles import Roles, counts_of, outer_iterations, parallel_chunks, roles_of
 from host.schedules.workload import Stage, Workload
-from host.tensor_ir.matrix_tiles import TileProduct
+from host.tensor_ir.tiles.registers import TileProduct
 from targets import HardwareModel, MatrixTiles
 
 # Cycles of a product of few rows: by hand, products of 1 to 8 rows take 13 cycles each with 16 rows of the

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from host.schedules.api import Decisions
 from host.schedules.cpu.tiled.roles import Roles, blocks_divide, counts_of, roles_of
 from host.schedules.workload import Stage, Workload
-from host.tensor_ir.matrix_tiles import ROW_BYTES, ROWS, Loop, TileProduct, split_rows
+from host.tensor_ir.tiles.registers import ROW_BYTES, ROWS, Loop, TileProduct, split_rows
 from targets import HardwareModel
 
 # Sums of a tile: registers that leave some for both operands, and what the stack takes of them.

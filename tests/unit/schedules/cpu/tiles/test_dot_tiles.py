@@ -19,7 +19,7 @@ from host.model import DeviceProfile, Task
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION, TILES
 from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
-from tests.unit.schedules.cpu import tile_cases as cases
+from tests.unit.schedules.cpu.tiles import tile_cases as cases
 
 BYTES: dict[str, Callable[[], Task]] = {
     "rows that nothing divides": lambda: dot_cases.dense_task(23, 48, 40, 16),

@@ -1,7 +1,7 @@
 """Loop nests that are multiplied in registers of matrices: what a schedule marks becomes calls.
 
 A nest over rows, panels of lanes and a whole sum becomes one call of a function of
-`host.tensor_ir.matrix_tiles`. Strides are read off its indices, so that it does not matter where they come
+`host.tensor_ir.tiles.registers`. Strides are read off its indices, so that it does not matter where they come
 from: steps and dilation of a window, batches, or a copy with borders.
 """
 
@@ -16,7 +16,8 @@ import tvm_ffi
 from tvm import tirx
 
 from host.errors import BuildError
-from host.tensor_ir.matrix_tiles import (
+from host.tensor_ir.structural import mapped
+from host.tensor_ir.tiles.registers import (
     ALIGNED,
     GROUP_BYTES,
     RELEASED,
@@ -27,7 +28,6 @@ from host.tensor_ir.matrix_tiles import (
     configured,
     split_rows,
 )
-from host.tensor_ir.structural import mapped
 
 # Marks around the loops of a product, with its kind, and around those that set its sums to zero.
 PRODUCT, START = "pragma_edgetlm_tiles", "pragma_edgetlm_tiles_start"
