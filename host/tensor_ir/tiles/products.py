@@ -380,8 +380,6 @@ def _row_places(
         ]
     places = []
     for left, sums in starts:
-        done = 0
-        for height in split_rows(inner.extent):
-            places.append((left + done * inner.left, sums + done * inner.sums, height))
-            done += height
+        for first, height in split_rows(inner.extent):
+            places.append((left + first * inner.left, sums + first * inner.sums, height))
     return tuple(places), (inner.left or ROW_BYTES, inner.sums or ROW_BYTES)
