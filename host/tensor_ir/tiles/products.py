@@ -68,6 +68,8 @@ def with_tile_products(body: tirx.Stmt) -> tirx.Stmt:
     Raises:
         BuildError: marked loops are none that tiles multiply.
     """
+    counted: set[Any] = set()
+    tvm_ffi.structural_walk(body, (tirx.For, lambda loop: counted.add(loop.loop_var)))
     products: dict[Function, TileProduct] = {}
     sums: list[Any] = []
 
@@ -88,6 +90,8 @@ def with_tile_products(body: tirx.Stmt) -> tirx.Stmt:
         nest = _nest_of(mark.body, int(rest))
         if nest.whole is None:
             return called(nest)
+        if not _variables(nest.whole) <= counted:
+            raise BuildError(f"tiles of rows that depend on more than loops: {nest.whole}")
         return tirx.IfThenElse(nest.whole, called(nest), called(replace(nest, axes=nest.last_axes)))
 
     made = mapped(body, (tirx.AttrStmt, replaced))
@@ -132,6 +136,12 @@ def _with_aligned(body: tirx.Stmt, sums: Sequence[Any]) -> tirx.Stmt:
         return tirx.BufferLoad(found[0], [index + found[1]])
 
     return mapped(body, (tirx.AllocBuffer, allocated), (tvm.ir.TensorLoad, loaded))
+
+
+def _variables(expression: Any) -> set[Any]:
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(expression, (tvm.ir.Var, found.add))
+    return found
 
 
 def _called(function: Function, *arguments: Any) -> Any:
@@ -380,8 +390,6 @@ def _row_places(
         ]
     places = []
     for left, sums in starts:
-        done = 0
-        for height in split_rows(inner.extent):
-            places.append((left + done * inner.left, sums + done * inner.sums, height))
-            done += height
+        for first, height in split_rows(inner.extent):
+            places.append((left + first * inner.left, sums + first * inner.sums, height))
     return tuple(places), (inner.left or ROW_BYTES, inner.sums or ROW_BYTES)

@@ -109,11 +109,15 @@ def configured(registers: Sequence[tuple[int, int]]) -> Function:
     return Function(name, _CONFIGURE_TEXT.format(name=name, rows=rows))
 
 
-def split_rows(rows: int) -> tuple[int, ...]:
-    """Rows of each register where one after the other have so many rows: about the same number."""
+def split_rows(rows: int) -> tuple[tuple[int, int], ...]:
+    """The first row and the rows of each register that so many rows take.
+
+    All have the same number, as few as cover them. The last ones begin with rows that others have, too, so
+    that registers of one height are enough: nothing is lost by it, as each takes a product of its own.
+    """
     count = -(-rows // ROWS)
-    each, more = divmod(rows, count)
-    return (each + 1,) * more + (each,) * (count - more)
+    height = -(-rows // count)
+    return tuple((min(number * height, rows - height), height) for number in range(count))
 
 
 class Loop(NamedTuple):

@@ -13,6 +13,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from host.dynamic.kernels import kernel_over
+from host.dynamic.request import Dimension
+from host.dynamic.template import unify
 from host.gensor import Gensor
 from host.lowering.types import BFLOAT16
 from host.model import DeviceProfile, Task
@@ -217,3 +220,13 @@ tvm.runtime.load_module(sys.argv[1])["kernel"](*tensors)
 same = np.array_equal(tensors[-1].numpy(), given["wanted"])
 print([before, may()], "equal" if same else "different")
 """
+
+
+def test_programs_for_any_length_leave_the_registers_alone() -> None:
+    """A register has the rows that it was configured for, and the last tile of another length has others."""
+    board = cases.board()
+    template = unify({n: dot_cases.dense_task(n, 64, 512, 16).function for n in (37, 61, 101, 157)}, "dense")
+    profile = DeviceProfile("device", board, board.hardware, 1)
+    kernel = kernel_over("dense", template, Dimension("n", 1, 512, {}), profile, 0)
+    assert kernel.rule == "dot", kernel.reason
+    assert dict(kernel.decisions or {})["intrinsic"] == INSTRUCTION
