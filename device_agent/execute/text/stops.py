@@ -61,10 +61,12 @@ class StoppedPieces:
         if not piece or not self._stops:
             return piece
         text = self._held + piece
-        places = [place for place in (text.find(stop) for stop in self._stops) if place >= 0]
-        if places:
+        places = [(text.find(stop), len(stop)) for stop in self._stops]
+        # The one that is whole first, so that it does not matter how the text is divided into pieces.
+        ends = [(place + length, place) for place, length in places if place >= 0]
+        if ends:
             self.stopped, self._held = True, ""
-            return text[: min(places)]
+            return text[: min(ends)[1]]
         begin = min(self._begun(text, stop) for stop in self._stops)
         self._held = text[begin:]
         return text[:begin]

@@ -1,4 +1,4 @@
-"""The chat templates of a folder of transformers: texts in three places, and the special tokens they may name."""
+"""The chat templates of a folder of transformers, and the special tokens that they may name."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ def read_chat(folder: Path) -> tuple[bytes | None, tuple[Path, ...]]:
     """
     config = _object(folder / CONFIG)
     templates = _named(folder, config.get("chat_template"))
-    files = [folder / TEMPLATE] if (folder / TEMPLATE).is_file() else []
+    own = folder / TEMPLATE
+    files = (own,) if own.is_file() else ()
     others = sorted((folder / OTHERS).glob(f"*{_SUFFIX}"))[:_MOST_FILES]
-    templates |= {DEFAULT: _text(path) for path in files}
+    if files:
+        templates[DEFAULT] = _text(own)
     templates |= {path.name.removesuffix(_SUFFIX): _text(path) for path in others}
     if not templates:
         return None, ()
@@ -71,8 +73,8 @@ def _named(folder: Path, value: Any) -> dict[str, Any]:
     entries = value if isinstance(value, list) else [None]
     if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in entries):
         raise ModelFileError(
-            f"{folder}: {CONFIG}: chat_template is neither a text nor a list of named ones: save the tokenizer "
-            "again with save_pretrained"
+            f"{folder}: {CONFIG}: chat_template is neither a text nor a list of named ones: save the "
+            "tokenizer again with save_pretrained"
         )
     return {one["name"]: one.get("template") for one in entries}
 
@@ -97,8 +99,8 @@ def _object(path: Path) -> dict[str, Any]:
         value = json.loads(_content(path, _CONFIG_BYTES), parse_int=float)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(
-            f"{path.parent}: {path.name} is not valid JSON: {printable(error, 200)}: save the tokenizer again "
-            "with save_pretrained"
+            f"{path.parent}: {path.name} is not valid JSON: {printable(error, 200)}: save the tokenizer "
+            "again with save_pretrained"
         ) from error
     if not isinstance(value, dict):
         raise ModelFileError(f"{path}: not a JSON object: save the tokenizer again with save_pretrained")

@@ -10,7 +10,7 @@ from host.importers.decoders.chat import chat_file
 from host.importers.decoders.config import Config
 
 _TEMPLATE = "tokenizer.chat_template"
-# Fields of the file by the name that templates know, each behind "tokenizer.ggml."; one is misspelt in the format.
+# Fields of the file by the name that templates know, each behind "tokenizer.ggml."; the format misspells one.
 _TOKENS = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -42,10 +42,12 @@ def read_chat(metadata: Config) -> bytes | None:
 
 def _special_tokens(values: Mapping[str, Any]) -> dict[str, str]:
     tokens = values.get("tokenizer.ggml.tokens")
-    found = {}
+    found: dict[str, str] = {}
+    if not isinstance(tokens, list):
+        return found
     for name, field in _TOKENS.items():
         number = values.get(f"tokenizer.ggml.{field}")
-        if isinstance(tokens, list) and type(number) is int and 0 <= number < len(tokens):
-            if isinstance(tokens[number], str):
-                found[name] = tokens[number]
+        known = type(number) is int and 0 <= number < len(tokens)
+        if known and isinstance(tokens[number], str):
+            found[name] = tokens[number]
     return found
