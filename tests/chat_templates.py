@@ -72,7 +72,8 @@ MISTRAL = """{%- set ns = namespace(system='', asked=0) %}
 """
 DATA = """{% macro field(name, value) %}{{ name }}={{ value | tojson }};{% endmacro %}
 {% for message in messages %}{% for name, value in message.items() %}{{ field(name, value) }}{% endfor %}
-{{ dict(message, n=loop.index) | tojson(sort_keys=true, separators=(',', ':')) }} {{ missing }}{{ pad_token }}
+{{ dict(message, n=loop.index) | tojson(sort_keys=true, separators=(',', ':')) }} {{ missing }}
+{{ dict.fromkeys('ab', 1) }}{{ pad_token }}
 {% endfor %}
 """
 STYLES = {"chatml": CHATML, "llama": LLAMA, "gemma": GEMMA, "mistral": MISTRAL, "data": DATA}

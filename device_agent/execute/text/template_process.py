@@ -79,10 +79,17 @@ def rendered(template: str, variables: Mapping[str, Any]) -> str:
         raise TemplateFailed("it is nested too deeply") from error
     except Exception as error:
         # Whatever Python raises can come out of a template.
-        line = getattr(error, "lineno", None)
-        place = "line %d: " % line if isinstance(line, int) else ""
-        raise TemplateFailed(place + (str(error) or type(error).__name__)) from error
+        raise TemplateFailed(_reason(error)) from error
     return "".join(pieces)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        # Of the program that Jinja made of the template, whose lines mean nothing to anybody.
+        return error.msg
+    line = getattr(error, "lineno", None)
+    place = "line %d: " % line if isinstance(line, int) else ""
+    return place + (str(error) or type(error).__name__)
 
 
 def _environment() -> Any:
@@ -100,7 +107,7 @@ def _environment() -> Any:
     )
     environment.filters["tojson"] = _to_json
     environment.globals.update(
-        raise_exception=_refuse, strftime_now=_now, namespace=_namespace(), dict=_dictionary
+        raise_exception=_refuse, strftime_now=_now, namespace=_namespace(), dict=_Dictionary()
     )
     return environment
 
@@ -141,8 +148,14 @@ def _namespace() -> Any:
     return Variables
 
 
-def _dictionary(*given: Any, **fields: Any) -> Dict[Any, Any]:
-    return dict(*given, **fields)
+class _Dictionary:
+    """What templates call as `dict`."""
+
+    def __call__(self, *given: Any, **fields: Any) -> Dict[Any, Any]:
+        return dict(*given, **fields)
+
+    def fromkeys(self, *given: Any) -> Dict[Any, Any]:
+        return dict.fromkeys(*given)
 
 
 def _refuse(message: Any) -> None:
