@@ -132,7 +132,8 @@ def _namespace() -> Any:
     from jinja2.utils import Namespace
 
     class Variables(Namespace):
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, *given: Any, **fields: Any) -> None:
+            values = dict(*given, **fields)
             for name in values:
                 _public(name)
             super().__init__(values)
@@ -141,8 +142,8 @@ def _namespace() -> Any:
             _public(name)
             super().__setitem__(name, value)
 
-    def _public(name: str) -> None:
-        if name.startswith("_"):
+    def _public(name: Any) -> None:
+        if str(name).startswith("_"):
             raise SecurityError("a variable is called %r" % name)
 
     return Variables

@@ -81,7 +81,7 @@ def chat(
     trust: Trust = "signed",
     verbose: Verbose = False,
 ) -> None:
-    """Talk to a language model on this machine, or continue texts with it."""
+    """Continue texts with a language model on this machine."""
     from device_agent.contract.text import printable
     from host.errors import UserError
     from sdk import api
@@ -96,10 +96,9 @@ def chat(
         if load is not None:
             print_line(f"[{model.load_prompt(load)} tokens of {printable(load)}]")
         talks = bool(model.chat_templates) and not raw
-        if not talks and (system is not None or template is not None or variables):
-            given = "--system" if system is not None else "--template" if template is not None else "--set"
+        if not talks:
             why = "--raw is given" if raw else f"{printable(bundle)} has no chat template"
-            raise UserError(f"{given} is for a chat template, and {why}: leave one of them out")
+            _refuse_without_template(why, system, template, values)
         messages = [] if system is None else [_message("system", system)]
         for text in _lines(at_a_terminal) if prompt is None else (prompt,):
             asked = [*messages, _message("user", text)]
@@ -131,6 +130,17 @@ def _lines(asks: bool) -> Iterator[str]:
             return
         if line.strip():
             yield line.rstrip("\n")
+
+
+def _refuse_without_template(
+    why: str, system: str | None, template: str | None, values: list[str] | None
+) -> None:
+    """Refuse options that would be without effect."""
+    from host.errors import UserError
+
+    given = {"--system": system is not None, "--template": template is not None, "--set": bool(values)}
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        raise UserError(f"{flag} is for a chat template, and {why}: leave one of them out")
 
 
 def _message(role: str, content: str) -> dict[str, str]:
