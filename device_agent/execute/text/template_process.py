@@ -12,6 +12,7 @@ template takes more than its seconds.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import resource
@@ -66,7 +67,7 @@ def rendered(template: str, variables: Mapping[str, Any]) -> str:
     pieces: List[str] = []
     length = 0
     try:
-        for piece in _environment().from_string(template).generate(**variables):
+        for piece in _program(template).generate(variables):
             pieces.append(piece)
             length += len(piece)
             if length > _MOST_CHARACTERS:
@@ -90,6 +91,12 @@ def _reason(error: Exception) -> str:
     line = getattr(error, "lineno", None)
     place = "line %d: " % line if isinstance(line, int) else ""
     return place + (str(error) or type(error).__name__)
+
+
+@functools.lru_cache(maxsize=1)
+def _program(template: str) -> Any:
+    """A template, translated: each turn of a conversation has the same one."""
+    return _environment().from_string(template)
 
 
 def _environment() -> Any:
