@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-import weakref
-from typing import IO, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from device_agent.contract.language.chat_templates import (
     CHAT,
@@ -32,7 +29,7 @@ _ADVICE = "correct it in the model's files and deploy it again, or give generate
 class Chat:
     """The chat templates of a bundle.
 
-    They are rendered in a process of their own, which is started when the first is.
+    Each is rendered in a process of its own.
 
     Args:
         folder: of the bundle, whose files have been checked.
@@ -49,8 +46,6 @@ class Chat:
         self._folder, self._seconds = folder, seconds
         self._known = _read(folder)
         self.names: Tuple[str, ...] = tuple(sorted(self._known.templates))
-        self._process: Optional["subprocess.Popen[bytes]"] = None
-        self._lock = threading.Lock()
 
     def render(
         self,
@@ -77,8 +72,7 @@ class Chat:
             request = json.dumps({"template": given, "variables": values, "seconds": self._seconds})
         except (TypeError, ValueError, RecursionError) as error:
             raise ValueError("a message is no JSON: %s" % printable(error, 200)) from error
-        with self._lock:
-            answer = self._ask(request)
+        answer = self._ask(request)
         if "missing" in answer:
             raise AgentError(
                 "engine",
@@ -106,27 +100,26 @@ class Chat:
         return found
 
     def _ask(self, request: str) -> Dict[str, Any]:
+        # It finds what this process finds, and nothing in the folder that this one works in.
+        places = [os.path.abspath(place) for place in sys.path]
         try:
-            if self._process is None:
-                self._process = _started()
-                weakref.finalize(self, _end, self._process)
-            process = self._process
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(request.encode() + b"\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = b""
+            done = subprocess.run(
+                [sys.executable, "-m", "device_agent.execute.text.template_process"],
+                cwd=os.sep,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+                input=request.encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
         except OSError as error:
             raise AgentError("engine", "the chat template cannot be rendered: %s" % error) from error
-        if line:
-            answer: Dict[str, Any] = json.loads(line)
-            return answer
-        process, self._process = self._process, None
-        _end(process)
-        if process.returncode == -signal.SIGXCPU:
+        if done.returncode == -signal.SIGXCPU:
             raise self._failed("it takes more than %g s" % self._seconds)
-        raise self._failed("its process ended with code %s" % process.returncode)
+        if done.returncode != 0:
+            raise self._failed("its process ended with code %d" % done.returncode)
+        answer: Dict[str, Any] = json.loads(done.stdout)
+        return answer
 
     @staticmethod
     def _failed(reason: str) -> AgentError:
@@ -152,30 +145,3 @@ def _checked(messages: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise ValueError('a message has no "role": give {"role": "user", "content": "..."}')
     return [dict(message) for message in messages]
-
-
-def _started() -> "subprocess.Popen[bytes]":
-    # It finds what this process finds, and nothing in the folder that this one works in.
-    places = [os.path.abspath(place) for place in sys.path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "device_agent.execute.text.template_process"],
-        cwd=os.sep,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        # Ctrl-C is the caller's to handle.
-        start_new_session=True,
-    )
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    pipes: Tuple[Optional[IO[bytes]], ...] = (process.stdin, process.stdout)
-    for pipe in pipes:
-        # What could not be sent any more is lost.
-        with contextlib.suppress(OSError):
-            if pipe is not None:
-                pipe.close()
-    process.kill()
-    process.wait()

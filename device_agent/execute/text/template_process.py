@@ -1,6 +1,6 @@
-"""Renders chat templates, which are anyone's programs, in a process with little memory and time.
+"""Renders a chat template, which is anyone's program, in a process with little memory and time.
 
-Lines of JSON, requests on stdin, answers on stdout:
+JSON, the request on stdin, the answer on stdout:
 
     {"template": text, "variables": {name: value},    {"text": text}, {"error": why there is none}, or
      "seconds": processor time}                       {"missing": the package that is needed}
@@ -12,7 +12,6 @@ template takes more than its seconds.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import resource
@@ -37,20 +36,18 @@ class _Missing(Exception):
 
 
 def main() -> int:
-    """Answers requests until stdin ends."""
+    """Answers one request."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin:
-        request = json.loads(line)
-        _limit_time(request["seconds"])
-        try:
-            answer = {"text": rendered(request["template"], request["variables"])}
-        except TemplateFailed as error:
-            answer = {"error": str(error)}
-        except _Missing as error:
-            answer = {"missing": str(error)}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+    request = json.load(sys.stdin)
+    _limit_time(request["seconds"])
+    try:
+        answer = {"text": rendered(request["template"], request["variables"])}
+    except TemplateFailed as error:
+        answer = {"error": str(error)}
+    except _Missing as error:
+        answer = {"missing": str(error)}
+    json.dump(answer, sys.stdout)
     return 0
 
 
@@ -67,7 +64,7 @@ def rendered(template: str, variables: Mapping[str, Any]) -> str:
     pieces: List[str] = []
     length = 0
     try:
-        for piece in _program(template).generate(variables):
+        for piece in _environment().from_string(template).generate(variables):
             pieces.append(piece)
             length += len(piece)
             if length > _MOST_CHARACTERS:
@@ -91,12 +88,6 @@ def _reason(error: Exception) -> str:
     line = getattr(error, "lineno", None)
     place = "line %d: " % line if isinstance(line, int) else ""
     return place + (str(error) or type(error).__name__)
-
-
-@functools.lru_cache(maxsize=1)
-def _program(template: str) -> Any:
-    """A template, translated: each turn of a conversation has the same one."""
-    return _environment().from_string(template)
 
 
 def _environment() -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,6 @@ def bundle(tmp_path_factory: Any) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     chat = check_chat({"default": TEMPLATE, "other": "{{ messages[0].content }}"}, {"bos_token": "eleven"})
     return write_tiny(folder, write_tokenizer(folder / "words.json"), several=True, chat=chat.content())
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """A model that an error's traceback still holds has its process of templates still."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_a_hostile_template_ends_in_one_line(
     assert refusal.value.kind == "bad_request"
 
 
-def test_the_next_conversation_goes_on_after_a_process_that_ended(chat_of: Callable[[str], Chat]) -> None:
+def test_the_next_turn_is_made_after_one_that_failed(chat_of: Callable[[str], Chat]) -> None:
     chat = chat_of("{% if messages|length > 1 %}{{ 10 ** 10 ** 9 }}{% endif %}{{ bos_token }}")
     for _ in range(2):
         assert chat.render([USER]) == "<s>"
