@@ -67,13 +67,13 @@ def test_each_line_of_the_input_is_a_prompt(tiny_bundle, capsys, monkeypatch):
 
 
 def test_lines_are_turns_of_a_conversation(talking_bundle, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{text([3, 1])}\n{text([4])}\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{text([3, 1])}\n{text([6])}\n"))
     words = ["chat", str(talking_bundle), "--system", text([1, 2]), "--max-tokens", "2"]
     assert main(words) == 0
     out = capsys.readouterr().out.splitlines()
     first = [9, 1, 2, 10, 3, 1, 11]
     answer = following(first, 2)
-    second = [*first, *answer, 10, 4, 11]
+    second = [*first, *answer, 10, 6, 11]
     assert [line.split() for line in out[::2]] == [
         text(answer).split(),
         text(following(second, 2)).split(),
