@@ -80,7 +80,7 @@ def test_a_named_template_is_taken_by_its_name(tmp_path: Path) -> None:
 def chat_of(tmp_path: Path) -> Callable[[str], Chat]:
     def chat(template: str) -> Chat:
         (tmp_path / CHAT).write_bytes(check_chat({"default": template}, {"bos_token": "<s>"}).content())
-        return Chat(str(tmp_path), seconds=1.0)
+        return Chat(str(tmp_path), seconds=0.5)
 
     return chat
 
@@ -121,8 +121,8 @@ def test_a_template_that_fails_says_why(template: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "more than 1 s"),
-        ("{{ 10 ** 10 ** 9 }}", "more than 1 s"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "more than 0.5 s"),
+        ("{{ 10 ** (10 ** 9) }}", "more than 0.5 s"),
         ("{{ 'a' * 10 ** 10 }}", "512 MiB of memory"),
         ("{{ raise_exception('no\x1b[2J\nroles') }}", r"no\\x1b\[2J roles"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
@@ -137,15 +137,6 @@ def test_a_hostile_template_ends_in_one_line(
     assert "the model's chat template fails: " in str(refusal.value) and str(refusal.value).isprintable()
     assert "deploy it again, or give generate a text" in str(refusal.value)
     assert refusal.value.kind == "bad_request"
-
-
-def test_the_next_turn_is_made_after_one_that_failed(chat_of: Callable[[str], Chat]) -> None:
-    chat = chat_of("{% if messages|length > 1 %}{{ 10 ** 10 ** 9 }}{% endif %}{{ bos_token }}")
-    for _ in range(2):
-        assert chat.render([USER]) == "<s>"
-    with pytest.raises(AgentError, match="more than 1 s"):
-        chat.render([USER, USER])
-    assert chat.render([USER]) == "<s>"
 
 
 @pytest.mark.parametrize(
