@@ -17,7 +17,7 @@ from device_agent.execute.text.chat import Chat
 from device_agent.execute.text.template_process import TemplateFailed, rendered
 from device_agent.execute.text.tokenizer import Tokenizer
 from host.importers.decoders.chat import read_chat
-from tests.chat_templates import CONVERSATIONS, SPECIAL, STYLES, USER
+from tests.unit.device_agent.execute.chat_styles import CONVERSATIONS, SPECIAL, STYLES, USER
 
 
 def made(folder: Path, template: str | dict[str, str]) -> Any:
