@@ -99,8 +99,8 @@ def _begun(model: runtime.Model, request: Dict[str, Any]) -> Iterator[Any]:
     how = {name: request[name] for name in _FIELDS if name in request}
     if "messages" not in request:
         return model.generate(request.get("prompt", ()), **how)
-    conversation = {name: request.get(name) for name in ("template", "variables")}
-    return model.chat(request["messages"], **conversation, **how)
+    template, variables = request.get("template"), request.get("variables")
+    return model.chat(request["messages"], template=template, variables=variables, **how)
 
 
 def _next(model: runtime.Model, pieces: Iterator[Any], power: TextPower) -> Dict[str, Any]:

@@ -18,7 +18,7 @@ import resource
 import sys
 import time
 from datetime import datetime
-from typing import Any, ClassVar, Dict, List, Mapping, Set
+from typing import Any, Dict, List, Mapping
 
 _MEMORY_BYTES = 1 << 29
 # Beyond the longest context.
@@ -115,7 +115,9 @@ def _generation() -> Any:
     from jinja2.ext import Extension
 
     class Generation(Extension):
-        tags: ClassVar[Set[str]] = {"generation"}
+        def __init__(self, environment: Any) -> None:
+            super().__init__(environment)
+            self.tags = {"generation"}
 
         def parse(self, parser: Any) -> Any:
             next(parser.stream)

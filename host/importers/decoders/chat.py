@@ -70,7 +70,7 @@ def _named(folder: Path, value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, str):
         return {DEFAULT: value}
-    entries = value if isinstance(value, list) else [None]
+    entries: list[Any] = value if isinstance(value, list) else [None]
     if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in entries):
         raise ModelFileError(
             f"{folder}: {CONFIG}: chat_template is neither a text nor a list of named ones: save the "

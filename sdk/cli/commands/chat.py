@@ -88,7 +88,13 @@ def chat(
     from sdk.cli.console import print_error, print_line
 
     at_a_terminal = prompt is None and sys.stdin.isatty()
-    how = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    how: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+    }
     variables = dict(_variable(one) for one in values or ())
     with api.load_language_model(bundle, device=device, trust=trust) as model:
         if model.warning:

@@ -47,7 +47,8 @@ def _special_tokens(values: Mapping[str, Any]) -> dict[str, str]:
         return found
     for name, field in _TOKENS.items():
         number = values.get(f"tokenizer.ggml.{field}")
-        known = type(number) is int and 0 <= number < len(tokens)
-        if known and isinstance(tokens[number], str):
+        if type(number) is not int or not 0 <= number < len(tokens):
+            continue
+        if isinstance(tokens[number], str):
             found[name] = tokens[number]
     return found
