@@ -7,26 +7,25 @@ from typing import Any
 
 import pytest
 
-from host.compare.comparison import EngineComparison
-from host.deploy import deployment
+from host.compare.comparison import EngineComparison, compare_engines
+from host.compile.model_file import read_model
 from host.model import ImportedModel
 
 
 def held_when_compared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Receives, when engines are compared, whether anybody has the model that was read, with its weights."""
-    read, compare = deployment.read_model, deployment.compare_engines
     models: list[weakref.ref[ImportedModel]] = []
     held: list[bool] = []
 
     def reading(*given: Any) -> ImportedModel:
-        model = read(*given)
+        model = read_model(*given)
         models.append(weakref.ref(model))
         return model
 
     def comparing(*given: Any) -> EngineComparison:
         held.append(models[0]() is not None)
-        return compare(*given)
+        return compare_engines(*given)
 
-    monkeypatch.setattr(deployment, "read_model", reading)
-    monkeypatch.setattr(deployment, "compare_engines", comparing)
+    monkeypatch.setattr("host.deploy.deployment.read_model", reading)
+    monkeypatch.setattr("host.deploy.deployment.compare_engines", comparing)
     return held
