@@ -98,6 +98,7 @@ TABLES: dict[str, Table] = {
     "light_commands": Table(("light_commands",), models.light_commands),
     "page": Table(("page",), models.pages),
     "first_model": Table(("first_model",), models.first_model),
+    "cold": Table(("cold",), models.cold),
     "scale": Table(("scale",), scale.records),
     "scale_killed_parts": Table(("scale_boards",), scale.killed_parts),
     "scale_many_boards": Table(("scale_many",), scale.many_boards),
