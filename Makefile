@@ -32,10 +32,13 @@ deploy: $(MODEL)
 		--bundle $(OUT)/mobilenetv2/bundle --report $(OUT)/mobilenetv2/report.html \
 		--json $(OUT)/mobilenetv2/result.json
 
-# Packages of the system come while pip installs: much of both is waiting.
+# Packages of the system come while pip installs: much of both is waiting. So is what pip does afterwards: meanwhile a core
+# compiles the native executors, for which tests would wait, and goes on while `scripts/test` checks.
 test:
-	@$(MAKE) --no-print-directory -j 2 $(TEST_STAMP) system-packages $(APART)
-	scripts/test
+	@$(MAKE) --no-print-directory -j 2 $(HOST_STAMP) system-packages $(APART)
+	@$(BIN)/python -m tests.shared_cache --jobs 1 > /dev/null & executors=$$!; \
+	trap 'kill $$executors 2> /dev/null || true' EXIT; \
+	$(MAKE) --no-print-directory $(TEST_STAMP) && scripts/test
 
 system-packages:
 	scripts/system-packages
