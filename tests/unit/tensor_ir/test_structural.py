@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
+import host.execution.without_torch
 from host.tensor_ir.structural import mapped
 from tests.scheduling.repetitions import seeds
 
