@@ -102,7 +102,7 @@ LAYERS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@in_turn("layer, direction, loops", LAYERS, DIRECTIONS, [True, False])
+@in_turn("layer, direction, loops", LAYERS, DIRECTIONS, [True, False], ids=str)
 def test_a_layer_gives_what_onnx_runtime_gives(
     tmp_path: Path, layer: tuple[str, dict[str, Any]], direction: str, loops: bool
 ) -> None:
@@ -130,7 +130,7 @@ def test_options_of_a_layer(
     _check(path, _model(path, operator, given, **attributes), loops)
 
 
-@in_turn("operator, direction, loops", sorted(GATES), DIRECTIONS, [True, False])
+@in_turn("operator, direction, loops", sorted(GATES), DIRECTIONS, [True, False], ids=str)
 def test_sequences_of_different_lengths(tmp_path: Path, operator: str, direction: str, loops: bool) -> None:
     path = tmp_path / "m.onnx"
     given = ("b", "lengths", "h0", *(("c0",) if operator == "LSTM" else ()))

@@ -57,7 +57,7 @@ def _inputs(regions: np.ndarray = REGIONS, channels: int = CHANNELS) -> dict[str
 POOLINGS = [("avg", 0.25), ("avg", 1.0), ("max", 0.5)]
 
 
-@in_turn("pooling, samples, coordinates", POOLINGS, [0, 1, 2], ["half_pixel", "output_half_pixel"])
+@in_turn("pooling, samples, coordinates", POOLINGS, [0, 1, 2], ["half_pixel", "output_half_pixel"], ids=str)
 def test_regions_are_those_of_onnx_runtime(
     tmp_path: Path, pooling: tuple[str, float], samples: int, coordinates: str
 ) -> None:
