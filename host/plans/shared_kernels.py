@@ -1,0 +1,80 @@
+"""Programs for several threads, kept back until it is decided which kernels of a model are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from host.gensor import Gensor
+from host.model import Candidate, DeviceProfile, LoweredModel, Task
+from host.plans.sharing import Seconds, Sharing
+from host.schedules.api import PARALLEL
+from host.schedules.design import DesignSpace
+
+# A program as it is to be built.
+Finished = Callable[[Task, DesignSpace, Candidate], Candidate]
+
+
+class SharedKernels:
+    """Keeps back the programs whose threads could cost other kernels more than they save.
+
+    Args:
+        lowered: the model.
+        profile: of the device.
+        seed: of Gensor's walks.
+    """
+
+    def __init__(self, lowered: LoweredModel, profile: DeviceProfile, seed: int) -> None:
+        self._lowered, self._profile, self._seed = lowered, profile, seed
+        self._shared: set[str] = set()
+        self._reading_all: set[str] = set()
+        self._open: dict[str, tuple[Task, DesignSpace, Candidate, Seconds]] = {}
+
+    def keeps(self, task: Task, space: DesignSpace, candidate: Candidate) -> bool:
+        """Whether a program is kept back; the others are final.
+
+        Args:
+            task: of the model.
+            space: of the task.
+            candidate: the best program by the estimate.
+        """
+        values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
+        if values.get(PARALLEL.name, 1) == 1:
+            return False
+        if space.workload.anchor_stage.kind == "contraction":
+            self._reading_all.add(task.name)
+        as_it_is = {**values, PARALLEL.name: 1}
+        gain_s = space.estimate_s(as_it_is) - candidate.estimate_s if space.legal(as_it_is) else None
+        best = None
+        if gain_s is not None and not self._sharing.is_settled(task.name, gain_s):
+            best = self._alone(space)
+        if best is None:
+            self._shared.add(task.name)
+            return False
+        self._open[task.name] = task, space, best, Seconds(candidate.estimate_s, best.estimate_s)
+        return True
+
+    def decided(self, finished: Finished) -> Iterator[tuple[Task, Candidate | None]]:
+        """The tasks whose programs were kept back, each with the program that takes its place, if one does.
+
+        Args:
+            finished: makes of a program what is built.
+        """
+        if not self._open:
+            return
+        seconds = {name: one for name, (_, _, _, one) in self._open.items()}
+        alone = self._sharing.alone(seconds, self._shared, self._reading_all)
+        for name, (task, space, best, _) in self._open.items():
+            yield task, finished(task, space, best) if name in alone else None
+
+    @cached_property
+    def _sharing(self) -> Sharing:
+        """Only asked for where there are several threads of a CPU."""
+        return Sharing(self._lowered, self._profile.hardware, self._profile.threads)
+
+    def _alone(self, space: DesignSpace) -> Candidate | None:
+        """The best program of the calling thread alone by the estimate."""
+        one_thread = space.fixed({PARALLEL.name: 1})
+        if one_thread is None:
+            return None
+        return next(iter(Gensor().propose(one_thread, self._profile, (), 1, self._seed)), None)
