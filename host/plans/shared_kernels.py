@@ -28,6 +28,7 @@ class SharedKernels:
         self._lowered, self._profile, self._seed = lowered, profile, seed
         self._shared: set[str] = set()
         self._reading_all: set[str] = set()
+        self._alone_s = 0.0
         self._open: dict[str, tuple[Task, DesignSpace, Candidate, Seconds]] = {}
 
     def keeps(self, task: Task, space: DesignSpace, candidate: Candidate) -> bool:
@@ -40,6 +41,7 @@ class SharedKernels:
         """
         values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
         if values.get(PARALLEL.name, 1) == 1:
+            self._alone_s += task.weight * candidate.estimate_s
             return False
         if space.workload.anchor_stage.kind == "contraction":
             self._reading_all.add(task.name)
@@ -63,7 +65,7 @@ class SharedKernels:
         if not self._open:
             return
         seconds = {name: one for name, (_, _, _, one) in self._open.items()}
-        alone = self._sharing.alone(seconds, self._shared, self._reading_all)
+        alone = self._sharing.alone(seconds, self._shared, self._reading_all, self._alone_s)
         for name, (task, space, best, _) in self._open.items():
             yield task, finished(task, space, best) if name in alone else None
 

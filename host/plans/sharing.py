@@ -8,7 +8,6 @@ chain of short kernels this is more than a second thread saves.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -26,8 +25,8 @@ _LATE_STARTS = 1.0
 _HANDED_OVER = 0.2
 # A kernel that gains so many times more than sharing could cost is shared, whatever others do.
 _SETTLED = 2.0
-# Where no kernel is settled, sharing has to promise so much of the whole: other programs that take a core for
-# a moment hold up a loop, and not a single thread.
+# Where no kernel is settled, sharing has to promise so much of the whole run: other programs that take a core
+# for a moment hold up a loop, and not a single thread.
 _WORTH = 1.1
 
 
@@ -58,14 +57,15 @@ class Sharing:
         self._others = 1.0 - 1.0 / threads
         self.calls = {task.name: task.weight for task in lowered.tasks}
         # By who makes a result and who reads it: seconds of handing over all of it, in all calls.
-        self._handed: Counter[tuple[str, str]] = Counter()
+        self._handed: dict[tuple[str, str], float] = {}
         sizes = {task.name: result_bytes(task) for task in lowered.tasks}
         calls = lowered.calls.calls
         for call in calls:
             for number in call.reads:
                 maker = calls[number].kernel if number >= 0 else ""
                 if maker in sizes and call.kernel in sizes:
-                    self._handed[maker, call.kernel] += _handed_over_s(sizes[maker], hardware)
+                    before = self._handed.get((maker, call.kernel), 0.0)
+                    self._handed[maker, call.kernel] = before + _handed_over_s(sizes[maker], hardware)
         self._edges: dict[str, list[tuple[str, str]]] = {name: [] for name in self.calls}
         for edge in self._handed:
             for name in set(edge):
@@ -86,7 +86,11 @@ class Sharing:
         return gain_s >= _SETTLED * (self._late_s + handed)
 
     def alone(
-        self, open_kernels: Mapping[str, Seconds], shared: Collection[str], reading_all: Collection[str]
+        self,
+        open_kernels: Mapping[str, Seconds],
+        shared: Collection[str],
+        reading_all: Collection[str],
+        beside_s: float = 0.0,
     ) -> frozenset[str]:
         """Those of the open kernels that the calling thread computes alone.
 
@@ -96,6 +100,7 @@ class Sharing:
             open_kernels: by name; all others are decided.
             shared: names of those of the others that are shared.
             reading_all: names of kernels of which each thread reads all inputs where they are shared.
+            beside_s: seconds of a run in kernels that are decided.
         """
         found = []
         for begin in (frozenset[str](), frozenset(open_kernels)):
@@ -106,7 +111,7 @@ class Sharing:
         least_s, alone = min(found, key=lambda one: one[0])
         if not shared:
             alone_s = sum(self.calls[name] * one.alone_s for name, one in open_kernels.items())
-            if alone_s < _WORTH * least_s:
+            if beside_s + alone_s < _WORTH * (beside_s + least_s):
                 return frozenset(open_kernels)
         return alone
 

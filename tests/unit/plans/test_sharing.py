@@ -112,6 +112,8 @@ def test_a_model_of_short_kernels_keeps_to_one_thread_for_little() -> None:
     fast, faster = Seconds(9e-6, 10.8e-6), Seconds(8e-6, 11e-6)
     assert sharing.alone({"maker": fast, "reader": fast}, (), ()) == {"maker", "reader"}
     assert sharing.alone({"maker": faster, "reader": faster}, (), ()) == frozenset()
+    # Beside ten times as much that one thread computes anyway, it is little.
+    assert sharing.alone({"maker": faster, "reader": faster}, (), (), 200e-6) == {"maker", "reader"}
     # Beside one that is worth threads anyway, little is worth it, too.
     assert sharing.alone({"reader": fast}, {"maker"}, ()) == frozenset()
 
