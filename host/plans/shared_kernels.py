@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
@@ -39,17 +40,14 @@ class SharedKernels:
             space: of the task.
             candidate: the best program by the estimate.
         """
-        values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
-        if values.get(PARALLEL.name, 1) == 1:
+        if not is_shared(candidate):
             self._alone_s += task.weight * candidate.estimate_s
             return False
         if space.workload.anchor_stage.kind == "contraction":
             self._reading_all.add(task.name)
-        as_it_is = {**values, PARALLEL.name: 1}
-        gain_s = space.estimate_s(as_it_is) - candidate.estimate_s if space.legal(as_it_is) else None
-        best = None
-        if gain_s is not None and not self._sharing.is_settled(task.name, gain_s):
-            best = self._alone(space)
+        gain_s = seconds_both_ways(space, candidate).gain_s
+        settled = self._sharing.is_settled(task.name, gain_s)
+        best = None if settled else program_of_one_thread(space, self._profile, self._seed)
         if best is None:
             self._shared.add(task.name)
             return False
@@ -74,9 +72,34 @@ class SharedKernels:
         """Only asked for where there are several threads of a CPU."""
         return Sharing(self._lowered, self._profile.hardware, self._profile.threads)
 
-    def _alone(self, space: DesignSpace) -> Candidate | None:
-        """The best program of the calling thread alone by the estimate."""
-        one_thread = space.fixed({PARALLEL.name: 1})
-        if one_thread is None:
-            return None
-        return next(iter(Gensor().propose(one_thread, self._profile, (), 1, self._seed)), None)
+
+def is_shared(candidate: Candidate) -> bool:
+    """Whether several threads compute a program."""
+    return int(dict(candidate.decisions).get(PARALLEL.name, 1)) > 1  # type: ignore[arg-type]
+
+
+def seconds_both_ways(space: DesignSpace, candidate: Candidate) -> Seconds:
+    """Estimated seconds of a program as it is, and with the same decisions for one thread.
+
+    Infinite for one thread where there is no such program.
+    """
+    values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
+    seconds = space.estimate_s(values)
+    if not is_shared(candidate):
+        return Seconds(seconds, seconds)
+    alone = {**values, PARALLEL.name: 1}
+    return Seconds(seconds, space.estimate_s(alone) if space.legal(alone) else math.inf)
+
+
+def program_of_one_thread(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidate | None:
+    """The best program by the estimate of those that the calling thread computes alone, if there are any.
+
+    Args:
+        space: of a task, for several threads.
+        profile: of the device.
+        seed: of Gensor's walks.
+    """
+    alone = space.fixed({PARALLEL.name: 1})
+    if alone is None:
+        return None
+    return next(iter(Gensor().propose(alone, profile, (), 1, seed)), None)
