@@ -11,7 +11,10 @@ from host.model import Candidate, DeviceProfile, LoweredModel, Task
 from host.plans.sharing import Seconds, Sharing
 from host.schedules.api import PARALLEL
 from host.schedules.design import DesignSpace
+from host.schedules.workload import Stage
 
+# Products of no more rows are divided by columns, so that each thread reads its part of the weights alone.
+_FEW_ROWS = 8
 # A program as it is to be built.
 Finished = Callable[[Task, DesignSpace, Candidate], Candidate]
 
@@ -43,7 +46,7 @@ class SharedKernels:
         if not is_shared(candidate):
             self._alone_s += task.weight * candidate.estimate_s
             return False
-        if space.workload.anchor_stage.kind == "contraction":
+        if _reads_all(space.workload.anchor_stage):
             self._reading_all.add(task.name)
         gain_s = seconds_both_ways(space, candidate).gain_s
         settled = self._sharing.is_settled(task.name, gain_s)
@@ -71,6 +74,12 @@ class SharedKernels:
     def _sharing(self) -> Sharing:
         """Only asked for where there are several threads of a CPU."""
         return Sharing(self._lowered, self._profile.hardware, self._profile.threads)
+
+
+def _reads_all(anchor: Stage) -> bool:
+    """Whether each of the threads that share a kernel reads all of its inputs beside the weights."""
+    rows = math.prod(anchor.axes[axis].extent for axis in anchor.spatial[:-1])
+    return anchor.kind == "contraction" and rows <= _FEW_ROWS
 
 
 def is_shared(candidate: Candidate) -> bool:

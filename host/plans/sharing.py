@@ -105,6 +105,7 @@ class Sharing:
         found = []
         for begin in (frozenset[str](), frozenset(open_kernels)):
             state = _State(self, dict(open_kernels), {*shared, *open_kernels} - begin, set(reading_all))
+            # Each change takes less time in all, so that there is a last one.
             while sum(map(state.improve, open_kernels)):
                 pass
             found.append((state.cost_s(), frozenset(open_kernels) - state.shared))
