@@ -325,7 +325,7 @@ class _Deployment:
         if made is None:
             engine = engine_for_format(model.format).name
             return engine_variants(engine, model.path, threads, options.needs_energy and not options.threads)
-        if options.compares_variants and self.timing.decides:
+        if self.timing.decides:
             return variants_of(builder, made, wider=options.needs_energy)
         directory, calls = builder.directory("tvm"), made.lowered.calls
         return (Variant(FASTEST, "tvm", directory, threads, tasks=made.tasks, calls=calls),)
