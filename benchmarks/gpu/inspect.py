@@ -6,8 +6,8 @@ which is emulated on this machine, and multiplied by the blocks of its launch. A
 as computed by tensor cores as far as its blocks execute products for them and the machine code has these.
 
 Of several models or targets the file has the sums of each pair, written as soon as they are known. What is in
-the file already is not done again: the same command goes on where it was stopped. Rows of older programs are named, and are made again once they
-are taken out of the file.
+the file already is not done again: the same command goes on where it was stopped. Rows of older programs are
+named, and are made again once they are taken out of the file.
 """
 
 from __future__ import annotations
@@ -269,9 +269,8 @@ def older_programs(rows: Sequence[Mapping[str, Any]], versions: Mapping[str, int
         if "error" in row:
             continue
         if "rules" not in row:
-            lines.append(
-                f"{about}: of commit {row.get('commit', 'unknown')[:10]}, which did not note versions of rules"
-            )
+            commit = row.get("commit", "unknown")[:10]
+            lines.append(f"{about}: of commit {commit}, which did not note versions of rules")
             continue
         other = [
             f"{rule} {version}, now {versions.get(rule, 'gone')}"
