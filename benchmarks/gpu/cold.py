@@ -1,6 +1,6 @@
 """A bundle from cold: what `sdk compile` takes for a board that need not be there, with empty caches.
 
-    python -m benchmarks.cold_compile resnet50 [--target jetson_orin_nano] [--processor gpu] [--dtype fp16]
+    python -m benchmarks.gpu.cold resnet50 [--target jetson_orin_nano] [--processor gpu] [--dtype fp16]
 
 The command has empty folders for the user's files. Its time is that of everything: from the start of Python
 to the written bundle, with golden cases out of the original runtime. Seconds of the processor are those of
@@ -23,7 +23,7 @@ from benchmarks.result_file import ROOT, add_json_option, heading, write_result
 from host.errors import UserError
 from research.models.export import export
 
-SCHEMA = "edgetlm.cold_compile/1"
+SCHEMA = "edgetlm.gpu_cold/1"
 
 
 def compiled(model: Path, options: Sequence[str], folder: Path) -> dict[str, Any]:
@@ -67,14 +67,14 @@ def compiled(model: Path, options: Sequence[str], folder: Path) -> dict[str, Any
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_compile", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.cold", description=__doc__)
     parser.add_argument("model", nargs="+", help="models of the zoo")
     parser.add_argument("--target", default="jetson_orin_nano")
     parser.add_argument("--processor", default="gpu", choices=("cpu", "gpu"))
     parser.add_argument("--dtype", default="fp16")
     add_json_option(parser)
     given = parser.parse_args(arguments)
-    result = heading("benchmarks.cold_compile", SCHEMA, arguments)
+    result = heading("benchmarks.gpu.cold", SCHEMA, arguments)
     options = ["--target", given.target, "--processor", given.processor, "--dtype", given.dtype]
     rows = []
     for model in given.model:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cold_compile
+from benchmarks.gpu import cold
 from benchmarks.result_file import read_result
 from host.errors import UserError
 
@@ -28,7 +28,7 @@ def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_stand_in")
 def test_the_command_has_empty_folders_of_its_own(tmp_path: Path) -> None:
-    found = cold_compile.compiled(Path("net.onnx"), ["--target", "jetson_orin_nano"], tmp_path)
+    found = cold.compiled(Path("net.onnx"), ["--target", "jetson_orin_nano"], tmp_path)
     assert found["bundle_bytes"] == 5 and found["peak_bytes"] > 0
     assert found["wall_s"] >= 0 and found["cpu_s"] >= 0
     assert (tmp_path / "given").read_text() == f"{tmp_path}/cache\n"
@@ -37,7 +37,7 @@ def test_the_command_has_empty_folders_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_stand_in")
 def test_a_command_that_fails_is_an_error_with_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="code 3: the reason"):
-        cold_compile.compiled(Path("broken.onnx"), [], tmp_path)
+        cold.compiled(Path("broken.onnx"), [], tmp_path)
 
 
 def test_a_row_for_each_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,10 +48,10 @@ def test_a_row_for_each_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         given.append((model.name, options))
         return {"wall_s": 1.0, "cpu_s": 2.0, "peak_bytes": 3, "bundle_bytes": 4}
 
-    monkeypatch.setattr(cold_compile, "export", lambda model, folder, _: folder / f"{model}.onnx")
-    monkeypatch.setattr(cold_compile, "compiled", compiled)
+    monkeypatch.setattr(cold, "export", lambda model, folder, _: folder / f"{model}.onnx")
+    monkeypatch.setattr(cold, "compiled", compiled)
     output = tmp_path / "cold.json"
-    assert cold_compile.main(["one", "other", "--dtype", "fp32", "--json", str(output)]) == 0
+    assert cold.main(["one", "other", "--dtype", "fp32", "--json", str(output)]) == 0
     options = ["--target", "jetson_orin_nano", "--processor", "gpu", "--dtype", "fp32"]
     assert given == [("one.onnx", options), ("other.onnx", options)]
     figures = read_result(output).figures
