@@ -152,7 +152,7 @@ def _window(workload: Workload, image: Source, weights: Access, position: int) -
 def stored_together(workload: Workload, result: Access) -> int:
     """Neighbouring results that can be stored at once."""
     last = next(stage for stage in workload.stages if stage.write is result)
-    if result.shape[-1] == 1 or result.offset(len(last.axes) - 1, 1) != 1 or result.type.name == "bool":
+    if result.shape[-1] == 1 or result.offset(last.spatial[-1], 1) != 1 or result.type.name == "bool":
         return 1
     return math.gcd(CHUNK_BYTES // result.element_bytes, result.shape[-1])
 
