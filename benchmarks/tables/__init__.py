@@ -40,6 +40,7 @@ TABLES: dict[str, Table] = {
         gpu.kernels,
     ),
     "gpu_kernels_architectures": Table(("gpu_kernels_architectures",), gpu.architectures),
+    "gpu_cold": Table(("gpu_cold",), gpu.cold),
     "gpu_layers": Table(("gpu_h200_first", "gpu_h200_graphs"), gpu.layers),
     "gpu_models": Table(("gpu_h200", "gpu_h200_graphs"), gpu.whole_models),
     "gpu_learning": Table(("gpu_learning",), gpu.learning),

@@ -200,3 +200,15 @@ def test_a_gpu_has_no_loops(tmp_path: Path) -> None:
     assert jetson is not None
     names = functions(lower(load(path, golden_cases=1), jetson.on_gpu()))
     assert not any("recurrent_loop" in name for name in names)
+
+
+@pytest.mark.parametrize(("operator", "products"), [("LSTM", 1), ("GRU", 2), ("RNN", 1)])
+def test_a_gpu_has_one_product_for_the_gates_of_a_step(tmp_path: Path, operator: str, products: int) -> None:
+    """A kernel of few rows hardly takes longer for all gates; the candidate of a GRU waits for the others."""
+    path = tmp_path / "model.onnx"
+    _model(path, operator, ("b", "h0"), computed=("h0",), steps=3)
+    jetson = board_for(declared()["jetson_orin_nano"])
+    assert jetson is not None
+    lowered = lower(load(path, golden_cases=1), jetson.on_gpu())
+    # And one product of the inputs of all steps.
+    assert sum(task.weight for task in lowered.tasks if "dense" in task.name) == 3 * products + 1
