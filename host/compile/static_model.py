@@ -362,7 +362,7 @@ def _outcomes(
                 rule=candidate.rule,
                 decisions=dict(candidate.decisions),
                 from_database=candidate.proposer != "default" and key in plan.from_database,
-                reason=failed.get(key) or plan.reasons.get(key, ""),
+                reason=failed.get(key) or plan.reasons.get(key) or stats.refused.get(task.name, ""),
                 flops=task.flops,
                 layers=task.layers,
                 processor="cpu" if is_for_cpu(task.function) else "",

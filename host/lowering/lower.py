@@ -16,6 +16,7 @@ from host.lowering.graph import Graph, weights_bytes
 from host.lowering.ops import known_operators
 from host.lowering.passes.convolutions.apply_before_joining import apply_before_joining
 from host.lowering.passes.convolutions.decompose_transposed import decompose_transposed
+from host.lowering.passes.convolutions.join_branches import join_branches
 from host.lowering.passes.convolutions.join_columns import join_columns
 from host.lowering.passes.convolutions.join_slices import join_slices
 from host.lowering.passes.fold_affine import fold_affine
@@ -209,6 +210,8 @@ def optimise(
     graph = split_sliced_dense(sink_permutations(graph))
     graph = simplify(graph)
     graph = fold_affine(graph)
+    if not any_length:
+        graph = join_branches(graph)
     graph = decompose_transposed(graph, any_length)
     if not any_length:
         graph = split_by_region(graph)

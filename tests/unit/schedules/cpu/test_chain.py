@@ -22,6 +22,7 @@ from tests.unit.schedules import functions as fn
 SHAPES = {
     "three parts": Shape(height=13, channels=24),
     "two parts with stride 2": Shape(out=0, height=14, kernel=5, stride=2, padding=(2, 2, 2, 2)),
+    "products alone": Shape(height=13, channels=24, bare=True),
 }
 
 
@@ -48,6 +49,7 @@ def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> np.ndarray:
     [
         ("three parts", 2),
         ("two parts with stride 2", 1),
+        ("products alone", 1),
         pytest.param("three parts", 1, marks=pytest.mark.long),
         pytest.param("two parts with stride 2", 2, marks=pytest.mark.long),
     ],
