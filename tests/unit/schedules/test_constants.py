@@ -21,10 +21,10 @@ from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
 from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
-from tests.unit.schedules.cpu.test_quantised_tiles import tiles_board
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
 from tests.unit.schedules.cpu.tiled.test_half_sums_programs import space_of as half_sums_space
 from tests.unit.schedules.cpu.tiles import tile_cases
+from tests.unit.schedules.cpu.tiles.test_quantised_tiles import tiles_board
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
 
 RULES = {rule.name: rule for rule in installed_rules() if rule.constants}

@@ -14,7 +14,7 @@ from host.schedules import scheduled_function, space_for
 from host.schedules.cached_attention import extents_of
 from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.attention.test_cached_attention import ANY_TIME, Case, follow, lowered
-from tests.unit.schedules.cpu.test_quantised_tiles import callable_of, tiles_board
+from tests.unit.schedules.cpu.tiles.test_quantised_tiles import callable_of, tiles_board
 
 # Numbers of bfloat16 have 8 bits, and results are means of values.
 TOLERANCE = 8e-3
