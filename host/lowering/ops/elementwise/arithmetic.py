@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import copysign, inf
 from typing import Any
 
@@ -15,6 +16,8 @@ from host.lowering.expressions.stage import Expression
 from host.lowering.expressions.truth import compared, is_same
 from host.lowering.graph import Node, Value, constant
 from host.lowering.ops.forms import ElementExpression, elementwise, integer, number
+from host.lowering.ops.sequential.whole_powers import power_of_whole_numbers
+from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec, Recogniser, Simplification
 from host.lowering.types import numeric_type
 
@@ -78,6 +81,13 @@ def _by_number(op: str, inputs: tuple[Value, ...]) -> tuple[Value, float] | None
         if number is not None and 1e-30 < abs(number) < 1e30:
             return inputs[0], 1.0 / number
     return None
+
+
+def _read_power(builder: Builder, call: OperatorCall) -> Value:
+    base, exponent = call.value(0), call.value(1)
+    if numeric_type(call.dtype).is_integer:
+        return power_of_whole_numbers(builder, base, exponent)
+    return builder.one("power", [base, exponent], call.shape, call.dtype)
 
 
 def _small_power(builder: Builder, node: Node) -> Value | None:
@@ -264,7 +274,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any_divisor("floor_mod", _remainder)),
     _binary("mod", expression=_by_any_divisor("mod", _exact_remainder)),
-    _binary("power", np.power, recognise=(_small_power,)),
+    replace(_binary("power", np.power, recognise=(_small_power,)), read={"power": _read_power}),
     elementwise(
         "reciprocal",
         lambda args, attrs, dtype: number(1, dtype) / args[0],
