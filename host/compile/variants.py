@@ -259,14 +259,16 @@ def plan_of_one_thread(made: Compiled, profile: DeviceProfile, seed: int) -> Pla
     shared_s = sum(weight * one.shared_s for weight, one in known)
     if shared_s > _SHORT_S or sum(weight * one.alone_s for weight, one in known) > _DOUBTFUL * shared_s:
         return None
-    chosen = dict(plan.chosen)
-    for key, candidate in plan.chosen.items():
-        if is_shared(candidate):
-            alone = program_of_one_thread(plan.spaces[key], profile, seed)
-            if alone is None:
-                return None
-            chosen[key] = alone
-    return replace(plan, chosen=chosen)
+    alone = {
+        key: program_of_one_thread(plan.spaces[key], profile, seed)
+        for key, candidate in plan.chosen.items()
+        if is_shared(candidate)
+    }
+    made_now = {key: candidate for key, candidate in alone.items() if candidate is not None}
+    if len(made_now) < len(alone):
+        return None
+    recalled = plan.from_database - made_now.keys()
+    return replace(plan, chosen={**plan.chosen, **made_now}, from_database=recalled)
 
 
 def least_traffic_plan(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:

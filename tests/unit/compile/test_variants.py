@@ -188,6 +188,14 @@ def test_short_runs_are_measured_with_programs_of_one_thread_too(tmp_path: Path)
     assert bundle.load(found[1].path).threads == 2
 
 
+def test_programs_of_one_thread_are_none_of_the_records(tmp_path: Path) -> None:
+    builder, made = _compiled_for_two(tmp_path, 192, 1)
+    assert made.plan is not None
+    recalled = replace(made.plan, from_database=frozenset(made.plan.chosen))
+    alone = plan_of_one_thread(replace(made, plan=recalled), builder.compiler.profile, 0)
+    assert alone is not None and alone.from_database == frozenset()
+
+
 def test_what_threads_make_much_faster_is_not_measured_with_one(tmp_path: Path) -> None:
     builder, made = _compiled_for_two(tmp_path, 512, 64)
     assert plan_of_one_thread(made, builder.compiler.profile, 0) is None
