@@ -18,6 +18,7 @@ from tests.unit.importers.decoders.models import llama, llama_weights, write
 from tests.unit.importers.decoders.packed.test_folders import Way, made
 
 TILES = MatrixTiles(("amx-tile", "amx-bf16"), ("bf16bf16",))
+SLOW = Bfloat16Products("avx512bf16", 0.5, 4.0)
 
 
 class Asked(Exception):
@@ -33,7 +34,7 @@ def profile(bfloat16: Bfloat16Products | None, tiles: MatrixTiles | None = None)
 
 @pytest.mark.parametrize(
     ("per_cycle", "tiles", "asked"),
-    [(1.0, None, True), (0.5, None, False), (None, None, False), (0.5, TILES, True)],
+    [(1.0, None, True), (0.5, None, False), (None, None, False), (0.5, TILES, True), (None, TILES, False)],
 )
 def test_attention_is_rounded_for_processors_that_gain_by_it(
     per_cycle: float | None,
@@ -89,5 +90,5 @@ def test_chunks_are_longer_where_tiles_multiply_quantised_weights(
     monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
     options = CompileOptions(model=folder, quantize=quantize, context_tokens=context)
     with pytest.raises(Asked) as asked:
-        read_model(options, StageClock(Silence()), profile=profile(None, tiles))
+        read_model(options, StageClock(Silence()), profile=profile(SLOW, tiles))
     assert asked.value.args == ((context, chunk),)

@@ -50,7 +50,7 @@ class QuantisedTiles(Rule):
         if not {parts.ROUNDED, parts.DOTS, parts.TOTALS} <= {stage.name for stage in workload.stages}:
             return False
         tiles = hardware.matrix_tiles
-        if tiles is None or not hardware.has_bfloat16_tiles or hardware.bfloat16 is None:
+        if tiles is None or not hardware.has_bfloat16_tiles:
             return False
         rows, _, _, planes, steps, lanes, width = (
             axis.extent for axis in workload.stage(parts.DOTS).axes[:7]

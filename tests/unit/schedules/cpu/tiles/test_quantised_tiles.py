@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 
+from device_agent.board.matrix_tiles import may_use_tiles
 from host.build import target_for
 from host.build.kernel import compile_function
 from host.build.linker import link_shared
@@ -34,9 +35,9 @@ def tiles_board(cores: int = 1, more: tuple[str, ...] = _TILES) -> Board:
 
 
 def runs_here() -> bool:
-    """Whether this machine has the tiles."""
+    """Whether this machine has the tiles, and Linux gives them to this process."""
     path = Path("/proc/cpuinfo")
-    return path.exists() and " amx_bf16" in path.read_text(encoding="utf-8")
+    return path.exists() and " amx_bf16" in path.read_text(encoding="utf-8") and may_use_tiles()
 
 
 def task_of(model: LoweredModel) -> Task:
