@@ -17,8 +17,8 @@ from tests.unit.importers.decoders.models import save
 
 pytestmark = pytest.mark.usefixtures("trusted_here")
 
-# More than one chunk of the prefill, and steps.
-PROMPT, DRAFTED = 75, 3
+# Tokens of a prompt behind a chunk of the prefill, which are steps, and drafted ones.
+BEHIND, DRAFTED = 11, 3
 
 # Fields of the model, and options of the compiler. Few heads of queries, and many, share a head of keys.
 CASES: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
@@ -60,17 +60,18 @@ def floats(data: Any) -> np.ndarray:
 
 def follow(bundle: Path, count: int, distance: int) -> None:
     """Compares drafts all along a text of random tokens, and the steps of two texts at once."""
-    text = np.random.default_rng(1).integers(128, size=PROMPT + count).tolist()
     one, several = (runtime.load(bundle)._generation for _ in range(2))
     assert one is not None and several is not None and one.decoder.verified == DRAFTED + 1
-    for known in range(PROMPT + 1, len(text) - DRAFTED, distance):
+    prompt = one.decoder._chunk + BEHIND
+    text = np.random.default_rng(1).integers(128, size=prompt + count).tolist()
+    for known in range(prompt + 1, len(text) - DRAFTED, distance):
         steps = by_steps(one.decoder, text[: known + DRAFTED], known)
         assert len({step.tobytes() for step in steps}) > 1
         several.decoder.logits(text[: known - 1])
         rows = several.decoder.verify(text[:known], text[known : known + DRAFTED])
         for step, row in zip(steps, rows, strict=True):
             np.testing.assert_array_equal(floats(row), step)
-    first, second = [9, 4, 4, 9, 5], text[: PROMPT + 1]
+    first, second = [9, 4, 4, 9, 5], text[: prompt + 1]
     texts = several._decoders
     texts.begin(0, first[:-1])
     texts.begin(1, second[:-1])
