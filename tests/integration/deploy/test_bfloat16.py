@@ -53,7 +53,7 @@ def test_a_model_is_verified_and_keeps_its_interface(
     manifest = bundle.load(out)
     assert (manifest.backend, manifest.dtype) == ("tvm", "bf16")
     rules = {kernel.rule for kernel in manifest.kernels}
-    fast = target_profile("local", 1).hardware.has_fast_bfloat16
+    fast = target_profile("local", 1).hardware.has_fast_bfloat16_layers
     assert ("dot" in rules) == fast and "default" not in {kernel.source for kernel in manifest.kernels}
     # Weights of fewer than a thousand numbers are halves only where dot products read them.
     large = any(one.dtype == "bfloat16" or np.prod(one.shape) >= 1024 for one in manifest.parameters)

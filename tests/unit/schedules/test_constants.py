@@ -76,7 +76,11 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         # Weights that few rows share come from memory, and those of many are computed with.
         for rows in (32, 512):
             on = tiles_board()
-            [task] = [one for one in product(rows, 1024, 512, Kind(4), on)[0].tasks if "dense" in one.name]
+            [task] = [
+                one
+                for one in product(rows, 1024, 512, Kind(4, rounding=8), on)[0].tasks
+                if "dense" in one.name
+            ]
             yield space_for(task, on.hardware)
     elif rule == "cached_attention":
         # With many tokens its arithmetic counts, with one the memory that it reads.
