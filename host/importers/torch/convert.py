@@ -23,6 +23,7 @@ from host.importers.torch.indexing import index_put, put_where
 from host.importers.torch.program import control_flow, decompositions, refused
 from host.importers.torch.program.fold import CONSTANT, fold_constants
 from host.importers.torch.program.promotion import write_promotions
+from host.importers.torch.program.zero_points import note_zero_points
 
 _Convert = Callable[[fx.Node], Any]
 _OF_COMPLEX = {**complex_values.CONVERTERS, **fourier.CONVERTERS}
@@ -161,6 +162,7 @@ def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
     _refuse_kept(program)
     control_flow.write_out(program.graph_module)
     write_promotions(program)
+    note_zero_points(program)
     importer = _Importer()
     importer.constants = fold_constants(program, importer.convert_map)
     return importer.layers.written(importer.from_exported_program(program, False, True, False, None))

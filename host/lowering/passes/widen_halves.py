@@ -1,15 +1,50 @@
 """Arithmetic of types that are computed with in a wider one: half precision in single precision.
 
 The original runtimes compute such models in single precision too;
-inputs and outputs keep their type. A conversion to float16 that is only converted back rounds.
+inputs and outputs keep their type. A number that is converted to a half rounds where that shows: before it is
+converted to another type, compared, or rounded to a whole number.
 """
 
 from __future__ import annotations
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant, map_outputs
+from host.lowering.ops.elementwise.conversion import ROUNDED
 from host.lowering.rebuild import rebuild
 from host.lowering.types import numeric_type
+
+# What leaves the numbers as they are.
+_MOVES = frozenset(
+    {
+        "broadcast",
+        "concat",
+        "interleave",
+        "pad",
+        "pad_repeated",
+        "permute",
+        "reshape",
+        "slice",
+        "take",
+        "transpose",
+    }
+)
+# Operations whose result may be far off where an operand is not rounded.
+_STEPS = frozenset(
+    {
+        *(
+            "argmax",
+            "argmin",
+            "ceil",
+            "equal",
+            "floor",
+            "floor_divide",
+            "floor_mod",
+            "greater",
+            "greater_equal",
+        ),
+        *("less", "less_equal", "mod", "not_equal", "round", "trunc"),
+    }
+)
 
 
 def _is_narrow(value: Value) -> bool:
@@ -22,13 +57,6 @@ def widen_halves(graph: Graph) -> Graph:
     if not any(_is_narrow(value) for value in given):
         return graph
     single: dict[Value, Value] = {}
-    readers = graph.consumers()
-
-    def only_rounds(node: Node) -> bool:
-        back = [one.op == "cast" and one.output.dtype == "float32" for one in readers.get(node.output, ())]
-        # Of bfloat16, TVM leaves such a pair out.
-        types = node.inputs[0].dtype, node.output.dtype
-        return bool(back) and all(back) and types == ("float32", "float16")
 
     def widened(builder: Builder, value: Value) -> Value:
         if not _is_narrow(value):
@@ -43,15 +71,45 @@ def widen_halves(graph: Graph) -> Graph:
             # Its types are its own: it is given what it was given before.
             own = [builder.cast(new, old.dtype) for new, old in zip(inputs, node.inputs, strict=True)]
             return tuple(widened(builder, value) for value in builder.copy(node, own))
-        inputs = tuple(widened(builder, value) for value in inputs)
+        inputs = tuple(
+            _rounded(builder, widened(builder, new), old.dtype)
+            if _shows_rounding(node, old)
+            else widened(builder, new)
+            for new, old in zip(inputs, node.inputs, strict=True)
+        )
         if node.op == "cast" and _is_narrow(node.output):
-            rounded = builder.cast(inputs[0], node.output.dtype) if only_rounds(node) else inputs[0]
-            return builder.cast(rounded, numeric_type(node.output.dtype).compute)
+            return builder.cast(inputs[0], numeric_type(node.output.dtype).compute)
         specs = [(value.shape, numeric_type(value.dtype).compute) for value in node.outputs]
         return builder.emit(node.op, inputs, node.attrs, specs)
 
     wanted = [value.dtype for value in graph.output_values()]
     return _with_output_types(rebuild(graph, rule), wanted)
+
+
+def _shows_rounding(node: Node, value: Value) -> bool:
+    """Whether a node tells a number that was rounded to a half from one that was not."""
+    if not _is_narrow(value) or (
+        node.op not in _STEPS and (node.op != "cast" or node.output.dtype == value.dtype)
+    ):
+        return False
+    seen, left = {value}, [value]
+    while left:
+        made = left.pop().producer
+        if made is not None and made.op == "cast" and not _holds(made.inputs[0].dtype):
+            return True
+        if made is not None and made.op in _MOVES:
+            left.extend(one for one in made.inputs if one not in seen and _is_narrow(one))
+            seen.update(made.inputs)
+    return False
+
+
+def _holds(dtype: str) -> bool:
+    """Whether a half has all numbers of a type."""
+    return dtype in ("bool", "int8", "uint8")
+
+
+def _rounded(builder: Builder, value: Value, half: str) -> Value:
+    return builder.unary(ROUNDED[half], value)
 
 
 def _with_output_types(graph: Graph, wanted: list[str]) -> Graph:

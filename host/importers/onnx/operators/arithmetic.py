@@ -24,15 +24,17 @@ from host.importers.shared.determinant import determinants
 
 
 def _pow(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
-    """The result has the type of the base; whole numbers go through float64, which holds them up to 2^53."""
+    """The result has the type of the base; whole numbers to powers of floats are computed in float64."""
     base, exponent = inputs
-    dtype = dtype_of(base)
-    if np.dtype(dtype).kind == "f":
-        if dtype_of(exponent) != dtype:
+    dtype, of_exponent = dtype_of(base), dtype_of(exponent)
+    if np.dtype(dtype).kind == "f" or dtype == "bfloat16":
+        if of_exponent != dtype:
             exponent = context.emit(relax.op.astype(exponent, dtype))
         return relax.op.power(base, exponent)
-    wide = [context.emit(relax.op.astype(value, "float64")) for value in (base, exponent)]
-    return relax.op.astype(relax.op.round(relax.op.power(*wide)), dtype)
+    whole = np.dtype(of_exponent).kind in "iu"
+    wide = "float64" if not whole else dtype if of_exponent == dtype else "int64"
+    parts = [context.emit(relax.op.astype(value, wide)) for value in (base, exponent)]
+    return relax.op.astype(context.emit(relax.op.power(*parts)), dtype)
 
 
 def _bit_cast(context: Context, inputs: Inputs, attributes: Attributes) -> Any:

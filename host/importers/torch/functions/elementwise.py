@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
+import numpy as np
 from torch import fx
 from tvm import relax
 
@@ -77,6 +78,22 @@ def _clamped(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     return data
 
 
+def _whole_power(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """A power of whole numbers; None of others, which TVM converts, and which it takes for floats."""
+    made = str(node.meta["val"].dtype).removeprefix("torch.")
+    if made.startswith(("float", "bfloat", "complex")):
+        return None
+    numbers = [one for one in (given["self"], given["exponent"]) if isinstance(one, int)]
+    ends = np.iinfo(made)
+    # PyTorch keeps a number of the program that the type does not hold.
+    wide = made if all(ends.min <= one <= ends.max for one in numbers) else "int64"
+    sides = [
+        relax.const(np.array(one, wide)) if isinstance(one, int) else builder.emit(relax.op.astype(one, wide))
+        for one in (given["self"], given["exponent"])
+    ]
+    return builder.emit(relax.op.astype(builder.emit(relax.op.power(*sides)), made))
+
+
 def _operands(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """Both operands in the type of the result; the second one may be a number."""
     dtype = str(node.meta["val"].dtype).removeprefix("torch.")
@@ -93,5 +110,6 @@ CONVERTERS: Mapping[str, Any] = {
     "fmax.default": _extreme_number(relax.op.maximum),
     "fmin.default": _extreme_number(relax.op.minimum),
     "hypot.default": _hypotenuse,
+    **dict.fromkeys(("pow.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor"), _whole_power),
     "signbit.default": _sign_bit,
 }

@@ -13,6 +13,7 @@ from host.lowering.builder import Builder
 from host.lowering.expressions.math import bind
 from host.lowering.expressions.stage import Expression
 from host.lowering.expressions.truth import compared, is_same
+from host.lowering.expressions.whole_powers import folded_power, whole_power
 from host.lowering.graph import Node, Value, constant
 from host.lowering.ops.forms import ElementExpression, elementwise, integer, number
 from host.lowering.spec import OpSpec, Recogniser, Simplification
@@ -48,9 +49,14 @@ def _subtract(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value 
 
 
 def _scale(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
-    """Multiplications and divisions by numbers become one multiplication, or none."""
+    """Multiplications and divisions by numbers become one multiplication, or none.
+
+    A single number is divided by all means, which costs nothing: the step of a quantisation that is found at
+    run time decides to which side each tie falls.
+    """
     result = _neutral(builder, node, inputs)
-    scaled = None if result is not None else _by_number(node.op, inputs)
+    exact = node.op == "divide" and node.output.size == 1
+    scaled = None if result is not None or exact else _by_number(node.op, inputs)
     if scaled is None or not node.output.is_float or scaled[0].shape != node.output.shape:
         return result
     value, factor = scaled
@@ -78,6 +84,12 @@ def _by_number(op: str, inputs: tuple[Value, ...]) -> tuple[Value, float] | None
         if number is not None and 1e-30 < abs(number) < 1e30:
             return inputs[0], 1.0 / number
     return None
+
+
+def _power(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+    if numeric_type(dtype).is_integer:
+        return whole_power(args[0], args[1], dtype)
+    return topi.power(args[0], args[1])
 
 
 def _small_power(builder: Builder, node: Node) -> Value | None:
@@ -264,7 +276,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any_divisor("floor_mod", _remainder)),
     _binary("mod", expression=_by_any_divisor("mod", _exact_remainder)),
-    _binary("power", np.power, recognise=(_small_power,)),
+    _binary("power", folded_power, recognise=(_small_power,), expression=_power),
     elementwise(
         "reciprocal",
         lambda args, attrs, dtype: number(1, dtype) / args[0],
