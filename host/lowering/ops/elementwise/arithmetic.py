@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import copysign, inf
 from typing import Any
 
@@ -13,9 +14,10 @@ from host.lowering.builder import Builder
 from host.lowering.expressions.math import bind
 from host.lowering.expressions.stage import Expression
 from host.lowering.expressions.truth import compared, is_same
-from host.lowering.expressions.whole_powers import folded_power, whole_power
 from host.lowering.graph import Node, Value, constant
 from host.lowering.ops.forms import ElementExpression, elementwise, integer, number
+from host.lowering.ops.sequential.whole_powers import power_of_whole_numbers
+from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec, Recogniser, Simplification
 from host.lowering.types import numeric_type
 
@@ -86,10 +88,11 @@ def _by_number(op: str, inputs: tuple[Value, ...]) -> tuple[Value, float] | None
     return None
 
 
-def _power(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
-    if numeric_type(dtype).is_integer:
-        return whole_power(args[0], args[1], dtype)
-    return topi.power(args[0], args[1])
+def _read_power(builder: Builder, call: OperatorCall) -> Value:
+    base, exponent = call.value(0), call.value(1)
+    if numeric_type(call.dtype).is_integer:
+        return power_of_whole_numbers(builder, base, exponent)
+    return builder.one("power", [base, exponent], call.shape, call.dtype)
 
 
 def _small_power(builder: Builder, node: Node) -> Value | None:
@@ -276,7 +279,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _binary("floor_mod", _unless_by_zero(np.mod), expression=_by_any_divisor("floor_mod", _remainder)),
     _binary("mod", expression=_by_any_divisor("mod", _exact_remainder)),
-    _binary("power", folded_power, recognise=(_small_power,), expression=_power),
+    replace(_binary("power", np.power, recognise=(_small_power,)), read={"power": _read_power}),
     elementwise(
         "reciprocal",
         lambda args, attrs, dtype: number(1, dtype) / args[0],

@@ -83,6 +83,14 @@ def test_nan_is_ordered_in_bfloat16_too() -> None:
     compare_lowered(ordered, torch.tensor(rows))
 
 
+def test_exponentials_of_complex_numbers_are_those_of_torch() -> None:
+    def exponential(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(torch.view_as_complex(x).exp())
+
+    numbers = [0.0, 0.5, 3.0, 800.0, -800.0, 89.0, INFINITY, -INFINITY, NAN]
+    compare_lowered(exponential, torch.tensor(list(itertools.product(numbers, numbers))))
+
+
 def test_quotients_of_infinite_complex_numbers_are_those_of_torch() -> None:
     def divided(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a, b = torch.view_as_complex(x), torch.view_as_complex(y)

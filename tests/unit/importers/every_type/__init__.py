@@ -1,0 +1,1 @@
+"""All elementwise operators by all types of elements, beside the original runtimes."""
