@@ -1,7 +1,7 @@
 """Types of operands written out: torch promotes them inside of an operator, where TVM's frontend does not.
 
-`whole * 0.5`, `whole / whole` and `whole < 0.5` are computed in floats. TVM takes the type of the tensor, so
-that 0.5 would be 0.
+`whole * 0.5`, `whole / whole`, `whole < 0.5` and `whole.exp()` are computed in floats. TVM takes the type of the
+tensor, so that 0.5 would be 0.
 """
 
 from __future__ import annotations
@@ -16,6 +16,39 @@ _ARITHMETIC = frozenset(
     (
         *("add", "atan2", "div", "floor_divide", "fmod", "hypot", "maximum", "minimum", "mul", "pow"),
         *("remainder", "rsub", "sub"),
+    )
+)
+# Functions of one number whose result is a float, of whole numbers and truth values too.
+_FUNCTIONS = frozenset(
+    (
+        *(
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atanh",
+            "cos",
+            "cosh",
+            "deg2rad",
+            "digamma",
+            "erf",
+            "erfc",
+        ),
+        *(
+            "exp",
+            "exp2",
+            "expm1",
+            "lgamma",
+            "log",
+            "log10",
+            "log1p",
+            "log2",
+            "logit",
+            "rad2deg",
+            "reciprocal",
+        ),
+        *("rsqrt", "sigmoid", "sin", "sinc", "sinh", "sqrt", "tan", "tanh"),
     )
 )
 _COMPARISONS = frozenset(("eq", "ge", "gt", "le", "lt", "ne"))
@@ -45,6 +78,8 @@ def _operands(node: fx.Node) -> tuple[int, ...]:
     name = node.target._schema.name.removeprefix("aten::")
     if name == "where" and len(node.args) == 3:
         return (1, 2)
+    if name in _FUNCTIONS:
+        return (0,)
     return (0, 1) if name in _ARITHMETIC | _COMPARISONS and len(node.args) >= 2 else ()
 
 

@@ -139,7 +139,7 @@ def test_the_step_of_a_grid_is_a_quotient(tmp_path: Path) -> None:
 
     A step that is multiplied by a reciprocal, one unit off, puts them to the other side.
     """
-    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "y_scale", "y_zero"])
     for most, step in ((2, 0.1), (4, 0.02), (56, 0.0299)):
         x = np.arange(most + 1, dtype="float32") * np.float32(step)
         lowered_as_onnxruntime(tmp_path / "model.onnx", [node], {"x": x})
