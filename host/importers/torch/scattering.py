@@ -93,10 +93,18 @@ def _index_reduce(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str
     return _scatter_reduce(builder, node, {**given, "index": places, "src": source})
 
 
+def _without_axes(convert: Any) -> Any:
+    """The conversion where a tensor has no axes; TVM converts the others."""
+
+    def converted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        known = all(len(one.meta["val"].shape) for one in node.all_input_nodes)
+        return None if known else convert(builder, node, given)
+
+    return converted
+
+
 def _gathered(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """Elements at places along an axis, of which one may have no axis; TVM converts the others."""
-    if all(len(one.meta["val"].shape) for one in node.all_input_nodes):
-        return None
+    """Elements at places along an axis."""
     return builder.emit(relax.op.gather_elements(given["self"], given["index"], given["dim"]))
 
 
@@ -121,11 +129,12 @@ def _with_axes(convert: Any, like: str) -> Any:
 
 
 CONVERTERS: Mapping[str, Any] = {
-    "gather.default": _with_axes(_gathered, "index"),
+    "gather.default": _without_axes(_with_axes(_gathered, "index")),
     "index_reduce.default": _with_axes(_index_reduce, "self"),
     "scatter.src": _with_axes(_scatter("update"), "self"),
     **dict.fromkeys(
         ("scatter_add.default", "scatter.reduce", "scatter.value_reduce"), _with_axes(_scatter("add"), "self")
     ),
+    "scatter.value": _without_axes(_with_axes(_scatter("update"), "self")),
     "scatter_reduce.two": _with_axes(_scatter_reduce, "self"),
 }

@@ -1,7 +1,7 @@
 """Types of operands written out: torch promotes them inside of an operator, where TVM's frontend does not.
 
-`whole * 0.5`, `whole / whole`, `whole < 0.5` and `whole.exp()` are computed in floats. TVM takes the type of the
-tensor, so that 0.5 would be 0.
+`whole * 0.5`, `whole / whole`, `whole < 0.5` and `whole.exp()` are computed in floats. TVM takes the type of
+the tensor, so that 0.5 would be 0.
 """
 
 from __future__ import annotations
