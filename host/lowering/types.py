@@ -76,6 +76,10 @@ _TYPES = {
 }
 
 
+# Operations that round numbers of float32 to those of a half, by the half.
+ROUNDED = {"float16": "rounded_to_float16", "bfloat16": "rounded_to_bfloat16"}
+
+
 def numeric_type(name: str) -> NumericType:
     """The type of a name.
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant, map_outputs
-from host.lowering.ops.elementwise.conversion import ROUNDED
 from host.lowering.rebuild import rebuild
-from host.lowering.types import numeric_type
+from host.lowering.types import ROUNDED, numeric_type
 
 # What leaves the numbers as they are.
 _MOVES = frozenset(

@@ -17,10 +17,8 @@ from host.lowering.graph import Value
 from host.lowering.ops.forms import elementwise, of_one
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec
+from host.lowering.types import ROUNDED
 from host.tensor_ir.opaque import opaque
-
-# Operations that round numbers of float32 to those of a half, by the half.
-ROUNDED = {"float16": "rounded_to_float16", "bfloat16": "rounded_to_bfloat16"}
 
 
 def _read(builder: Builder, call: OperatorCall) -> Value:
