@@ -60,7 +60,10 @@ def _function_of_ours(
 
 def _sign(value: Expression, dtype: str) -> Expression:
     """NaN is its own sign, and so are the zeros."""
-    zero, one, minus = number(0, dtype), number(1, dtype), number(-1, dtype)
+    zero, one = number(0, dtype), number(1, dtype)
+    if dtype.startswith("uint"):
+        return tirx.Select(value > zero, one, zero)
+    minus = number(-1, dtype)
     return math.bind(value, lambda v: tirx.Select(v > zero, one, tirx.Select(v < zero, minus, v)))
 
 

@@ -13,7 +13,7 @@ from tests.unit.importers.every_type.lowered_models import both, lowered_as_onnx
 
 _OF_ONE = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid "
-    "HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid "
+    "HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid "
     "Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu"
 )
 _OF_TWO = (
@@ -31,7 +31,8 @@ def _numbers(dtype: str) -> np.ndarray:
     if dtype == "bool":
         return np.array([False, True])
     if dtype in _FLOATS:
-        special = [np.nan, np.inf, -np.inf, 0, -0.0]
+        # NaN, which maxima keep where all of the build is used, is in `tests/memory_check/special_values.py`.
+        special = [np.inf, -np.inf, 0, -0.0]
         return np.array([*special, 1, -1, 0.5, -0.5, 2.5, -2.5, 3, -7, 0.3, 0.9, 100, 1e-3], dtype)
     ends = np.iinfo(dtype)
     below = [-1, -2, -3, -7, ends.min, ends.min + 1] if ends.min else []
