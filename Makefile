@@ -8,9 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # pip compiles what it installs on one core, which takes longer than installing it: all cores compile afterwards.
 # Files that are no valid Python, such as templates, are left as they are, as pip leaves them. So are a third of all:
-# tests of packages and what few programs import, which the first import compiles.
+# tests of packages and what few programs import, which the first import compiles, and mypy, which is machine code.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-SELDOM := /(tests?|testing)/|/transformers/models/|/ray/(rllib|data|serve|train|tune|llm)/
+SELDOM := /(tests?|testing)/|/transformers/models/|/ray/(rllib|data|serve|train|tune|llm)/|/mypyc?/
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
 # `make TORCH=cuda` where pip finds PyTorch with CUDA alone: see requirements/host.txt.
 TORCH ?= cpu
@@ -32,10 +32,13 @@ deploy: $(MODEL)
 		--bundle $(OUT)/mobilenetv2/bundle --report $(OUT)/mobilenetv2/report.html \
 		--json $(OUT)/mobilenetv2/result.json
 
-# Packages of the system come while pip installs: much of both is waiting.
+# Packages of the system come while pip installs: much of both is waiting. So is what pip does afterwards: meanwhile a core
+# compiles the native executors, for which tests would wait, and goes on while `scripts/test` checks.
 test:
-	@$(MAKE) --no-print-directory -j 2 $(TEST_STAMP) system-packages $(APART)
-	scripts/test
+	@$(MAKE) --no-print-directory -j 2 $(HOST_STAMP) system-packages $(APART)
+	@$(BIN)/python -m tests.shared_cache --jobs 1 > /dev/null & executors=$$!; \
+	trap 'kill $$executors 2> /dev/null || true' EXIT; \
+	$(MAKE) --no-print-directory $(TEST_STAMP) && scripts/test
 
 system-packages:
 	scripts/system-packages

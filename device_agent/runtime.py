@@ -31,6 +31,7 @@ from device_agent.execute.generation import Generation, Timing, no_language_mode
 from device_agent.execute.model_signature import TensorInfo
 from device_agent.execute.several.texts import Texts
 from device_agent.execute.text.sampling import Sampler, Sampling
+from device_agent.execute.text.stops import checked_stops
 from device_agent.execute.virtual_machine import VirtualMachine, load_machine, signature_of, tensors_of
 from device_agent.store.opened_bundle import BundleError, OpenedBundle, open_bundle
 from device_agent.wire.frames import TensorData, tensor_bytes
@@ -128,6 +129,7 @@ class Model:
         top_p: float = 1.0,
         seed: int = 0,
         speculate: Optional[bool] = None,
+        stop: Union[str, Sequence[str], None] = None,
     ) -> Iterator[Union[str, int]]:
         """Continues a text with a language model; each piece is computed when it is taken.
 
@@ -146,6 +148,7 @@ class Model:
             speculate: whether what followed the last tokens earlier in the text is drafted, and several
                 tokens are verified at once: the text is the same. None does so where it is faster, by the
                 times of this text and those before.
+            stop: strings that end the text, of a prompt that is text: it is given up to the first of them.
 
         Returns:
             Pieces of text of whole characters, or numbers of tokens where the prompt is numbers. `stopped`
@@ -158,7 +161,47 @@ class Model:
         if self._generation is None:
             raise no_language_model(self.path)
         sampler = Sampler(Sampling(temperature, top_k, top_p, seed))
-        return self._generation.generate(prompt, max_tokens, sampler, speculate)
+        return self._generation.generate(prompt, max_tokens, sampler, speculate, checked_stops(stop))
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        speculate: Optional[bool] = None,
+        stop: Union[str, Sequence[str], None] = None,
+        template: Optional[str] = None,
+        variables: Optional[Mapping[str, Any]] = None,
+    ) -> Iterator[str]:
+        """The next turn of a conversation, by the model's chat template; in pieces, as `generate`.
+
+        A conversation that goes on as the last one did is computed from there. It needs the packages
+        `tokenizers` and `jinja2`. The template is rendered in a process with little memory and time.
+
+        Args:
+            messages: turns, oldest first, as {"role": "user", "content": "..."}; a "system" one may be first.
+            max_tokens: see `generate`, as all up to `stop`.
+            temperature: see there.
+            top_k: see there.
+            top_p: see there.
+            seed: see there.
+            speculate: see there.
+            stop: see there.
+            template: name of a chat template, of `chat_templates`; None for the usual one.
+            variables: that the template may name, as {"enable_thinking": False}.
+
+        Raises:
+            ValueError: there are no messages, they do not fit the context, or a value means nothing.
+            AgentError: there is no chat template, it fails, or a package is not installed.
+        """
+        if self._generation is None:
+            raise no_language_model(self.path)
+        sampler, stops = Sampler(Sampling(temperature, top_k, top_p, seed)), checked_stops(stop)
+        given = (messages, template, variables, max_tokens)
+        return self._generation.answer(*given, sampler, speculate, stops)
 
     def generate_many(
         self,
@@ -168,6 +211,7 @@ class Model:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: Union[int, Sequence[int]] = 0,
+        stop: Union[str, Sequence[str], None] = None,
     ) -> Texts:
         """Continues several texts with a language model, as many at once as the bundle has places for.
 
@@ -182,6 +226,7 @@ class Model:
             top_k: see there.
             top_p: see there.
             seed: of what is drawn in every text, or one seed for each.
+            stop: strings that end each text; see `generate`.
 
         Returns:
             An iterator of pieces with the number of their prompt, `text`, and `piece`. Its `stopped` says why
@@ -199,7 +244,7 @@ class Model:
         if len(seeds) != len(prompts):
             raise ValueError("%d seeds for %d prompts: give one for each" % (len(seeds), len(prompts)))
         samplers = [Sampler(Sampling(temperature, top_k, top_p, one)) for one in seeds]
-        return self._generation.generate_many(prompts, max_tokens, samplers)
+        return self._generation.generate_many(prompts, max_tokens, samplers, checked_stops(stop))
 
     def save_prompt(self, path: Union[str, "os.PathLike[str]"]) -> int:
         """Writes the state of the last text of `generate` to a file: no process need compute it again.
@@ -240,6 +285,11 @@ class Model:
         if self._generation is None:
             raise no_language_model(self.path)
         return self._generation.decoder
+
+    @property
+    def chat_templates(self) -> Tuple[str, ...]:
+        """Names of the bundle's chat templates; none where its model came without."""
+        return self._generation.chat.names if self._generation is not None else ()
 
     @property
     def stopped(self) -> str:

@@ -1,8 +1,12 @@
 """Generates texts for the process that started this one: lines of JSON, requests on stdin, answers on stdout.
 
-    (first)                                     {"warning": text} or {"error": message, "kind": kind}
+    (first)                                     {"warning": text, "templates": names} or {"error": message,
+                                                "kind": kind}
     {"prompt": text or numbers, "max_tokens",   {} or an error; the text before is left
-     "temperature", "top_k", "top_p", "seed"}
+     "temperature", "top_k", "top_p", "seed",
+     "stop"}
+    the same with "messages", "template" and    the same, of the next turn of a conversation
+     "variables" in place of "prompt"
     {}                                          {"piece": text or number}, or at the end {"stopped": reason,
                                                 "timing": {fields of `Timing`}, "tokens_per_s",
                                                 "power": see `TextPower.end`}, or an error
@@ -25,7 +29,7 @@ from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.text_power import TextPower, of_this_machine
 
-_FIELDS = ("prompt", "max_tokens", "temperature", "top_k", "top_p", "seed")
+_FIELDS = ("max_tokens", "temperature", "top_k", "top_p", "seed", "stop")
 
 
 def serve(bundle: str, trust: str, keys: Optional[str], board: str) -> int:
@@ -47,6 +51,7 @@ def serve(bundle: str, trust: str, keys: Optional[str], board: str) -> int:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model = runtime.load(bundle, trust=trust, keys=keys)
+                templates = list(model.chat_templates)
         except (AgentError, RuntimeError, OSError) as error:
             _answer(answers, _refusal(error))
             return 1
@@ -54,7 +59,7 @@ def serve(bundle: str, trust: str, keys: Optional[str], board: str) -> int:
         with contextlib.suppress(ImportError):
             __import__("numpy")
         power = of_this_machine(board)
-        _answer(answers, {"warning": model.warning or ""})
+        _answer(answers, {"warning": model.warning or "", "templates": templates})
         try:
             for reply in replies(model, sys.stdin, power):
                 _answer(answers, reply)
@@ -82,12 +87,20 @@ def replies(model: runtime.Model, lines: Iterable[str], power: TextPower) -> Ite
             elif request:
                 pieces = iter(())
                 power.begin()
-                pieces = model.generate(**{name: request[name] for name in _FIELDS if name in request})
+                pieces = _begun(model, request)
                 yield {}
             else:
                 yield _next(model, pieces, power)
         except (AgentError, ValueError, TypeError, RuntimeError, OSError) as error:
             yield _refusal(error)
+
+
+def _begun(model: runtime.Model, request: Dict[str, Any]) -> Iterator[Any]:
+    how = {name: request[name] for name in _FIELDS if name in request}
+    if "messages" not in request:
+        return model.generate(request.get("prompt", ()), **how)
+    template, variables = request.get("template"), request.get("variables")
+    return model.chat(request["messages"], template=template, variables=variables, **how)
 
 
 def _next(model: runtime.Model, pieces: Iterator[Any], power: TextPower) -> Dict[str, Any]:

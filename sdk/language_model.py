@@ -62,6 +62,7 @@ class LanguageModel(Closing):
 
     Attributes:
         warning: one line where this machine does not trust the bundle's signer; else "".
+        chat_templates: names of the bundle's chat templates; none where its model came without.
         stopped: why the last text ended; "" while it has not.
         timing: what the last text took; None while it has not ended.
 
@@ -105,7 +106,9 @@ class LanguageModel(Closing):
                 )
             stack.callback(self._stop)
             try:
-                self.warning = str(self._read()["warning"])
+                loaded = self._read()
+                self.warning = str(loaded["warning"])
+                self.chat_templates = tuple(map(str, loaded["templates"]))
             except EdgeError as error:
                 # A zip was unpacked somewhere that means nothing to its owner.
                 raise type(error)(str(error).replace(str(folder.resolve()), str(path))) from error
@@ -124,6 +127,7 @@ class LanguageModel(Closing):
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
+        stop: str | Sequence[str] = (),
     ) -> Iterator[str | int]:
         """Continue a text; a piece is computed when it is taken, and a text may be left at any time.
 
@@ -134,6 +138,7 @@ class LanguageModel(Closing):
             top_k: draw from so many of the likeliest tokens; 0 draws from all.
             top_p: draw from the fewest likeliest tokens whose probabilities sum up to this.
             seed: of what is drawn.
+            stop: strings that end the text, of a prompt that is text: it is given up to the first of them.
 
         Returns:
             Pieces of text, or numbers of tokens where the prompt is numbers.
@@ -149,10 +154,52 @@ class LanguageModel(Closing):
             "top_k": top_k,
             "top_p": top_p,
             "seed": seed,
+            "stop": stop if isinstance(stop, str) else list(stop),
         }
-        self.stopped, self.timing = "", None
-        self._ask(request)
-        return self._pieces()
+        return self._begun(request)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        template: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Iterator[str | int]:
+        """Begin the next turn of a conversation, by the model's chat template; pieces of text, as `generate`.
+
+        Args:
+            messages: turns, oldest first, as {"role": "user", "content": "..."}; a "system" one may be first.
+            max_tokens: see `generate`, as all up to `stop`.
+            temperature: see there.
+            top_k: see there.
+            top_p: see there.
+            seed: see there.
+            stop: see there.
+            template: name of a chat template, of `chat_templates`; None for the usual one.
+            variables: that the template may name, as {"enable_thinking": False}.
+
+        Raises:
+            UserError: there is no chat template, it fails, or the messages do not fit the model.
+            EngineError: a package is not installed, or the model's process ended.
+        """
+        request = {
+            "messages": [dict(message) for message in messages],
+            "template": template,
+            "variables": dict(variables or {}),
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+            "stop": stop if isinstance(stop, str) else list(stop),
+        }
+        return self._begun(request)
 
     def save_prompt(self, path: str | Path) -> int:
         """Write the state of the last text to a file, which `load_prompt` of the same bundle reads.
@@ -183,6 +230,11 @@ class LanguageModel(Closing):
             EngineError: it cannot be read, or the model's process ended.
         """
         return int(self._ask({"load": str(Path(path).absolute())})["tokens"])
+
+    def _begun(self, request: Mapping[str, Any]) -> Iterator[str | int]:
+        self.stopped, self.timing = "", None
+        self._ask(request)
+        return self._pieces()
 
     def _pieces(self) -> Iterator[str | int]:
         while True:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from targets.board import Board, MachineDescription
 from targets.files import BoardFile, BoardFileError, board_files, load_board
-from targets.hardware import Bfloat16Products, GpuMode, GpuModel, HardwareModel, MemoryLevel
+from targets.hardware import Bfloat16Products, GpuMode, GpuModel, HardwareModel, MatrixTiles, MemoryLevel
 
 __all__ = [
     "Bfloat16Products",
@@ -18,6 +18,7 @@ __all__ = [
     "GpuModel",
     "HardwareModel",
     "MachineDescription",
+    "MatrixTiles",
     "MemoryLevel",
     "board_for",
     "board_names",

@@ -117,6 +117,7 @@ class Board:
                 gpu=self.gpu,
                 dot_product="",
                 bfloat16=None,
+                matrix_tiles=None,
                 byte_tables="",
                 half_arithmetic=False,
                 byte_matrices=False,

@@ -180,6 +180,35 @@ class Bfloat16Products:
     latency_cycles: float
 
 
+@dataclass(frozen=True)
+class MatrixTiles:
+    """Registers of whole matrices, and an instruction that multiplies two of them and adds to a third (AMX).
+
+    Rows of the first operand by columns of the second: C[row, 0..15] += A[row, group] . B[group, 0..15], with
+    groups of four bytes or two numbers of bfloat16 as of the vectors' dot product, and lanes of 32 bits.
+
+    Attributes:
+        features: LLVM's names of what is used, as in a target's `mattr`.
+        kinds: of the dot products, as of `HardwareModel.dot_product`, and "bf16bf16" of bfloat16.
+        row_cycles: of a product for each row of its first operand.
+        load_row_cycles, store_row_cycles: of moving a row between a register and the first cache level; loads
+            overlap with products.
+        configure_cycles: of saying how many rows each register has.
+        rows, row_bytes: of one register at most.
+        registers: that there are.
+    """
+
+    features: tuple[str, ...]
+    kinds: tuple[str, ...]
+    row_cycles: float = 1.0
+    load_row_cycles: float = 0.5
+    store_row_cycles: float = 0.9
+    configure_cycles: float = 150.0
+    rows: int = 16
+    row_bytes: int = 64
+    registers: int = 8
+
+
 # Multiply-adds of whole vectors in a cycle, from which on there are two units for them; calibrated figures
 # are below 2.
 _TWO_WIDE_UNITS = 1.5
@@ -211,6 +240,7 @@ class HardwareModel:
         byte_matrices: whether, beside "s8s8", an instruction multiplies two rows of eight signed bytes by two
             others into a matrix of 32-bit sums, as often in a cycle (Arm SMMLA): twice the products.
         bfloat16: the dot product of bfloat16 numbers; None without one.
+        matrix_tiles: registers of matrices and their products; None without them.
         byte_tables: LLVM's name of the feature with which vectors of bytes choose among 256 bytes in a few
             operations, as in a target's `mattr` where the processor does not imply it; "" without one.
         half_arithmetic: whether vectors of halves (fp16) are multiplied and added in twice as many lanes, as
@@ -236,6 +266,7 @@ class HardwareModel:
     look_ahead: float = 192.0
     dot_product: str = ""
     bfloat16: Bfloat16Products | None = None
+    matrix_tiles: MatrixTiles | None = None
     byte_tables: str = ""
     half_arithmetic: bool = False
     byte_matrices: bool = False
@@ -264,6 +295,16 @@ class HardwareModel:
         Each adds two products to a lane.
         """
         return self.bfloat16 is not None and 2.0 * self.bfloat16.per_cycle > self.fma_per_cycle
+
+    @property
+    def has_fast_bfloat16_layers(self) -> bool:
+        """Whether products with constant weights are faster in bfloat16: by vectors, or by matrices."""
+        return self.has_fast_bfloat16 or self.has_bfloat16_tiles
+
+    @property
+    def has_bfloat16_tiles(self) -> bool:
+        """Whether registers of matrices multiply bfloat16 numbers."""
+        return self.matrix_tiles is not None and "bf16bf16" in self.matrix_tiles.kinds
 
     def on_halves(self) -> HardwareModel:
         """The same processor as arithmetic in halves sees it: vectors of twice as many lanes.

@@ -21,6 +21,7 @@ def write_tiny(
     *,
     several: bool = False,
     prefilling: tvm.tirx.PrimFunc = tiny.steps,
+    chat: bytes | None = None,
 ) -> Path:
     model = tiny.imported(tokenizer, several=several, prefilling=prefilling)
     lowered = lower(model, board())
@@ -37,5 +38,7 @@ def write_tiny(
         memory=memory_part(memory_use(lowered, stats, 1)),
     )
     golden = (*model.golden, *(tiny.function_cases() if several else ()))
-    bundle.write_tvm(folder / "bundle", draft, library, lowered.parameters, golden, tokenizer=tokenizer)
+    bundle.write_tvm(
+        folder / "bundle", draft, library, lowered.parameters, golden, tokenizer=tokenizer, chat=chat
+    )
     return folder / "bundle"

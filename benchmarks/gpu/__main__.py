@@ -10,7 +10,10 @@ in which its process ends costs no other one. The exit code is 0 where every sta
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,16 +24,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.gpu.driver import Driver, DriverError, NoGpu
+from benchmarks.gpu.driver import Driver, DriverError, NoGpu, OtherGpu
 from benchmarks.gpu.figures import Figures, Item, read
 from benchmarks.gpu.kit import PLAN, Kit
 from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, WAYS
 from benchmarks.gpu.summary import summary, text_of
 
 # A process ends with the first where its GPU cannot be used any more after an error: the next one goes on. It
-# ends with the second where no process has a GPU.
-_GPU_LOST, _NO_GPU = 3, 4
-_WITHOUT_GPU = "there is no GPU"
+# ends with the others where no process has a GPU, or has one that runs the kit's kernels.
+_GPU_LOST, _NO_GPU, _OTHER_GPU = 3, 4, 5
+_FINAL = {_NO_GPU: "there is no GPU", _OTHER_GPU: "the kit is for another GPU"}
 _MOST_RESTARTS = 30
 _LEAST_S = 5.0
 
@@ -101,7 +104,7 @@ def _all_stages(stages: Sequence[Stage], kit: Path, results: Path, end: float) -
         reason = _run_stage(stage, kit, results, run, time.monotonic() + limit)
         sys.stdout.write(f"{stage.name}: {reason}, {len(read(results, stage.name))} items\n")
         sys.stdout.flush()
-        if reason == _WITHOUT_GPU:
+        if reason in _FINAL.values():
             return False
         whole = whole and reason in ("done", "time is up")
     return whole
@@ -129,17 +132,32 @@ def _run_stage(stage: Stage, kit: Path, results: Path, run: str, end: float) -> 
         left = end - time.monotonic()
         if left <= 0:
             return "time is up"
-        try:
-            code = subprocess.run(command, check=False, timeout=left).returncode
-        except subprocess.TimeoutExpired:
+        code = _ended(command, left)
+        if code is None:
             interrupted("the time of its stage was up")
             return "time is up"
-        if code == _NO_GPU:
-            return _WITHOUT_GPU
+        if code in _FINAL:
+            return _FINAL[code]
         # A library's crash ends one item.
         if not interrupted(f"its process ended with {code}") and code != _GPU_LOST:
             return "done" if code == 0 else f"ended with {code}"
     return "it was started too often"
+
+
+def _ended(command: Sequence[str], seconds: float) -> int | None:
+    """The exit code of a process, None where it had to be ended after so many seconds.
+
+    What it started ends with it: a compiler's helpers would go on and slow down what is measured next.
+    """
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            # Also where the benchmark is interrupted: its own signals do not reach another session.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _stage(name: str, kit: Kit, results: Path, run: str) -> int:
@@ -150,7 +168,7 @@ def _stage(name: str, kit: Kit, results: Path, run: str) -> int:
             items = sorted(_items(name, kit, Path(folder)), key=lambda one: figures.failed(one[0]))
         except NoGpu as error:
             sys.stderr.write(f"{error}\n")
-            return _NO_GPU
+            return _OTHER_GPU if isinstance(error, OtherGpu) else _NO_GPU
         for item, make in items:
             if not figures.take(item, make) and not _usable(name):
                 return _GPU_LOST
@@ -177,6 +195,7 @@ def _items(stage: str, kit: Kit, folder: Path) -> Items:
     from benchmarks.gpu import kernels
 
     driver = Driver()
+    _can_run(driver, kit)
     compared = [name for name, task in kit.tasks.items() if task["sizes"] is not None]
     if stage == "machine":
         yield "gpu", driver.described
@@ -195,6 +214,19 @@ def _items(stage: str, kit: Kit, folder: Path) -> Items:
 
         for name in kit.models:
             yield name, partial(run_model, driver, kit, name, folder / name)
+
+
+def _can_run(driver: Driver, kit: Kit) -> None:
+    """Raise OtherGpu where a GPU does not run the kit's kernels: machine code is for one major version."""
+    found, wanted = driver.described()["capability"], kit.capability
+    if wanted is None:
+        return  # A kit from before plans named it.
+    (major, minor), (own_major, own_minor) = (map(int, one.split(".")) for one in (wanted, found))
+    if major != own_major or minor > own_minor:
+        raise OtherGpu(
+            f"this GPU has compute capability {found}, and the kit's kernels are for {wanted}: measure on "
+            "such a GPU, or make a kit for this one by benchmarks.gpu.prepare"
+        )
 
 
 def _peers(stage: str, kit: Kit, folder: Path) -> Items:

@@ -35,6 +35,10 @@ class NoGpu(DriverError):
     """There is no driver or no GPU for any process: a stub of the library, or a driver without a device."""
 
 
+class OtherGpu(NoGpu):
+    """There is a GPU, which does not run the machine code that there is."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """One launch of a kernel.

@@ -6,7 +6,8 @@ which is emulated on this machine, and multiplied by the blocks of its launch. A
 as computed by tensor cores as far as its blocks execute products for them and the machine code has these.
 
 Of several models or targets the file has the sums of each pair, written as soon as they are known. What is in
-the file already is not done again: the same command goes on where it was stopped.
+the file already is not done again: the same command goes on where it was stopped. Rows of older programs are
+named, and are made again once they are taken out of the file.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from host.errors import EdgeError, UserError
 from host.model import DeviceProfile
 from host.options import CompileOptions
 from host.progress import Silence, StageClock
+from host.schedules.families import rule_versions
 from research.models.export import export
 from research.models.zoo import ZOO
 from sdk.text import data_without_host_paths
@@ -179,8 +181,10 @@ def inspected(model: Built, folder: Path) -> dict[str, Any]:
     def total(name: str) -> int:
         return sum(int(entry["calls"]) * int(entry[name]) for entry in entries.values())
 
+    versions, rules = rule_versions(), sorted({entry["rule"] for entry in entries.values()} - {""})
     return {
         "arch": arch,
+        "rules": {rule: versions[rule] for rule in rules},
         "disassembled": disassembled,
         "tensor_core_share": total("tensor_core_multiply_adds") / max(1, total("multiply_adds")),
         "depthwise_share": total("depthwise_multiply_adds") / max(1, total("multiply_adds")),
@@ -231,6 +235,7 @@ def several(options: argparse.Namespace, about: Mapping[str, Any]) -> int:
         # Older files name the processor for all their rows.
         rows = [{"cpu": found.cpu, **row} for row in found.figures["entries"]]
     done = {(row["model"], row["target"], row["dtype"]) for row in rows}
+    sys.stdout.write("".join(f"{line}\n" for line in older_programs(rows, rule_versions())))
     for model in options.model:
         # A written result has no paths of the machine.
         named = data_without_host_paths(model)
@@ -247,6 +252,34 @@ def several(options: argparse.Namespace, about: Mapping[str, Any]) -> int:
                 sys.stdout.write(f"{rows[-1]}\n")
                 sys.stdout.flush()
     return sum("error" in row for row in rows)
+
+
+def older_programs(rows: Sequence[Mapping[str, Any]], versions: Mapping[str, int]) -> list[str]:
+    """A line for each row whose programs are of other rules than there are now; none of a row is of the same.
+
+    A rule that a task would have now and had not then is not seen: that takes a plan of the model.
+
+    Args:
+        rows: of a file.
+        versions: the present one of every rule.
+    """
+    lines = []
+    for row in rows:
+        about = f"{row['model']} on {row['target']}"
+        if "error" in row:
+            continue
+        if "rules" not in row:
+            commit = row.get("commit", "unknown")[:10]
+            lines.append(f"{about}: of commit {commit}, which did not note versions of rules")
+            continue
+        other = [
+            f"{rule} {version}, now {versions.get(rule, 'gone')}"
+            for rule, version in row["rules"].items()
+            if versions.get(rule) != version
+        ]
+        if other:
+            lines.append(f"{about}: of older programs ({', '.join(other)})")
+    return lines
 
 
 def _row(path: Path, model: str, target: str, dtype: str, folder: Path) -> dict[str, Any]:

@@ -48,6 +48,11 @@ class Kit:
         """Names of the bundles."""
         return list(self.plan["models"])
 
+    @property
+    def capability(self) -> str | None:
+        """The compute capability that kernels are for, such as "9.0"; None of older kits."""
+        return self.plan.get("capability")
+
     def cubin(self, name: str) -> bytes:
         """The content of one cubin."""
         return self._archive.read(name)

@@ -219,7 +219,16 @@ class KitWriter:
         self._archive.close()
         if executor is not None:
             shutil.copy(executor, self._folder / EXECUTOR)
-        plan = {"heading": dict(about), "peaks": self._peaks, "tasks": self._tasks, "models": self._models}
+        gpu = self._profile.board.gpu
+        assert gpu is not None
+        number = gpu.arch.removeprefix("sm_")
+        plan = {
+            "heading": dict(about),
+            "capability": f"{number[:-1]}.{number[-1]}",
+            "peaks": self._peaks,
+            "tasks": self._tasks,
+            "models": self._models,
+        }
         (self._folder / PLAN).write_text(json.dumps(plan))
 
     def _add(self, name: str, task: Task, sizes: Mapping[str, Any] | None, operations: float) -> None:

@@ -51,6 +51,25 @@ def kernels(*results: Result) -> list[str]:
     return markdown(_HEAD, rows)
 
 
+def cold(result: Result) -> list[str]:
+    """A row for each bundle that was compiled from cold."""
+    figures = result.figures
+    about = f"{figures['target']}, {figures['processor']}, {figures['dtype']}"
+    rows = [
+        (
+            row["model"],
+            about,
+            f"{row['wall_s']:.1f}",
+            f"{row['cpu_s']:.1f}",
+            f"{row['peak_bytes'] / 1e9:.2f}",
+            f"{row['bundle_bytes'] / 1e6:.1f}",
+        )
+        for row in figures["rows"]
+    ]
+    head = ("model", "board, type", "s", "processor, s", "memory, GB", "bundle, MB")
+    return markdown(head, rows)
+
+
 _ARCHITECTURES_HEAD = (
     "model, fp16",
     "target",

@@ -185,6 +185,25 @@ def first_model(result: Result) -> list[str]:
     return markdown(("step", "seconds", "processor seconds"), rows)
 
 
+def cold(result: Result) -> list[str]:
+    """Seconds and memory of cold deployments."""
+    rows = []
+    for one in result.figures["models"]:
+        wall, cpu, stages = one["wall_s"], one["cpu_s"], one["stages_s"]
+        made = sum(stages.get(name, 0.0) for name in ("import", "lower", "propose", "build", "compile"))
+        parts = ", ".join(f"{part} {size / 1e6:.0f}" for part, size in one["peak_parts_bytes"].items())
+        rows.append(
+            (
+                *(one["model"], f"{one['file_bytes'] / 1e6:.0f}"),
+                *(f"{wall['least']:.1f}", f"{wall['median']:.1f}", f"{cpu['least']:.1f}"),
+                *(f"{made:.1f}", f"{stages['measure']:.1f}"),
+                *(f"{one['peak_bytes'] / 1e6:.0f}", parts),
+            )
+        )
+    seconds = ("seconds", "median", "of the processor", "until the bundle", "measuring")
+    return markdown(("model", "file, MB", *seconds, "peak memory, MB", "of it"), rows)
+
+
 def pages(result: Result) -> list[str]:
     """What the pages of deployments weigh, and what a checker finds in them."""
     rows = [

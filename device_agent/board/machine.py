@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from device_agent.board import firmware, jetson, sysfs
+from device_agent.board import firmware, jetson, matrix_tiles, sysfs
 from device_agent.board.commands import CommandError, Commands
 from device_agent.board.throttle import CORES, Throttle
 
@@ -51,7 +51,9 @@ class Machine:
             "machine": os.uname().machine,
             "cpu_name": self._cpu_name(),
             "cores": len(os.sched_getaffinity(0)),
-            "features": (self._cpuinfo("flags") or self._cpuinfo("Features") or self._cpuinfo("isa")).split(),
+            "features": matrix_tiles.permitted(
+                (self._cpuinfo("flags") or self._cpuinfo("Features") or self._cpuinfo("isa")).split()
+            ),
             "cache_bytes": self._caches(),
             "frequency_hz": self._frequency_hz(),
             "memory_bytes": self._memory_bytes(),

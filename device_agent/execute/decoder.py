@@ -18,6 +18,8 @@ from device_agent.store.opened_bundle import BundleError
 END_OF_TEXT = "end of text"
 MAX_TOKENS = "max_tokens"
 _ROWS_OF_A_STEP = 4
+# Longer chunks are those of processors that take no longer for them than others do for so many tokens.
+_MOST_COUNTED = 64
 
 
 class Decoder:
@@ -48,7 +50,7 @@ class Decoder:
         self._chunk = int(fields["chunk"])
         # A chunk computes all its rows, and a step reads all weights for one: an estimate of where both take
         # as long. It is no measurement, so that a new prompt is always computed in the same way.
-        self.worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
+        self.worth_a_chunk = max(2, min(self._chunk, _MOST_COUNTED) // _ROWS_OF_A_STEP)
         self._rounds = "rounding" in fields
         self._machine, self._text = machine, text
         functions = functions_of(fields)

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from device_agent.errors import AgentError
 from device_agent.execute.decoder import END_OF_TEXT, MAX_TOKENS
 from device_agent.execute.several.decoders import Decoders
 from device_agent.execute.several.texts import Prompt, Texts
+from device_agent.execute.text.chat import Chat
 from device_agent.execute.text.sampling import Sampler
 from device_agent.execute.text.speculation import Lookup, Pace
+from device_agent.execute.text.stops import STOP_STRING, StoppedPieces
 from device_agent.execute.text.tokenizer import TextPieces, Tokenizer
 from device_agent.execute.virtual_machine import VirtualMachine
 
@@ -68,6 +82,7 @@ class Generation:
         self._folder = folder
         self._lock = lock
         self._tokenizer: Optional[Tokenizer] = None
+        self._chat: Optional[Chat] = None
         # Kept from text to text: what the device is like stays.
         self._pace = Pace(self.decoder.verified)
 
@@ -77,6 +92,7 @@ class Generation:
         max_tokens: int,
         sampler: Sampler,
         speculate: Optional[bool] = None,
+        stops: Sequence[str] = (),
     ) -> Iterator[Union[str, int]]:
         """Begins a text; what follows the prompt, in pieces, is computed when they are taken.
 
@@ -86,6 +102,7 @@ class Generation:
             sampler: chooses them.
             speculate: whether tokens are drafted and verified several at a time; None where that is faster,
                 by the times of both.
+            stops: strings that end the text; see `checked_stops`.
 
         Returns:
             Pieces of text, or numbers of tokens where the prompt is numbers. Without the token that ends it.
@@ -94,12 +111,62 @@ class Generation:
             ValueError: the prompt does not fit the model.
             AgentError: the prompt is text, and there is no tokenizer.
         """
-        given = self._prompt(prompt, max_tokens, sampler)
+        given = self._prompt(prompt, max_tokens, sampler, stops)
         found = self._tokens(given.tokens, max_tokens, sampler, speculate)
         return found if given.pieces is None else self._texts(given.pieces, found)
 
+    @property
+    def chat(self) -> Chat:
+        """The bundle's chat templates.
+
+        Raises:
+            AgentError: their file is damaged.
+        """
+        if self._chat is None:
+            self._chat = Chat(self._folder)
+        return self._chat
+
+    def answer(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template: Optional[str],
+        variables: Optional[Mapping[str, Any]],
+        max_tokens: int,
+        sampler: Sampler,
+        speculate: Optional[bool] = None,
+        stops: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """Begins the next turn of a conversation, in pieces of text.
+
+        Args:
+            messages: the turns before; see `Chat.render`.
+            template: name of a chat template; None for the usual one.
+            variables: that the template may name.
+            max_tokens: see `generate`, as what follows.
+            sampler: see there.
+            speculate: see there.
+            stops: see there.
+
+        Raises:
+            ValueError: the messages are none, or do not fit the context.
+            AgentError: there is no chat template or tokenizer, or the template fails.
+        """
+        tokens = self._known_tokenizer().encode(self.chat.render(messages, template, variables), around=False)
+        if len(tokens) > self.decoder.context:
+            raise ValueError(
+                "the conversation has %d tokens, the model has a context of %d: begin another one, or deploy "
+                "the model with a larger --context" % (len(tokens), self.decoder.context)
+            )
+        given = self._checked(tokens, max_tokens, sampler, stops)
+        assert given.pieces is not None
+        return self._texts(given.pieces, self._tokens(given.tokens, max_tokens, sampler, speculate))
+
     def generate_many(
-        self, prompts: Sequence[Union[str, Sequence[int]]], max_tokens: int, samplers: Sequence[Sampler]
+        self,
+        prompts: Sequence[Union[str, Sequence[int]]],
+        max_tokens: int,
+        samplers: Sequence[Sampler],
+        stops: Sequence[str] = (),
     ) -> Texts:
         """Begins several texts, which are continued together.
 
@@ -107,6 +174,7 @@ class Generation:
             prompts: of each text; see `generate`.
             max_tokens: most tokens of each.
             samplers: of each text.
+            stops: strings that end each text.
 
         Raises:
             ValueError: there are no prompts, or one does not fit the model.
@@ -114,33 +182,50 @@ class Generation:
         """
         if not prompts:
             raise ValueError("there are no prompts: give at least one")
-        given = [self._prompt(one, max_tokens, sampler) for one, sampler in zip(prompts, samplers)]
+        given = [self._prompt(one, max_tokens, sampler, stops) for one, sampler in zip(prompts, samplers)]
         return Texts(self._decoders, given, max_tokens, self._lock)
 
-    def _prompt(self, prompt: Union[str, Sequence[int]], max_tokens: int, sampler: Sampler) -> Prompt:
+    def _prompt(
+        self, prompt: Union[str, Sequence[int]], max_tokens: int, sampler: Sampler, stops: Sequence[str]
+    ) -> Prompt:
         """A prompt that the model can take."""
+        if isinstance(prompt, str):
+            return self._checked(self._known_tokenizer().encode(prompt), max_tokens, sampler, stops)
+        if stops:
+            raise ValueError("stop strings end texts: give the prompt as text, or leave them out")
+        tokens = [int(token) for token in prompt]
+        return self._checked(tokens, max_tokens, sampler, None)
+
+    def _checked(
+        self, tokens: List[int], max_tokens: int, sampler: Sampler, stops: Optional[Sequence[str]]
+    ) -> Prompt:
+        """A prompt whose continuation is text, up to a stop string; numbers where there are None."""
         if max_tokens < 1:
             raise ValueError("max_tokens is %d, not 1 or more" % max_tokens)
-        if isinstance(prompt, str):
-            tokens = self._known_tokenizer().encode(prompt)
-            self.decoder.check(tokens)
-            return Prompt(tokens, sampler, TextPieces(self._known_tokenizer(), tokens))
-        tokens = [int(token) for token in prompt]
         self.decoder.check(tokens)
-        return Prompt(tokens, sampler, None)
+        if stops is None:
+            return Prompt(tokens, sampler, None)
+        pieces = TextPieces(self._known_tokenizer(), tokens)
+        return Prompt(tokens, sampler, StoppedPieces(pieces, stops))
 
     def _known_tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
             self._tokenizer = Tokenizer(self._folder)
         return self._tokenizer
 
-    @staticmethod
-    def _texts(pieces: TextPieces, tokens: Iterator[int]) -> Iterator[str]:
+    def _texts(self, pieces: StoppedPieces, tokens: Iterator[int]) -> Iterator[str]:
         for token in tokens:
             piece = pieces.add(token)
+            if pieces.stopped:
+                # Said before the last piece is taken: who takes no more knows that it was the last.
+                self.stopped = STOP_STRING
             if piece:
                 yield piece
+            if pieces.stopped:
+                return
         rest = pieces.rest()
+        if pieces.stopped:
+            self.stopped = STOP_STRING
         if rest:
             yield rest
 

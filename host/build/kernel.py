@@ -28,14 +28,15 @@ from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
 from host.tensor_ir.structural import mapped
+from host.tensor_ir.tiles.imported import with_tile_functions
+from host.tensor_ir.tiles.products import STAYS, with_tile_products
+from host.tensor_ir.tiles.registers import has_tiles
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 14
+BUILD_VERSION = 15
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
-# Annotation of an allocation that TVM is to leave to the code generator, which takes it from the stack.
-_STAYS = "disable_lower_builtin"
 # Bytes of one buffer on the stack: what all vector registers of any processor hold.
 _LARGEST_ON_STACK = 4096
 
@@ -102,7 +103,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with fourteen changes.
+    """What TVM's own build does before code generation, with fifteen changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -124,6 +125,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Bytes of four vectors are put side by side by one instruction: see `host.tensor_ir.interleaved_bytes`.
     - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
       `host.tensor_ir.saturation`.
+    - Marked products become those of registers of matrices: see `host.tensor_ir.tiles.products`.
     - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
     """
     transform = tvm.tirx.transform
@@ -131,6 +133,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     architecture = architecture_of(target)
     narrowed = saturation_for(target) or (lambda body: body)
     tabulated = byte_tables_for(target) or (lambda body: body)
+    tiled = with_tile_functions if has_tiles(target) else (lambda body: body)
     narrow = with_shared_conditions(function)
     named = (as_bits(narrow) if bfloat16 else narrow).with_attr("global_symbol", symbol)
     fixed = _fixed_vectors(target)
@@ -146,7 +149,8 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
                             with_interleaved_bytes(
                                 _halves(
                                     keeping_nan(
-                                        with_all_extremes(function, body.body, architecture), architecture
+                                        with_all_extremes(function, tiled(body.body), architecture),
+                                        architecture,
                                     ),
                                     own_halves,
                                     bfloat16,
@@ -222,7 +226,8 @@ def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
         ]
     )
     named = transform.CommonSubexprElim()
-    module = unrolled(_mapped_bodies(partitioned(bound), with_joined_loops))
+    module = _mapped_bodies(partitioned(bound), with_joined_loops)
+    module = unrolled(_mapped_bodies(module, with_tile_products))
     module = simplified(_mapped_bodies(module, without_settled_choices))
     if any(map(has_periodic_loads, module.functions.values())):
         return named(split_at_periods(called(module)))
@@ -277,7 +282,7 @@ def _allocate_on_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
         size = math.prod(int(d) for d in buffer.shape) * _element_bytes(str(buffer.dtype))
         if size > _LARGEST_ON_STACK:
             return allocation
-        annotations = {**dict(allocation.annotations), _STAYS: tvm.tirx.IntImm("bool", 1)}
+        annotations = {**dict(allocation.annotations), STAYS: tvm.tirx.IntImm("bool", 1)}
         return tvm.tirx.AllocBuffer(buffer, annotations, allocation.span)
 
     return mapped(body, (tvm.tirx.AllocBuffer, visit))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from device_agent.contract.language.chat_templates import CHAT
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import (
     MANIFEST,
@@ -48,6 +49,7 @@ def write_tvm(
     golden: Sequence[GoldenCase],
     tasks: str = "",
     tokenizer: Path | bytes | None = None,
+    chat: bytes | None = None,
 ) -> Manifest:
     """Write a bundle of a compiled model into an empty or new directory.
 
@@ -61,6 +63,7 @@ def write_tvm(
         golden: cases to verify it with.
         tasks: text of tasks.json; none if "".
         tokenizer: of a language model, a `tokenizer.json` or the content of one; None where there is none.
+        chat: of a language model, the content of its file of chat templates; None where there is none.
 
     Raises:
         DeviceFull: no space left.
@@ -76,6 +79,8 @@ def write_tvm(
             (directory / TOKENIZER).write_bytes(tokenizer)
         elif tokenizer is not None:
             shutil.copyfile(tokenizer, directory / TOKENIZER)
+        if chat is not None:
+            (directory / CHAT).write_bytes(chat)
         return _seal(directory, draft, "lib.so", table)
 
 

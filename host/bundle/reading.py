@@ -24,6 +24,7 @@ from host.files import writing
 from host.manifest import Manifest, Tensor
 from host.model import GoldenCase
 from targets import MachineDescription
+from targets.x86_64 import required_tiles
 
 GOLDEN, TASKS = BESIDE
 _KIND = "bundle"
@@ -121,12 +122,25 @@ def require_processor(manifest: Manifest, path: str, machine: MachineDescription
     host = manifest.target.get("host")
     triple = manifest.target.get("mtriple") or (host.get("mtriple") if isinstance(host, dict) else None)
     architecture = str(triple or "").split("-")[0]
-    if manifest.backend != "tvm" or not architecture or architecture == machine.machine:
+    if manifest.backend != "tvm" or not architecture:
+        return
+    if architecture == machine.machine:
+        _require_tiles(manifest, path, machine, device)
         return
     raise BundleError(
         f"{path} was compiled for {printable(architecture, 40)}, and {device} is "
         f"{printable(machine.machine, 40)}: deploy the model to this device, or compile it with --target"
     )
+
+
+def _require_tiles(manifest: Manifest, path: str, machine: MachineDescription, device: str) -> None:
+    """Refuse programs with registers of matrices for a processor without them, where they would end."""
+    missing = [name for name in required_tiles(manifest.target) if name not in machine.features]
+    if missing:
+        raise BundleError(
+            f"{path} was compiled for a processor with {', '.join(missing)}, which {device} lacks or its "
+            "kernel refuses: deploy the model to this device, or compile it with --target"
+        )
 
 
 def runnable_bytes(path: Path) -> int:

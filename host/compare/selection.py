@@ -201,7 +201,7 @@ def select_variant(
             f"95% bound {ratio.low:.3f} to {ratio.high:.3f}"
         )
     if len(known) == 1 and left_out:
-        return fastest, f"{fastest.title} stays: no plan {PHRASES[objective].variant} beyond noise"
+        return fastest, f"{fastest.title} stays: no other form {PHRASES[objective].variant} beyond noise"
     if len(known) == 1:
         return fastest, f"{fastest.title} is the only variant" + (f" below {cap_w:g} W" if cap_w else "")
     shown = "" if objective == "latency" else f"; no other {PHRASES[objective].variant} beyond noise"

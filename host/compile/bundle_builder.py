@@ -129,6 +129,7 @@ class BundleBuilder:
                 model.golden,
                 tasks,
                 model.decoder.tokenizer if model.decoder is not None else None,
+                model.decoder.chat if model.decoder is not None else None,
             )
         return compiled.without_parameters()
 

@@ -290,10 +290,17 @@ def _walks(
 ) -> tuple[tuple[Step, ...], tuple[Step, ...], str]:
     """The steps of all walks, those that led to the program, and a remark if none did."""
     from host.gensor import Gensor
+    from host.schedules.api import PARALLEL
 
-    steps: list[Step] = []
-    Gensor().retrace(space, stored.profile, stored.seed, steps.append)
-    path = path_to(steps, values)
+    walked = [space]
+    if values.get(PARALLEL.name) == 1 and (alone := space.fixed({PARALLEL.name: 1})) is not None:
+        # Where neighbours decide that threads do not share it, it was constructed for one of them.
+        walked.append(alone)
+    for one in walked:
+        steps: list[Step] = []
+        Gensor().retrace(one, stored.profile, stored.seed, steps.append)
+        if path := path_to(steps, values):
+            break
     if path:
         # A walk goes on after the best program that it meets; the path ends there.
         return tuple(steps), (*path[:-1], replace(path[-1], taken=("stop", ""))), ""

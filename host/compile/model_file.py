@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # Tokens that a language model keeps by default, tokens of one call of its prefill, and those that it verifies
 # in one call: so many read the weights once and fit the registers of every processor.
 _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
+# Tokens of a prefill whose products are those of registers of matrices: of fewer, quantised weights take as
+# long to be taken apart as to be multiplied.
+_CHUNK_IN_TILES = 128
 
 
 def read_model(
@@ -129,7 +132,8 @@ def _read_decoder(options: CompileOptions, clock: StageClock, profile: DevicePro
 
     with clock.stage("import"):
         context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
-        chunk, note = min(_CHUNK, context), clock.progress.note
+        in_tiles = bool(options.quantize) and profile is not None and profile.hardware.has_bfloat16_tiles
+        chunk, note = min(_CHUNK_IN_TILES if in_tiles else _CHUNK, context), clock.progress.note
         model = import_decoder(
             options.model,
             context,
@@ -145,7 +149,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock, profile: DevicePro
             options.asymmetric,
             options.calibration,
             options.cache,
-            profile is not None and profile.hardware.has_fast_bfloat16,
+            profile is not None and profile.hardware.has_fast_bfloat16_layers,
         )
     return replace(model, name=options.name or as_name(model.name))
 

@@ -46,7 +46,7 @@ def profile_for_processor(profile: DeviceProfile, options: CompileOptions) -> De
 
 def fast_half(hardware: HardwareModel) -> str:
     """The half precision in which a CPU computes faster than in fp32: "bf16" or "fp16"; "" for none."""
-    if hardware.has_fast_bfloat16:
+    if hardware.has_fast_bfloat16_layers:
         return "bf16"
     return "fp16" if hardware.half_arithmetic else ""
 

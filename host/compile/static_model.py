@@ -159,21 +159,30 @@ class Construction:
     """
 
     def __init__(self, lowered: LoweredModel, profile: DeviceProfile, seed: int) -> None:
+        from host.plans.shared_kernels import SharedKernels
+
         self._tasks, self._profile, self._seed = lowered.tasks, profile, seed
         self._order = sum_order(lowered)
+        self._shared = SharedKernels(lowered, profile, seed)
         self._spaces: dict[str, DesignSpace] = {}
         self._chosen: dict[str, Candidate] = {}
         self._reasons: dict[str, str] = {}
         self.plan = Plan(self._spaces, self._chosen, self._reasons)
 
     def each(self, progress: Progress) -> Iterator[Task]:
-        """The tasks, each once the plan has its program."""
+        """The tasks, each once the plan has its program: last those of which threads may share none."""
         for index, task in enumerate(self._tasks):
-            self._construct(task)
+            kept = self._construct(task)
             progress.advance(index + 1, len(self._tasks))
+            if not kept:
+                yield task
+        for task, alone in self._shared.decided(self._order.of):
+            if alone is not None:
+                self._chosen[task.workload_hash] = alone
             yield task
 
-    def _construct(self, task: Task) -> None:
+    def _construct(self, task: Task) -> bool:
+        """Make the program of a task, or find a reason; whether it is still to be decided who computes it."""
         from host.gensor import Gensor
         from host.schedules import space_for
         from host.tensor_ir.processor import is_for_cpu
@@ -181,7 +190,7 @@ class Construction:
         key, proposer = task.workload_hash, Gensor()
         if is_for_cpu(task.function):
             self._reasons[key] = "runs on the CPU beside the GPU"
-            return
+            return False
         try:
             with defects_as(ScheduleError, task.name):
                 space = space_for(task, self._profile.hardware, self._profile.threads)
@@ -189,10 +198,11 @@ class Construction:
                 candidates = proposer.propose(space, self._profile, (), 1, self._seed)
             if candidates:
                 self._chosen[key] = self._order.of(task, space, candidates[0])
-            else:
-                self._reasons[key] = f"{proposer.name} found no program in the design space"
+                return self._shared.keeps(task, space, self._chosen[key])
+            self._reasons[key] = f"{proposer.name} found no program in the design space"
         except ScheduleError as error:
             self._reasons[key] = one_line(error)
+        return False
 
 
 def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:
@@ -352,7 +362,7 @@ def _outcomes(
                 rule=candidate.rule,
                 decisions=dict(candidate.decisions),
                 from_database=candidate.proposer != "default" and key in plan.from_database,
-                reason=failed.get(key) or plan.reasons.get(key, ""),
+                reason=failed.get(key) or plan.reasons.get(key) or stats.refused.get(task.name, ""),
                 flops=task.flops,
                 layers=task.layers,
                 processor="cpu" if is_for_cpu(task.function) else "",

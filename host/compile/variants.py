@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from targets import HardwareModel
 
 FASTEST, LEAST_TRAFFIC, UNTUNED, GPU = "fastest programs", "least traffic", "untuned", "gpu"
+ALONE = "programs of one thread"
 # A program within so much of its task's fastest may be taken for needing less energy.
 _NEARLY = 1.05
 # Less than this is no reason to take a slower program.
@@ -49,6 +50,9 @@ _WORTH = 0.98
 _PICOJOULES_A_BYTE = ((32 << 10, 2.5), (1 << 20, 12.5), (1 << 62, 40.0))
 _DRAM_PICOJOULES_A_BYTE = 250.0
 _MAX_VARIANTS = 4
+# Threads may make a run slower where it takes no more than so many seconds, and they are estimated to make it
+# no more than so many times as fast: estimates of short kernels are not better.
+_SHORT_S, _DOUBTFUL = 2e-3, 1.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +98,10 @@ def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Va
     if wider and compiler.options.threads == 0 and compiler.profile.hardware.gpu is None:
         for fewer in fewer_threads(threads)[: _MAX_VARIANTS - len(found)]:
             found += _within_memory(builder, functools.partial(_narrower, builder, made, first, fewer))
+    alone = plan_of_one_thread(made, compiler.profile, compiler.options.seed)
+    if alone is not None:
+        built = _within_memory(builder, lambda: _built(builder, made, first, ALONE, alone))
+        found += [replace(one, instead_of=FASTEST) for one in built]
     if made.untuned is not None:
         found.append(replace(_built(builder, made, first, UNTUNED, made.untuned), deployable=False))
     return tuple(found)
@@ -224,6 +232,41 @@ def _built(builder: BundleBuilder, made: Compiled, first: Variant, name: str, pl
     tasks = tasks_json(lowered.tasks, plan, compiler.profile, seed, lowered.sites)
     bundle.write_variant(folder, first.path, threads, library, tasks, memory_part(memory))
     return Variant(name, "tvm", folder, threads, tasks=built.tasks, calls=made.lowered.calls)
+
+
+def plan_of_one_thread(made: Compiled, profile: DeviceProfile, seed: int) -> Plan | None:
+    """The plan in which the calling thread computes all, where it is in doubt that others make a run faster.
+
+    Args:
+        made: the compiled model.
+        profile: of the device.
+        seed: of Gensor's walks.
+
+    Returns:
+        None for runs that are long or that threads are estimated to make much faster, and for language
+        models, whose functions add up rows in one order.
+    """
+    from host.plans.shared_kernels import is_shared, program_of_one_thread, seconds_both_ways
+
+    plan = made.plan
+    if plan is None or made.lowered.entries or not any(map(is_shared, plan.chosen.values())):
+        return None
+    tasks = [task for task in made.lowered.tasks if task.workload_hash in plan.chosen]
+    known = [
+        (task.weight, seconds_both_ways(plan.spaces[task.workload_hash], plan.chosen[task.workload_hash]))
+        for task in tasks
+    ]
+    shared_s = sum(weight * one.shared_s for weight, one in known)
+    if shared_s > _SHORT_S or sum(weight * one.alone_s for weight, one in known) > _DOUBTFUL * shared_s:
+        return None
+    chosen = dict(plan.chosen)
+    for key, candidate in plan.chosen.items():
+        if is_shared(candidate):
+            alone = program_of_one_thread(plan.spaces[key], profile, seed)
+            if alone is None:
+                return None
+            chosen[key] = alone
+    return replace(plan, chosen=chosen)
 
 
 def least_traffic_plan(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:

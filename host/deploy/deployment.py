@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from host.plans.outcome import PlanOutcome
     from host.sandbox import Worker
     from host.transport import Device, Session
-    from host.transport.prestarted_sessions import PrestartedSessions
 
 
 def default_bundle(options: CompileOptions) -> Path:
@@ -190,22 +189,24 @@ class _Deployment:
 
     def make(self) -> tuple[DeployResult, Path]:
         """All steps before the installation; returns the figures and the directory of the selected bundle."""
+        with ExitStack() as opened:
+            return self._made(opened)
+
+    def _compared(self, model: ImportedModel) -> ComparisonSettings:
+        return comparison_settings(self.device, model, self.options, self.clock)
+
+    def _made(self, opened: ExitStack) -> tuple[DeployResult, Path]:
+        """As `make`; sessions that are left over close with `opened`."""
         builder = self._builder()
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         model = read_model(self.options, self.clock, self.reader, builder.compiler.profile)
         typed = typed_model(builder, model, self._compared(model), self.options)
         builder, model, self.options, self.types = typed.builder, typed.model, typed.options, typed.types
-        with prestarted_sessions(self.device, model, self.options, builder.compiler.profile) as prestarted:
-            return self._made(builder, model, prestarted)
-
-    def _compared(self, model: ImportedModel) -> ComparisonSettings:
-        return comparison_settings(self.device, model, self.options, self.clock)
-
-    def _made(
-        self, builder: BundleBuilder, model: ImportedModel, prestarted: PrestartedSessions
-    ) -> tuple[DeployResult, Path]:
-        """All steps from the imported model on; the comparison takes the prestarted sessions."""
-        options, architecture = self.options, builder.compiler.profile.board.architecture
+        # Weights go with the last name of the model that has them, below, before engines load theirs.
+        del typed
+        options, profile = self.options, builder.compiler.profile
+        prestarted = opened.enter_context(prestarted_sessions(self.device, model, options, profile))
+        architecture = profile.board.architecture
         compiled = self._compiled(builder, model)
         made, fallback, on_gpu, builder = compiled.made, compiled.fallback, compiled.on_gpu, compiled.builder
         context, step_bytes = (one.context, one.step_bytes) if (one := model.decoder) is not None else (0, 0)
@@ -324,7 +325,7 @@ class _Deployment:
         if made is None:
             engine = engine_for_format(model.format).name
             return engine_variants(engine, model.path, threads, options.needs_energy and not options.threads)
-        if options.compares_variants and self.timing.decides:
+        if self.timing.decides:
             return variants_of(builder, made, wider=options.needs_energy)
         directory, calls = builder.directory("tvm"), made.lowered.calls
         return (Variant(FASTEST, "tvm", directory, threads, tasks=made.tasks, calls=calls),)

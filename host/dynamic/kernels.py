@@ -181,7 +181,9 @@ def _ragged(
 ) -> Kernel:
     """One program, without tiles along the length, for lengths that no vector divides and all others."""
     lengths = _ragged_lengths(dimension, profile)
-    spaces = {n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in lengths}
+    # Registers of matrices are configured for the rows of the last tile, which an open length does not tell.
+    hardware = replace(profile.hardware, matrix_tiles=None)
+    spaces = {n: space_for(task_at(name, template, n), hardware, profile.threads) for n in lengths}
     middle = spaces[lengths[-1]]
     rule, open_space = middle.rule, middle
     if rule.length_tiling is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from host.errors import ScheduleError
 from host.gensor.actions import Action, actions, skip_empty_levels
@@ -202,9 +203,13 @@ def construct(
     descents = _Descents(graph, pool, recorder)
     for values, _ in pool.ranked()[: options.descents]:
         descents.follow(values, -1)
-    drawn = _best_draws(space, cost, options, random.Random(f"{seed}/draws"))
     number = options.walks + options.wide
-    for values in drawn:
+    # Which draws are the best depends on who estimates.
+    kept = space.kept if estimate == space.estimate_s else {}
+    for values in _best_draws(space, cost, options, seed, kept):
+        descents.follow(values, number)
+        number += 1
+    for values in _starts(space) if options.descents else ():
         descents.follow(values, number)
         number += 1
     if options.exchange and space.rule.coupled:
@@ -215,10 +220,31 @@ def construct(
     return pool.ranked()[:k]
 
 
+def _starts(space: DesignSpace) -> Iterator[dict[str, int]]:
+    """The rule's own starts, for all threads, as far as a space of fewer choices has them."""
+    for start in space.rule.starts(space.workload, space.hardware):
+        values = {one.name: start.get(one.name, one.choices[-1]) for one in space.decisions}
+        if space.legal(values):
+            yield values
+
+
 def _best_draws(
-    space: DesignSpace, cost: Callable[[State], float], options: WalkOptions, generator: random.Random
+    space: DesignSpace,
+    cost: Callable[[State], float],
+    options: WalkOptions,
+    seed: int,
+    kept: dict[Hashable, Any],
 ) -> list[dict[str, int]]:
-    """The best of random programs, one of each register tile, fewer where the space has no more."""
+    """The best of random programs, one of each register tile, fewer where the space has no more.
+
+    To draw legal programs takes a third of some constructions, and a report repeats those of the kernels
+    with the most time: what was found is `kept`.
+    """
+    key = ("gensor.draws", seed, options.draws, options.descents)
+    if key in kept:
+        found: list[dict[str, int]] = kept[key]
+        return found
+    generator = random.Random(f"{seed}/draws")
     drawn: dict[tuple[tuple[str, int], ...], State] = {}
     for _ in range(options.draws):
         try:
@@ -227,7 +253,8 @@ def _best_draws(
             break  # hardly any values fit together: the walks have met what there is
         drawn.setdefault(state.key(), state)
     ordered = sorted(drawn.values(), key=lambda state: (cost(state), state.key()))
-    return _one_of_each_tile(space, [state.decisions for state in ordered])[: options.descents]
+    found = kept[key] = _one_of_each_tile(space, [one.decisions for one in ordered])[: options.descents]
+    return found
 
 
 def _one_of_each_tile(space: DesignSpace, programs: list[dict[str, int]]) -> list[dict[str, int]]:

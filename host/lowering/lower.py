@@ -16,6 +16,7 @@ from host.lowering.graph import Graph, weights_bytes
 from host.lowering.ops import known_operators
 from host.lowering.passes.convolutions.apply_before_joining import apply_before_joining
 from host.lowering.passes.convolutions.decompose_transposed import decompose_transposed
+from host.lowering.passes.convolutions.join_branches import join_branches
 from host.lowering.passes.convolutions.join_columns import join_columns
 from host.lowering.passes.convolutions.join_slices import join_slices
 from host.lowering.passes.fold_affine import fold_affine
@@ -209,6 +210,8 @@ def optimise(
     graph = split_sliced_dense(sink_permutations(graph))
     graph = simplify(graph)
     graph = fold_affine(graph)
+    if not any_length:
+        graph = join_branches(graph)
     graph = decompose_transposed(graph, any_length)
     if not any_length:
         graph = split_by_region(graph)
@@ -219,7 +222,7 @@ def optimise(
     if loops and half:
         choose_types(graph, half, taken)
     graph = share_equal(at(Phase.SIMPLIFIED, graph), any_length)
-    if half == "bfloat16" and hardware.has_fast_bfloat16:
+    if half == "bfloat16" and hardware.has_fast_bfloat16_layers:
         graph = use_bfloat16(graph, hardware.lanes, hardware.halves_vectors, taken)
     # Threads of a GPU are no vectors, and a range of lengths has one packing.
     packing = None if any_length or hardware.gpu is not None else taken

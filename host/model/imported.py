@@ -37,6 +37,7 @@ class Decoder:
         rounding: 8 where `prefill` rounds activations of products with quantised weights to 8 bits on
             processors that multiply bytes; 0 where it does as a step.
         step_bytes: of matrices that a step multiplies with, as the bundle stores them.
+        chat: content of the bundle's file of chat templates; None where the model came without one.
     """
 
     context: int
@@ -51,6 +52,7 @@ class Decoder:
     together: tvm.IRModule | None = None
     rounding: int = 0
     step_bytes: int = 0
+    chat: bytes | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,10 @@ _FOLDER_FILES = (
     "config.json",
     "generation_config.json",
     TOKENIZER,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
     "*.safetensors",
     "*.safetensors.index.json",
 )

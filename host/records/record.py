@@ -121,7 +121,15 @@ def invalidated(record: Record) -> Record:
 
 
 # Of the hardware, what a board's measurements teach, and what older versions did not name.
-_LATER = ("learned", "bfloat16", "byte_tables", "half_arithmetic", "byte_matrices", "weights_level")
+_LATER = (
+    "learned",
+    "bfloat16",
+    "byte_tables",
+    "half_arithmetic",
+    "byte_matrices",
+    "weights_level",
+    "matrix_tiles",
+)
 # The same of its GPU. Where it is not zero, rules are others, and so are records.
 _LATER_OF_GPU = "matrix_half_sums_per_cycle"
 
@@ -166,13 +174,14 @@ def _hardware_data(board: Board) -> dict[str, Any]:
 
 
 def _target_data(board: Board) -> dict[str, Any]:
-    """The target without dot products of bfloat16 numbers and tables, which older versions did not name.
+    """The target without what older versions did not name: products of bfloat16 numbers, tables, tiles.
 
     Functions with such operations are others than those without: what it makes of a function follows from the
     function, and records from before belong to the same profile.
     """
     target, hardware = dict(board.tvm_target), board.hardware
     later = {f"+{hardware.byte_tables}"} | ({f"+{hardware.bfloat16.feature}"} if hardware.bfloat16 else set())
+    later |= {f"+{name}" for name in hardware.matrix_tiles.features} if hardware.matrix_tiles else set()
     named = cast("list[str]", target.get("mattr", []))
     if later & set(named):
         target["mattr"] = [name for name in named if name not in later]

@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.tirx.analysis import undefined_vars
 
 from host.errors import LoweringError, ScheduleError
 from host.lowering.types import numeric_type
@@ -221,9 +222,18 @@ def _access(
     shape = tuple(int(extent) for extent in buffer.shape)
     moves = _moves(indices, variables, axes)
     if moves is None:
-        return Access(buffer.name, elements, shape, ((),) * len(axes), buffer.name in arguments, True)
+        still, along = ((),) * len(axes), _along_last(indices, variables)
+        return Access(buffer.name, elements, shape, still, buffer.name in arguments, True, (), along)
     origin = tuple(_evaluate(index, variables, {}) or 0 for index in indices)
     return Access(buffer.name, elements, shape, moves, buffer.name in arguments, False, origin)
+
+
+def _along_last(indices: list[tirx.PrimExpr], variables: list[tirx.Var]) -> bool:
+    """Whether the last axis is the last index, and decides no other one."""
+    if not indices or not variables or not indices[-1].same_as(variables[-1]):
+        return False
+    used = [found for index in indices[:-1] for found in undefined_vars(index)]
+    return not any(found.same_as(variables[-1]) for found in used)
 
 
 def _moves(

@@ -8,7 +8,7 @@ model, records and reports read what they need off the rule and its decisions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import ClassVar
@@ -165,6 +165,10 @@ class Rule(ABC):
     def traces(self, values: Decisions) -> bool:
         """Whether the trace of the program with these values gives it again: all or none do in most rules."""
         return self.traced
+
+    def starts(self, workload: Workload, hardware: HardwareModel) -> Iterable[Decisions]:
+        """Legal values from which constructions descend too, where small steps lead to one of them alone."""
+        return ()
 
     def row_of(self, workload: Workload) -> Hashable | None:
         """What is the same of tasks that compute the same for each row, however many rows they have.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
@@ -45,6 +46,11 @@ class DesignSpace:
     def _drawn(self) -> list[tuple[str, tuple[int, ...], int, int]]:
         """What drawing needs of each decision: name, choices, their number, and the bits of that."""
         return [(d.name, d.choices, len(d.choices), len(d.choices).bit_length()) for d in self.decisions]
+
+    @cached_property
+    def kept(self) -> dict[Hashable, Any]:
+        """What a proposer has found in the space and needs again, by a name and what else it depends on."""
+        return {}
 
     def traces(self, candidate: Candidate) -> bool:
         """Whether the trace of a candidate's schedule gives its program again, see `Rule.traces`."""

@@ -65,6 +65,8 @@ class Access:
         argument: whether it is an argument of the function rather than an intermediate.
         data_dependent: whether the index depends on data.
         origin: index of the first iteration of all axes; empty where it depends on data.
+        along_last: where the index depends on data: whether the last axis is the index of the last dimension,
+            so that neighbours lie side by side, and of no other one.
     """
 
     buffer: str
@@ -74,6 +76,7 @@ class Access:
     argument: bool
     data_dependent: bool = False
     origin: tuple[int, ...] = ()
+    along_last: bool = False
 
     def __hash__(self) -> int:
         """Of the numbers alone, computed once: layouts of copies are kept by it."""

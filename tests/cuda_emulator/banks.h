@@ -10,11 +10,11 @@
 // Executed by all warps of all blocks since the library was loaded: further passes that loads and stores took
 // because threads met in a bank, and the same of copies (cp.async); accesses that were too many to look at.
 extern "C" {
-long emulated_accesses, emulated_access_conflicts, emulated_copy_conflicts, emulated_not_counted;
+COUNTER long emulated_accesses, emulated_access_conflicts, emulated_copy_conflicts, emulated_not_counted;
 }
 
 // Shared memory has addresses of 32 bits: distances from a byte of this library, in whose data it lies.
-alignas(1024) static char shared_origin[1024];
+alignas(1024) SHARED_STATE char shared_origin[1024];
 static inline uint32_t shared_address(const void* pointer) {
   return (uint32_t)((const char*)pointer - shared_origin);
 }
@@ -30,11 +30,11 @@ struct Lane {
   uint16_t left[MOST_PLACES], first[MOST_PLACES], last[MOST_PLACES];
   int count, copies;
 };
-static Lane lanes[LANES];
-static int used_places[MOST_PLACES], used_count;
-static bool is_used[MOST_PLACES], is_copy[MOST_PLACES];
+SHARED_STATE Lane lanes[LANES];
+SHARED_STATE int used_places[MOST_PLACES], used_count;
+SHARED_STATE bool is_used[MOST_PLACES], is_copy[MOST_PLACES];
 // Turns of loops that each thread of a block has begun.
-static uint32_t turns_of[MOST_THREADS];
+SHARED_STATE uint32_t turns_of[MOST_THREADS];
 static inline void next_turn() { ++turns_of[current_thread]; }
 static void touch(const void* pointer, int bytes, int place, bool copy = false) {
   Lane& own = lanes[current_thread % LANES];
@@ -114,7 +114,7 @@ template <class T> struct SharedPointer {
 };
 // Holds NaNs until a block writes to it.
 struct SharedArray { void* memory; size_t bytes; SharedArray* next; };
-static SharedArray* shared_arrays;
+SHARED_STATE SharedArray* shared_arrays;
 static void forget(const SharedArray& array) { memset(array.memory, 0xff, array.bytes); }
 static void forget_shared_memory() {
   for (SharedArray* array = shared_arrays; array; array = array->next) forget(*array);

@@ -1,8 +1,6 @@
 // Runs the blocks of a kernel one after the other. A warp runs as far as it can before another one starts, from
 // the first in even blocks and from the last in odd ones, and so do the lanes of a warp: where a barrier is
-// missing, some thread is too early or too late. `kernel` calls the entry function with `arguments`.
-static void** arguments;
-static void (*kernel)();
+// missing, some thread is too early or too late.
 static void enter() {
   kernel();
   threads_of_block[current_thread].state = DONE;
@@ -76,7 +74,7 @@ static int run_block(bool backwards) {
 // What a thread reads or writes outside of memory. Those who start kernels have pages around tensors that nobody may use.
 static void at_fault(int) { fail(OUTSIDE); }
 static int run_grid(const int* blocks, const int* threads);
-static int run(void** given, const int* blocks, const int* threads) {
+int run(void** given, const int* blocks, const int* threads) {
   struct sigaction own = {}, before;
   own.sa_handler = at_fault;
   own.sa_flags = SA_NODEFER;

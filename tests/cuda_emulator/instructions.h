@@ -7,7 +7,7 @@
 // Executed by all warps of all blocks since the library was loaded: products, their multiply-adds, loads of 8x8 matrices, and further
 // passes that these took because rows shared banks.
 extern "C" {
-long emulated_products, emulated_multiply_adds, emulated_matrix_loads, emulated_load_conflicts;
+COUNTER long emulated_products, emulated_multiply_adds, emulated_matrix_loads, emulated_load_conflicts;
 }
 
 static inline uint32_t bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
@@ -190,9 +190,9 @@ struct Copies {
   Copy copies[MOST_COPIES];
   int count, ends[MOST_GROUPS], groups;
 };
-static Copies copies_of[MOST_THREADS];
+SHARED_STATE Copies copies_of[MOST_THREADS];
 // Of the function that is called next; 0 where copies are written without one.
-static int copy_place;
+SHARED_STATE int copy_place;
 // Copies `bytes` of which `given` are read and the rest are zero.
 static void copy_later(uint32_t to, uint64_t from, int bytes, int given) {
   Copies& own = copies_of[current_thread];

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from host.build.linker import zig_executable
@@ -30,6 +32,7 @@ _EMPTY = (
     "cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits",
     "math_constants.h",
 )  # fmt: skip
+_HEADERS = ("threads.h", "banks.h", "instructions.h")
 # What a block of any GPU here can have.
 _LARGEST_SHARED = 233472
 
@@ -67,15 +70,14 @@ def _kind(parameter: str) -> str:
 
 
 def host_source(source: str, callers: str) -> str:
-    """C++ that runs kernels.
+    """C++ of kernels, which is linked with what runs them.
 
     Args:
         source: CUDA C++ with inline PTX.
         callers: functions that call `run` with a `kernel`.
     """
-    parts = [text_of("threads.h"), text_of("banks.h"), text_of("instructions.h")]
     kernels = with_alignment(translated(with_shared_memory(source)))
-    return "\n".join([*parts, kernels, text_of("blocks.h"), callers])
+    return "\n".join([*map(text_of, _HEADERS), kernels, callers])
 
 
 def with_alignment(source: str) -> str:
@@ -128,23 +130,38 @@ def compiled(text: str, architecture: str | None = None) -> bytes:
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         folder = Path(name)
-        (folder / "kernel.cc").write_text(text)
-        for header in _EMPTY:
-            (folder / header).parent.mkdir(parents=True, exist_ok=True)
-            (folder / header).write_text("")
-        command = [str(zig_executable()), "cc", "-x", "c++", "-std=c++17", "-shared", "-fPIC", "-w"]
-        # Compiling takes longer than the run: code of unrolled loops is long, and -O0 keeps all of it.
-        command += ["-O1", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize"]
-        command += ["-fno-sanitize=all", "-fno-threadsafe-statics", "-nostdinc++", "-nostdlib++"]
-        if architecture is not None:
-            command += ["-target", f"{architecture}-linux-gnu.2.31"]
-        command += ["-I", str(folder), "-o", str(folder / "kernel.so"), str(folder / "kernel.cc"), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[:3000]
-        return (folder / "kernel.so").read_bytes()
+        (folder / "blocks.o").write_bytes(_runner_of_blocks(architecture))
+        return _compiled(text, folder, architecture, ["-shared", str(folder / "blocks.o"), "-lm"])
+
+
+@functools.cache
+def _runner_of_blocks(architecture: str | None) -> bytes:
+    """What runs the blocks of any kernel, an object."""
+    text = "\n".join(["#define RUNS_BLOCKS", *map(text_of, (*_HEADERS, "blocks.h"))])
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        return _compiled(text, Path(name), architecture, ["-c"])
+
+
+def _compiled(text: str, folder: Path, architecture: str | None, options: Sequence[str]) -> bytes:
+    source, output = folder / "kernel.cc", folder / "kernel"
+    source.write_text(text)
+    for header in _EMPTY:
+        (folder / header).parent.mkdir(parents=True, exist_ok=True)
+        (folder / header).write_text("")
+    command = [str(zig_executable()), "cc", "-x", "c++", "-std=c++17", "-fPIC", "-w"]
+    # Compiling takes longer than the run: code of unrolled loops is long, and -O0 keeps all of it.
+    command += ["-O1", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize"]
+    command += ["-fno-sanitize=all", "-fno-threadsafe-statics", "-nostdinc++", "-nostdlib++"]
+    if architecture is not None:
+        command += ["-target", f"{architecture}-linux-gnu.2.31"]
+    # What follows the source is no C++.
+    command += ["-I", str(folder), "-o", str(output), str(source), "-x", "none", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    return output.read_bytes()
 
 
 def emulator_text() -> str:
     """Everything that decides what a kernel's code becomes, for caches to tell by."""
-    names = ("threads.h", "banks.h", "instructions.h", "blocks.h", "inline_ptx.py", "source.py")
+    names = (*_HEADERS, "blocks.h", "inline_ptx.py", "source.py")
     return "".join(text_of(name) for name in names)

@@ -1,7 +1,8 @@
 // What CUDA C++ gives to a kernel: vector types, halves, barriers and exchanges within a warp.
 //
 // Threads are coroutines. They stop at barriers and at instructions of a whole warp, and nowhere else; see
-// blocks.h for the order in which they run.
+// blocks.h for the order in which they run. What runs them is the same for all kernels and compiled once: with
+// RUNS_BLOCKS this is a part of it, otherwise of a kernel that is linked with it.
 #define __CUDACC_VER_MAJOR__ 12
 #include <math.h>
 #include <signal.h>
@@ -9,6 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+// What both parts share.
+#ifdef RUNS_BLOCKS
+#define SHARED_STATE __attribute__((visibility("hidden")))
+#define COUNTER
+#else
+#define SHARED_STATE extern __attribute__((visibility("hidden")))
+#define COUNTER extern
+#endif
 #define __global__
 #define __device__
 #define __host__
@@ -69,10 +78,14 @@ struct Thread {
   int state, operation;
   void* operands;  // what the operation of the warp reads and writes of this thread
 };
-static Thread threads_of_block[MOST_THREADS];
-static ucontext_t scheduler_context;
-static int current_thread, count_of_threads, failure;
-static int3d blockIdx;
+SHARED_STATE Thread threads_of_block[MOST_THREADS];
+SHARED_STATE ucontext_t scheduler_context;
+SHARED_STATE int current_thread, count_of_threads, failure;
+SHARED_STATE int3d blockIdx;
+// `kernel` calls the entry function with `arguments`; `run` calls it for every thread of every block.
+SHARED_STATE void** arguments;
+SHARED_STATE void (*kernel)();
+__attribute__((visibility("hidden"))) int run(void** given, const int* blocks, const int* threads);
 #define threadIdx (threads_of_block[current_thread].index)
 
 static void leave(int state) {

@@ -167,9 +167,11 @@ def _resized(path: Path) -> None:
 
 
 def _language_model(folder: Path) -> None:
-    """A LLaMA of two layers with random weights, and a tokenizer of a few words."""
+    """A LLaMA of two layers with random weights, a tokenizer of a few words, and a chat template."""
     from tests.unit.importers.decoders import models
 
     folder.mkdir()
-    models.save(folder, "llama", vocab_size=len(WORDS), eos_token_id=len(WORDS) - 1)
+    sizes = {"vocab_size": len(WORDS), "max_position_embeddings": 256}
+    models.save(folder, "llama", eos_token_id=len(WORDS) - 1, **sizes)
     write_tokenizer(folder / "tokenizer.json")
+    (folder / "chat_template.jinja").write_text("{% for one in messages %}{{ one.content }} {% endfor %}")

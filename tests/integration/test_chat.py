@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import sdk
+from device_agent.contract.language.chat_templates import check_chat
 from host import bundle as bundles
 from host.errors import BundleError, EngineError, ModelFileError, UserError
 from sdk.cli.console import print_piece
@@ -26,6 +27,21 @@ from tests.tiny_tokenizer import WORDS, write_tokenizer
 def tiny_bundle(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     return write_tiny(folder, write_tokenizer(folder / "words.json"))
+
+
+# A word for each role, and what was said; "eleven" begins an answer.
+TEMPLATE = """{% set words = {'system': 'nine', 'user': 'ten', 'assistant': bos_token} %}
+{% for message in messages %}{{ words[message.role] }} {{ message.content }} {% endfor %}
+{% if short %}{{ raise_exception('no\x1b way') }}{% endif %}{{ bos_token }}
+"""
+
+
+@pytest.fixture(scope="session")
+def talking_bundle(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("talking")
+    templates = {"default": TEMPLATE, "bare": "{{ messages[-1].content }}"}
+    chat = check_chat(templates, {"bos_token": "eleven"}).content()
+    return write_tiny(folder, write_tokenizer(folder / "words.json"), chat=chat)
 
 
 def text(tokens):
@@ -48,6 +64,63 @@ def test_each_line_of_the_input_is_a_prompt(tiny_bundle, capsys, monkeypatch):
     assert [line.split() for line in out[::2]] == [
         text(following(prompt, 2)).split() for prompt in ([3, 1], [3, 1, 4])
     ]
+
+
+def test_lines_are_turns_of_a_conversation(talking_bundle, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{text([3, 1])}\n{text([6])}\n"))
+    words = ["chat", str(talking_bundle), "--system", text([1, 2]), "--max-tokens", "2"]
+    assert main(words) == 0
+    out = capsys.readouterr().out.splitlines()
+    first = [9, 1, 2, 10, 3, 1, 11]
+    answer = following(first, 2)
+    second = [*first, *answer, 10, 6, 11]
+    assert [line.split() for line in out[::2]] == [
+        text(answer).split(),
+        text(following(second, 2)).split(),
+    ]
+    assert "(7 tokens of prompt)" in out[1]
+    assert "(12 tokens of prompt, 8 of them computed before)" in out[3]
+
+
+def test_a_text_is_continued_without_the_template_where_that_is_wanted(talking_bundle, capsys):
+    words = ["chat", str(talking_bundle), "--prompt", text([3, 1, 4]), "--max-tokens", "3"]
+    for more in (["--raw"], ["--template", "bare"]):
+        assert main([*words, *more]) == 0
+        assert capsys.readouterr().out.splitlines()[0].split() == text(following([3, 1, 4], 3)).split()
+    stop = text(following([3, 1, 4], 3)).split()[1]
+    assert main([*words, "--raw", "--stop", "zz", "--stop", stop]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == text(following([3, 1, 4], 1)).split() and out[1].endswith("; stop string]")
+
+
+def test_a_turn_that_does_not_fit_is_not_kept(talking_bundle, capsys, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(f"{'one ' * 33}\n{text([3, 1])}\n"))
+    assert main(["chat", str(talking_bundle), "--max-tokens", "2"]) == 0
+    out, error = capsys.readouterr()
+    assert error.startswith("error: the conversation has 35 tokens, the model has a context of 32: begin")
+    assert error.count("\n") == 1 and text(following([10, 3, 1, 11], 2)) in out
+
+
+def test_conversations_by_the_python_api(talking_bundle, tiny_bundle):
+    messages = [{"role": "user", "content": text([3, 1])}]
+    with sdk.load_language_model(talking_bundle) as model:
+        assert model.chat_templates == ("bare", "default")
+        answer = "".join(model.chat(messages, max_tokens=4))
+        assert answer.split() == text(following([10, 3, 1, 11], 4)).split()
+        stop = answer.split()[2]
+        assert "".join(model.chat(messages, max_tokens=4, stop=[stop])) == answer[: answer.index(stop)]
+        assert model.stopped == "stop string"
+        with pytest.raises(UserError, match="the model's chat template fails: no"):
+            model.chat(messages, variables={"short": True})
+        assert "".join(model.chat(messages, max_tokens=4)) == answer
+    with sdk.load_language_model(tiny_bundle) as model:
+        assert model.chat_templates == ()
+        with pytest.raises(UserError, match="has no chat template"):
+            model.chat(messages)
 
 
 def test_a_bad_line_at_a_terminal_does_not_end_the_chat(tiny_bundle, tmp_path, capsys, monkeypatch):
@@ -117,10 +190,18 @@ def test_an_installed_model_goes_by_its_name(tiny_bundle, capsys):
         (["BUNDLE", "--prompt", ""], 2, "the prompt is empty"),
         (["BUNDLE", "--prompt", "one", "--temperature", "-1"], 2, "Invalid value for '--temperature'"),
         (["BUNDLE", "--prompt", "one " * 33], 2, "the prompt has 33 tokens"),
+        (["BUNDLE", "--prompt", "one", "--stop", ""], 2, "a stop string is empty"),
+        (["BUNDLE", "--system", "one"], 2, "--system is for a chat template, and "),
+        (["BUNDLE", "--template", "one"], 2, " has no chat template: leave one of them out"),
+        (["TALKING", "--raw", "--set", "a=1"], 2, "--set is for a chat template, and --raw is given"),
+        (["TALKING", "--set", "a"], 2, "--set a: give NAME=VALUE"),
+        (["TALKING", "--prompt", "one", "--set", "short=true"], 2, "template fails: no\\x1b way: correct"),
+        (["TALKING", "--prompt", "one", "--template", "x"], 2, "name one of bare, default"),
     ],
 )
-def test_mistakes_are_one_line(tiny_bundle, capsys, words, code, reason):
-    assert main(["chat", *(str(tiny_bundle) if word == "BUNDLE" else word for word in words)]) == code
+def test_mistakes_are_one_line(tiny_bundle, talking_bundle, capsys, words, code, reason):
+    bundles_by_name = {"BUNDLE": str(tiny_bundle), "TALKING": str(talking_bundle)}
+    assert main(["chat", *(bundles_by_name.get(word, word) for word in words)]) == code
     [line] = capsys.readouterr().err.splitlines()
     assert reason in line
 

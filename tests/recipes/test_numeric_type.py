@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 import ml_dtypes
 import numpy as np
-import host
+import host.execution.without_torch
 import sdk
 from host.bundle import golden_cases, load
 from host.compare.verification import deviation

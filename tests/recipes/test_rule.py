@@ -20,7 +20,7 @@ USE = """
 import sys
 from pathlib import Path
 import numpy as np
-import host
+import host.execution.without_torch
 from host.records import RecordStore
 from host.records.store import profile_data
 from host.schedules import space_for

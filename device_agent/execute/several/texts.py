@@ -21,7 +21,7 @@ from typing import (
 from device_agent.execute.decoder import END_OF_TEXT, MAX_TOKENS, Decoder
 from device_agent.execute.several.decoders import Decoders
 from device_agent.execute.text.sampling import Sampler
-from device_agent.execute.text.tokenizer import TextPieces
+from device_agent.execute.text.stops import STOP_STRING, StoppedPieces
 
 
 class Piece(NamedTuple):
@@ -73,7 +73,7 @@ class Prompt(NamedTuple):
 
     tokens: List[int]
     sampler: Sampler
-    pieces: Optional[TextPieces]
+    pieces: Optional[StoppedPieces]
 
 
 class Texts:
@@ -160,10 +160,14 @@ class Texts:
         if ended != END_OF_TEXT:
             self.timing = self.timing._replace(tokens=self.timing.tokens + 1)
             piece: Union[str, int] = token if pieces is None else pieces.add(token)
+            if pieces is not None and pieces.stopped:
+                ended = STOP_STRING
             # A number is a piece even where it is 0.
             if pieces is None or piece:
                 yield Piece(text, piece)
         rest = pieces.rest() if ended and pieces is not None else ""
+        if pieces is not None and pieces.stopped:
+            ended = STOP_STRING
         # Said before the last piece is taken: who takes no more knows that it was the last.
         self.stopped[text] = ended
         if rest:

@@ -51,8 +51,13 @@ class Tokenizer:
             # It raises nothing narrower.
             raise AgentError("bundle", "%s cannot be read: %s" % (path, printable(error, 200))) from error
 
-    def encode(self, text: str) -> List[int]:
-        """The tokens of a text, with those that the tokenizer puts around one.
+    def encode(self, text: str, around: bool = True) -> List[int]:
+        """The tokens of a text.
+
+        Args:
+            text: any.
+            around: whether to put those around it that the tokenizer has for a text: what a chat template
+                writes has them already.
 
         Raises:
             ValueError: the text holds bytes that are no UTF-8, as those of a terminal or a file may be.
@@ -61,7 +66,7 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError("the prompt is not UTF-8: give it in UTF-8") from None
-        return [int(token) for token in self._implementation.encode(text).ids]
+        return [int(token) for token in self._implementation.encode(text, add_special_tokens=around).ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without special ones."""

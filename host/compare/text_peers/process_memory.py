@@ -14,12 +14,19 @@ INTERVAL_S = 0.2
 class PeakMemory:
     """Samples the summed PSS of a process and all its descendants until it is left.
 
+    Attributes:
+        peak_bytes: the largest sum.
+        at_peak: command line and bytes of each process of that sample.
+
     Args:
         pid: the root of the tree.
+        interval_s: between two samples.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, interval_s: float = INTERVAL_S) -> None:
         self.peak_bytes = 0
+        self.at_peak: tuple[tuple[tuple[str, ...], int], ...] = ()
+        self._interval_s = interval_s
         self._process = psutil.Process(pid)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
@@ -35,15 +42,18 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(INTERVAL_S):
-            self.peak_bytes = max(self.peak_bytes, self._sum())
+        while not self._done.wait(self._interval_s):
+            sizes = self._sizes()
+            if (total := sum(sizes.values())) > self.peak_bytes:
+                self.peak_bytes = total
+                self.at_peak = tuple((_words(process), size) for process, size in sizes.items())
 
-    def _sum(self) -> int:
+    def _sizes(self) -> dict[psutil.Process, int]:
         try:
             tree = [self._process, *self._process.children(recursive=True)]
         except psutil.NoSuchProcess:
-            return 0
-        return sum(_pss(process) for process in tree)
+            return {}
+        return {process: _pss(process) for process in tree}
 
 
 def _pss(process: psutil.Process) -> int:
@@ -52,3 +62,10 @@ def _pss(process: psutil.Process) -> int:
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         # It ended between the listing and the reading.
         return 0
+
+
+def _words(process: psutil.Process) -> tuple[str, ...]:
+    try:
+        return tuple(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ()

@@ -10,6 +10,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import TOKENIZER
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
+from host.importers.decoders.chat import read_chat
 from host.importers.decoders.config import MAX_VOCABULARY, Config
 from host.importers.decoders.description import HEAD, DecoderWeights, Product
 from host.importers.decoders.packed.layout import FIELD, read_layout
@@ -35,6 +36,8 @@ class ModelFolder:
         end_tokens: that end a text.
         exact: whether weights that the model does not have are an error.
         notes: lines about what is not deployed as it is in the files.
+        chat: content of a bundle's file of chat templates; None without.
+        chat_files: that it was made of, beside the weights.
     """
 
     path: Path
@@ -45,6 +48,8 @@ class ModelFolder:
     end_tokens: tuple[int, ...]
     exact: bool = False
     notes: tuple[str, ...] = ()
+    chat: bytes | None = None
+    chat_files: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
@@ -102,7 +107,8 @@ class ModelFolder:
         """All files that the model is made of."""
         tokenizer = self.tokenizer if isinstance(self.tokenizer, Path) else None
         others = (self.path / "config.json", self.path / "generation_config.json", tokenizer)
-        return (*(path for path in others if path is not None and path.is_file()), *self.weight_files)
+        own = (path for path in others if path is not None and path.is_file())
+        return (*own, *self.chat_files, *self.weight_files)
 
 
 def read_folder(path: Path) -> ModelFolder:
@@ -126,6 +132,7 @@ def read_folder(path: Path) -> ModelFolder:
         weights = packed_tensors(path, layout, weights)
         config = Config(path.resolve(), {key: one for key, one in config.values.items() if key != FIELD})
     tokenizer = path / TOKENIZER
+    chat, chat_files = read_chat(path)
     return ModelFolder(
         path,
         config,
@@ -133,6 +140,8 @@ def read_folder(path: Path) -> ModelFolder:
         files,
         tokenizer if tokenizer.is_file() else None,
         _end_tokens(path, config),
+        chat=chat,
+        chat_files=chat_files,
     )
 
 

@@ -157,6 +157,7 @@ def import_decoder(
             together,
             ROUNDED if golden.rounds else 0,
             constants.step_bytes(weights),
+            read.chat,
         ),
         text=golden.text,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),

@@ -103,6 +103,7 @@ def _attention(shape: Shape, inputs: tuple[Both, ...], read_once: ReadOnce) -> _
         return None
     found = _Found(scores, inputs[1].new, shape, steps)
     same = scores.shape[-2] == shape[-2] and found.batch == tuple(_long(scores.shape[:-2]))
+    same = same and all(_long(seen) == _long(scores.shape) for _, seen in scores.factors)
     return found if same else None
 
 
@@ -116,7 +117,7 @@ def _on_vectors(builder: Builder, found: _Found, lanes: int) -> Value | None:
     mask = _mask(builder, scores)
     if extents is None or (scores.masks and mask is None):
         return None
-    tensors, operands = _operands(found, mask)
+    tensors, operands = _operands(builder, found, mask)
     scale = scores.scale
     for place, name in enumerate(("query", "key")):
         operand = operands[name]
@@ -147,17 +148,17 @@ def _on_matrices(builder: Builder, found: _Found, gpu: GpuModel) -> Value | None
     mask = None if causal is not None else _mask(builder, scores)
     if scores.masks and mask is None and causal is None:
         return None
-    tensors, operands = _operands(found, mask)
+    tensors, operands = _operands(builder, found, mask)
     attrs = {**operands, "scale": scores.scale, "causal": causal}
     return builder.one(MATRIX_OPERATION, tensors, shape, "float32", **attrs)
 
 
 def _operands(
-    found: _Found, mask: tuple[Value, Operand] | None
+    builder: Builder, found: _Found, mask: tuple[Value, Operand] | None
 ) -> tuple[list[Value], dict[str, Operand | None]]:
     """The tensors that the operation reads, and how it reads and writes."""
     scores, shape = found.scores, found.shape
-    query, query_operand = _operand(scores.query, (*scores.shape[:-2], *scores.query.shape[-2:]))
+    query, query_operand = _operand(_scaled(builder, scores), (*scores.shape[:-2], *scores.query.shape[-2:]))
     key, key_operand = _operand(scores.key, (*scores.shape[:-2], *scores.key.shape[-2:]))
     *heads, element, column = key_operand.axes
     value, value_operand = _operand(found.value, (*shape[:-2], *found.value.shape[-2:]))
@@ -178,15 +179,32 @@ def _mask(builder: Builder, scores: Scores) -> tuple[Value, Operand] | None:
     (first, shape), *others = scores.masks
     mask = as_mask(builder, first)
     for other, seen in others:
-        if seen != shape:
+        if _long(seen) != _long(shape):
             return None
-        mask = builder.binary("add", mask, as_mask(builder, other))
+        mask = builder.binary("add", mask, _seen_as(builder, as_mask(builder, other), seen, shape))
     if shape[-2:] != scores.shape[-2:] or _long(shape) != _long(scores.shape):
         return None
     if mask.dtype != "float32" and not scores.steps:
         return None
     tensor, operand = _operand(mask, shape)
     return tensor, replace(operand, dtype=tensor.dtype)
+
+
+def _scaled(builder: Builder, scores: Scores) -> Value:
+    """The queries times what the scores of each head are multiplied by."""
+    query = scores.query
+    for factor, seen in scores.factors:
+        query = builder.binary("multiply", query, _seen_as(builder, factor, seen, scores.shape))
+    return query
+
+
+def _seen_as(builder: Builder, value: Value, seen: Shape, shape: Shape) -> Value:
+    """What broadcasts to `seen` as what broadcasts to `shape`: alike but for dimensions of 1."""
+    extents = (1,) * (len(seen) - len(value.shape)) + value.shape
+    placed = [1] * len(shape)
+    for place, axis in zip(_several(shape), _several(seen), strict=True):
+        placed[place] = extents[axis]
+    return builder.reshape(value, placed)
 
 
 def _kept(shape: Shape) -> tuple[int, ...]:

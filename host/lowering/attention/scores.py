@@ -47,6 +47,8 @@ class Scores:
         key: (..., D, N).
         shape: (..., M, N), as the product makes it.
         scale: a factor.
+        factors: numbers of each head, which the scores are multiplied by besides, each with the shape that it
+            broadcasts to.
         masks: each with the shape that it broadcasts to; a choice is a condition that is computed.
         steps: what a quantised file computes of each product, in place of the scale, with the one mask.
     """
@@ -57,6 +59,7 @@ class Scores:
     scale: float
     masks: tuple[tuple[Value | Choice, Shape], ...]
     steps: tuple[Step, ...] = ()
+    factors: tuple[tuple[Value, Shape], ...] = ()
 
 
 def without_views(value: Both, read_once: ReadOnce) -> Both:
@@ -123,25 +126,33 @@ def _step(value: Both) -> tuple[Step, Both, Value | None] | None:
 def plain_scores(value: Both, read_once: ReadOnce) -> Scores | None:
     """The parts of what softmax is taken of, from the last operation back."""
     scale = 1.0
+    factors: list[tuple[Value, Shape]] = []
     masks: list[tuple[Value | Choice, Shape]] = []
     while read_once(value.old):
         value = without_views(value, read_once)
+        scaled_already = scale != 1.0 or bool(factors)
         if value.op == "matmul" and read_once(value.old):
             query, key = (one.new for one in value.inputs)
-            return Scores(query, key, value.new.shape, scale, tuple(masks))
+            return Scores(query, key, value.new.shape, scale, tuple(masks), factors=tuple(factors))
         if value.op == "multiply":
             scaled, factor = sorted(value.inputs, key=lambda one: one.new.is_constant)
             number = factor.new.scalar()
-            if number is None or scaled.new.shape != value.new.shape:
+            if scaled.new.shape != value.new.shape:
                 return None
-            scale, value = scale * number, scaled
-        elif value.op == "add" and scale == 1.0:
+            if number is not None:
+                scale *= number
+            elif factor.new.is_constant and _is_of_heads(factor.new.shape):
+                factors.append((factor.new, value.new.shape))
+            else:
+                return None
+            value = scaled
+        elif value.op == "add" and not scaled_already:
             scored, mask = sorted(value.inputs, key=lambda one: not _from_product(one))
             if scored.new.shape != value.new.shape:
                 return None
             masks.append((mask.new, value.new.shape))
             value = scored
-        elif value.op == "where" and scale == 1.0:
+        elif value.op == "where" and not scaled_already:
             condition, *choices = value.inputs
             found = excluding(condition.new, choices[0].new, choices[1].new)
             scored = choices[0] if choices[1].new.is_constant else choices[1]
@@ -152,6 +163,11 @@ def plain_scores(value: Both, read_once: ReadOnce) -> Scores | None:
         else:
             return None
     return None
+
+
+def _is_of_heads(shape: Shape) -> bool:
+    """Whether what has this shape is one number for all rows and columns of a head."""
+    return len(shape) > 2 and shape[-2:] == (1, 1)
 
 
 def _from_product(value: Both) -> bool:

@@ -201,7 +201,8 @@ def _written(part: Part) -> _Written:
         reads = sum(reader.inputs.count(node.output) for reader in nodes)
         if node.spec.is_elementwise and node is not nodes[-1] and reads > 1:
             stage.share(node.output)
-    result = stage.tensor(made[-1], "epilogue")
+    # A product alone is copied: it lies in registers, where the rows of a chain's buffer cannot lie.
+    result = stage.compute(made[-1].shape, lambda indices: stage.element(made[-1], indices), "epilogue")
     function = te.create_prim_func([*stage.arguments.values(), result])
     origin: dict[Value, Argument | Before] = {
         found: read for read, found in known.items() if isinstance(read, Argument)

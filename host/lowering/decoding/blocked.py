@@ -7,7 +7,8 @@ was summed up before is multiplied by the power of the difference ("online softm
 2018, as in FlashAttention, Dao et al. 2022).
 
 With `CacheShape.rounded`, queries, keys, powers and values are rounded to bfloat16, and two products go to a
-lane at once: those of two elements of a head, and those of two positions. Sums are in single precision.
+lane at once: those of two elements of a head, and those of two positions. Sums are in single precision. With
+`CacheShape.in_tiles`, registers of matrices multiply 16 rows of them (`matrices`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ from host.lowering.decoding.lines import (
     indented,
     row_place,
     vectors,
+)
+from host.lowering.decoding.matrices import (
+    ROWS,
+    STEP,
+    configure_lines,
+    release_lines,
+    score_lines,
+    value_lines,
+    zero_lines,
 )
 from host.lowering.decoding.pairs import LANES, pair_products
 from host.lowering.decoding.shape import CacheShape
@@ -87,8 +97,15 @@ def has_blocks(shape: CacheShape) -> bool:
 def can_round(shape: CacheShape, hardware: HardwareModel) -> bool:
     """Whether products of bfloat16 numbers are faster, and there are so many rows that they are used."""
     even = shape.size % 2 == 0 and all(lanes in LANES for _, lanes in shape.vectors)
-    fast = hardware.gpu is None and hardware.has_fast_bfloat16 and shape.lanes == POSITIONS
-    return fast and even and has_blocks(shape)
+    fast = hardware.has_fast_bfloat16 or can_use_tiles(shape, hardware)
+    return hardware.gpu is None and shape.lanes == POSITIONS and fast and even and has_blocks(shape)
+
+
+def can_use_tiles(shape: CacheShape, hardware: HardwareModel) -> bool:
+    """Whether registers of matrices multiply bfloat16 numbers, and rows and elements fill them."""
+    if not hardware.has_bfloat16_tiles or shape.lanes != POSITIONS or not has_blocks(shape):
+        return False
+    return shape.rows * shape.group % ROWS == 0 and shape.size % STEP == 0
 
 
 def block_positions(shape: CacheShape) -> int:
@@ -108,6 +125,9 @@ def _tiles(shape: CacheShape, most: int) -> _Tiles | None:
     elements = _BLOCK_ELEMENTS * (2 if shape.rounded else 1)
     fitting = elements // shape.size // POSITIONS * POSITIONS
     positions = max(POSITIONS, min(most, fitting, shape.capacity))
+    if shape.in_tiles:
+        # Rows of a register of powers have whole steps; a block may be larger than the cache.
+        return _Tiles(rows, ROWS, ROWS, -(-positions // STEP) * STEP)
     return _Tiles(rows, scored, mixed, positions)
 
 
@@ -160,6 +180,7 @@ def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, co
     query = f'T.cast({query}, "bfloat16")' if shape.rounded else query
     extremes = [f"    {place.maximum} = highest[r]", f"    {place.total} = totals[r, 0]"]
     return [
+        *(configure_lines() if shape.in_tiles else []),
         f"for r in range({tiles.rows}):",
         f"    for d in T.vectorized({size}):",
         f"        queries[r, d] = {query}",
@@ -177,6 +198,7 @@ def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, co
         *([] if split is None else extremes),
         f"    for d in T.vectorized({size}):",
         f"        {place.values} = mixed[r, d]{' / totals[r, 0]' if split is None else ''}",
+        *(release_lines() if shape.in_tiles else []),
     ]
 
 
@@ -211,6 +233,7 @@ def _copied(shape: CacheShape, tiles: _Tiles, block: str, last: str) -> list[str
         f"for n in range({count}):",
         f"    for d in T.vectorized({shape.size}):",
         f"        values[n, d] = {of_values}",
+        *(zero_lines(shape.size, left) if shape.in_tiles else []),
     ]
 
 
@@ -225,16 +248,17 @@ def _tile(shape: CacheShape, tiles: _Tiles, block: str, start: str) -> list[str]
     inside = f"{place} < {end}"
     if shape.window:
         inside += f" and {place} >= {end} - {shape.window}"
-    score = f"sums[i, l] * T.float32({shape.scale!r})"
+    score = f"{'scores[i, b, l]' if shape.in_tiles else 'sums[i, l]'} * T.float32({shape.scale!r})"
     score = f"capped({score})" if shape.cap else score
     before = f"highest[{row}]"
     rounded = each(scored, "powers[i, b * 16 + l] = T.cast(scores[i, b, l], 'bfloat16')")
     rounded = rounded if shape.rounded else []
+    products = [*each(scored, "sums[i, l] = T.float32(0)"), *_products(shape, scored, row)]
     return [
         *each(scored, "largest[i, l] = " + LOWEST, 0),
+        *(score_lines(shape.size, held, left) if shape.in_tiles else []),
         f"for b in range(({left} + 15) // 16):",
-        *each(scored, "sums[i, l] = T.float32(0)"),
-        *_products(shape, scored, row),
+        *([] if shape.in_tiles else products),
         *each(scored, f"scores[i, b, l] = T.Select({inside}, {score}, {LOWEST})"),
         *each(scored, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])"),
         f"for i in T.unroll({scored}):",
@@ -256,7 +280,7 @@ def _tile(shape: CacheShape, tiles: _Tiles, block: str, start: str) -> list[str]
         *each(scored, "sums[i, l] = sums[i, l] + scores[i, b, l]"),
         *rounded,
         *each(scored, f"totals[{row}, l] = sums[i, l]", 0),
-        *_mixed(shape, tiles, left),
+        *(value_lines(shape, held, left) if shape.in_tiles else _mixed(shape, tiles, left)),
     ]
 
 

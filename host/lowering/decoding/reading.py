@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from host.errors import LoweringError
 from host.lowering.builder import Builder
-from host.lowering.decoding.blocked import can_round
+from host.lowering.decoding.blocked import can_round, can_use_tiles
 from host.lowering.decoding.lines import POSITIONS
 from host.lowering.decoding.shape import CacheShape, fp32_lanes
 from host.lowering.graph import Graph, Node, Value
@@ -39,6 +39,7 @@ def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:
             return builder.copy(node, inputs)
         shape = replace(_shape_of(node, fp32_lanes(hardware)), on_gpu=hardware.gpu is not None)
         shape = replace(shape, rounded=bool(node.attrs.get("rounded")) and can_round(shape, hardware))
+        shape = replace(shape, in_tiles=shape.rounded and can_use_tiles(shape, hardware))
         if shape.on_gpu and shape.scaled:
             raise LoweringError("attention over a cache of bytes has no program for GPUs: leave --cache out")
         return builder.one(OPERATION, inputs, node.output.shape, "float32", extents=shape)

@@ -37,6 +37,7 @@ class CacheShape:
         kept: type of the elements of the caches.
         on_gpu: whether a GPU computes it, whose rule writes a program of its own in place of the function's.
         rounded: whether queries, keys, powers and values are rounded to bfloat16.
+        in_tiles: whether these are multiplied in registers of matrices.
     """
 
     rows: int
@@ -51,6 +52,7 @@ class CacheShape:
     cap: float = 0.0
     on_gpu: bool = False
     rounded: bool = False
+    in_tiles: bool = False
 
     @property
     def scaled(self) -> bool:
@@ -109,8 +111,8 @@ class CacheShape:
     @property
     def options(self) -> str:
         """What a rule does not find in the extents of the function, as its block states it."""
-        rounded = {"rounded": True} if self.rounded else {}
-        return json.dumps({"scale": self.scale, "window": self.window, "cap": self.cap, **rounded})
+        products = {name: True for name in ("rounded", "in_tiles") if getattr(self, name)}
+        return json.dumps({"scale": self.scale, "window": self.window, "cap": self.cap, **products})
 
 
 def fp32_lanes(hardware: HardwareModel) -> int:

@@ -1,6 +1,7 @@
 """A dense product that is only read in slices of its columns becomes one product for each slice.
 
 Queries, keys and values are often computed by one product. Their results need not be cut apart afterwards.
+Products with the attribute `TOGETHER` stay one.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
+
+# Of a "dense" node whose columns are computed at once, whoever reads them.
+TOGETHER = "together"
 
 
 def split_sliced_dense(graph: Graph) -> Graph:
@@ -56,6 +60,8 @@ def _column_slice(builder: Builder, node: Node, value: Value) -> Value | None:
                 product, shift = part.producer, other.data.reshape(-1)
                 break
     if product is None or product.op != "dense" or product.inputs[1].data is None:
+        return None
+    if product.attrs.get(TOGETHER):
         return None
     weight = constant(product.inputs[1].data[:, columns])
     result = builder.one("dense", [product.inputs[0], weight], node.output.shape, node.output.dtype)

@@ -34,7 +34,9 @@ def expand_recurrent(graph: Graph, hardware: HardwareModel, loops: bool) -> Grap
             return builder.copy(node, inputs)
         layer = layer_of(builder, node, inputs)
         fits = layer.is_constant and node.output.dtype == "float32"
-        return _looped(builder, layer, hardware) if loops and fits else unrolled(builder, layer)
+        if loops and fits:
+            return _looped(builder, layer, hardware)
+        return unrolled(builder, layer, hardware.gpu is not None)
 
     return rebuild(graph, rule)
 

@@ -10,6 +10,7 @@ import numpy as np
 from host.errors import LoweringError
 from host.lowering.builder import Builder
 from host.lowering.graph import Value, constant
+from host.lowering.passes.split_sliced_dense import TOGETHER
 from host.lowering.recurrent.cells import HIDDEN, PhaseInputs
 from host.lowering.recurrent.layer import Layer
 
@@ -34,8 +35,14 @@ class _GraphArithmetic:
         return value
 
 
-def unrolled(builder: Builder, layer: Layer) -> tuple[Value, ...]:
+def unrolled(builder: Builder, layer: Layer, together: bool = False) -> tuple[Value, ...]:
     """The hidden states of all steps (T, N, H), and each state after the last step (N, H).
+
+    Args:
+        builder: of the graph.
+        layer: to be unrolled.
+        together: whether the gates of a step stay one product: of few rows, it takes a GPU hardly longer than
+            one of a single gate does.
 
     Raises:
         LoweringError: the sequence is too long.
@@ -50,7 +57,7 @@ def unrolled(builder: Builder, layer: Layer) -> tuple[Value, ...]:
     made: dict[int, Value] = {}
     zeros = constant(np.zeros(states[HIDDEN].shape, states[HIDDEN].dtype))
     for step in layer.order:
-        new = _step(builder, layer, _row(builder, given, step), states)
+        new = _step(builder, layer, _row(builder, given, step), states, together)
         for name, old in states.items():
             states[name] = _where_valid(builder, layer, step, new[name], old)
         made[step] = _where_valid(builder, layer, step, new[HIDDEN], zeros)
@@ -73,7 +80,9 @@ def _columns(builder: Builder, value: Value, width: int, first: int, gate: int) 
     return builder.slice(value, begin, (*value.shape[:-1], width), (1,) * len(value.shape))
 
 
-def _step(builder: Builder, layer: Layer, given: Value, states: dict[str, Value]) -> dict[str, Value]:
+def _step(
+    builder: Builder, layer: Layer, given: Value, states: dict[str, Value], together: bool
+) -> dict[str, Value]:
     known = {**layer.vectors(builder), **states}
     new: dict[str, Value] = {}
     for phase in layer.cell.phases:
@@ -84,7 +93,8 @@ def _step(builder: Builder, layer: Layer, given: Value, states: dict[str, Value]
         source = known[phase.reads]
         shape = (source.shape[0], last - first)
         operation = "dense" if columns.is_constant else "matmul"
-        product = builder.one(operation, [source, columns], shape, given.dtype)
+        attrs = {TOGETHER: True} if together and columns.is_constant else {}
+        product = builder.one(operation, [source, columns], shape, given.dtype, **attrs)
         inputs = PhaseInputs(
             given=partial(_columns, builder, given, width, 0),
             product=partial(_columns, builder, product, width, phase.gates[0]),

@@ -83,6 +83,27 @@ def source_of(workload: Workload, access: Access) -> Source | None:
 
     The values of a quantised weight are a source of their own, which has no argument.
     """
+    found = behind(workload, access)
+    if found is None or isinstance(found, Source):
+        return found
+    access, bordered, fills = found
+    known = access.argument and not access.data_dependent and len(fills) <= 1
+    fill = int(max(fills, default=0.0))
+    # Floats are filled up with zeros only: a fill is a whole number.
+    if not known or (fill and not access.type.name.endswith("int8")) or fill != max(fills, default=0.0):
+        return None
+    return Source(access, bordered, fill)
+
+
+def behind(
+    workload: Workload, access: Access
+) -> tuple[Access, frozenset[int], frozenset[float]] | Source | None:
+    """What lies behind stages that only move, widen or fill up: None where one computes.
+
+    Returns:
+        An access by the axes of the anchor, which may be none of an argument; axes along which it may be a
+        fill, not read; and what it is filled up with. Of the values of a quantised weight, their source.
+    """
     bordered, fills = frozenset[int](), set[float]()
     made = {stage.write.buffer: stage for stage in workload.stages[: workload.anchor]}
     while access.buffer in made:
@@ -96,12 +117,7 @@ def source_of(workload: Workload, access: Access) -> Source | None:
         if stage.kind == "padding" and stage.fill is not None:
             fills.add(stage.fill)
         access = through(access, stage.reads[0])
-    known = access.argument and not access.data_dependent and len(fills) <= 1
-    fill = int(max(fills, default=0.0))
-    # Floats are filled up with zeros only: a fill is a whole number.
-    if not known or (fill and not access.type.name.endswith("int8")) or fill != max(fills, default=0.0):
-        return None
-    return Source(access, bordered, fill)
+    return access, bordered, frozenset(fills)
 
 
 def _only_moves(stage: Stage) -> bool:

@@ -78,7 +78,7 @@ class Lanes:
                 continue
             registers = self._registers(str(load.source.dtype))
             known.append((load, registers))
-            statements += self._moved(size, registers, (load.source, load.indices), True)
+            statements += self._moved(size, (registers, 0), (load.source, load.indices), True)
 
         def register(load: Any) -> Any:
             for other, registers in known:
@@ -87,6 +87,17 @@ class Lanes:
             return load
 
         return statements, [mapped(value, (tvm.ir.TensorLoad, register)) for value in expressions]
+
+    def moved(
+        self, registers: tuple[tirx.Buffer, int], place: tuple[tirx.Buffer, Sequence[Any]]
+    ) -> list[tirx.Stmt]:
+        """Statements that load neighbours into registers, in vectors where memory allows.
+
+        Args:
+            registers: of the memory's type, and the first of them.
+            place: the memory, and where a lane's element lies in it.
+        """
+        return self._moved(self.vector(*place), registers, place, True)
 
     def stored(self, memory: tirx.Buffer, indices: Sequence[Any], value: Any) -> list[tirx.Stmt]:
         """Statements that compute a value for each lane and store all, in vectors where memory allows.
@@ -101,7 +112,7 @@ class Lanes:
             return [self.each(tirx.BufferStore(memory, value, list(indices)))]
         registers = self._registers(str(memory.dtype))
         computed = self.each(tirx.BufferStore(registers, value, [self.variable]))
-        return [computed, *self._moved(size, registers, (memory, indices), False)]
+        return [computed, *self._moved(size, (registers, 0), (memory, indices), False)]
 
     def left(
         self, memory: tirx.Buffer, place: Callable[[Any], Any], value: Any, size: int
@@ -142,19 +153,23 @@ class Lanes:
         return registers
 
     def _moved(
-        self, size: int, registers: tirx.Buffer, place: tuple[tirx.Buffer, Sequence[Any]], load: bool
+        self,
+        size: int,
+        registers: tuple[tirx.Buffer, int],
+        place: tuple[tirx.Buffer, Sequence[Any]],
+        load: bool,
     ) -> list[tirx.Stmt]:
         """Moves all lanes between registers and memory, `size` elements at once."""
-        memory, indices = place
+        (local, first), (memory, indices) = registers, place
 
         def part(number: Any) -> tirx.Stmt:
             element = tirx.Var("element", "int32")
             lane = number * size + element
             there = [self._at(index, lane) for index in indices]
             move = (
-                tirx.BufferStore(registers, tirx.BufferLoad(memory, there), [lane])
+                tirx.BufferStore(local, tirx.BufferLoad(memory, there), [first + lane])
                 if load
-                else tirx.BufferStore(memory, tirx.BufferLoad(registers, [lane]), there)
+                else tirx.BufferStore(memory, tirx.BufferLoad(local, [first + lane]), there)
             )
             return tirx.For(element, 0, size, tirx.ForKind.VECTORIZED, move)
 

@@ -8,24 +8,19 @@ import signal
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
 
-import numpy as np
 import onnx
 
 from host.errors import EdgeError, EngineError, ScheduleError
-from host.importers.golden import relative_distance
-from host.model import DeviceProfile, GoldenCase, LoweredModel
+from host.model import DeviceProfile, LoweredModel
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.children import ended
 from tests.fuzz.random_models.model import random_model, random_quantised_model
 
 _LONGEST_S = 180.0
-# Runs of ONNX Runtime on inputs that are moved by roundings.
-_MOVED = 16
 _LEVELS = ("x86_64-v4", "x86_64-v3", "x86_64-v2")
 _CPU = Path("/proc/cpuinfo")
 HAS_AVX512 = _CPU.exists() and " avx512vl" in _CPU.read_text(encoding="utf-8")
@@ -159,8 +154,6 @@ def _judged(
         made = build(lowered, profile, plan, folder / "model.so", clock)
     guarded = GuardedModel(made.library, results_of(lowered), made.parameters, (folder / "kernel").write_text)
     verdict, _ = verify(guarded, model.signature, golden)
-    if within_spread and not verdict.passed:
-        verdict, _ = verify(guarded, model.signature, _with_roundings(golden, path))
     wrong = "; ".join(guarded.faults[:5])
     if not wrong and not verdict.passed:
         wrong = f"{verdict.message}; operators: {_operators(path)}"
@@ -218,35 +211,6 @@ def _run(path: Path, inputs: Any, optimised: bool) -> Any:
         return [session.run(None, dict(zip(names, arrays, strict=True))) for arrays in inputs]
     except Exception as error:  # of onnxruntime's own classes
         raise EngineError(str(error)) from error
-
-
-def _with_roundings(golden: Sequence[GoldenCase], path: Path) -> list[GoldenCase]:
-    """The cases with how far ONNX Runtime's outputs part where inputs of floats move by a rounding or two.
-
-    A number that lies on a tie of a quantisation, closer than single precision tells apart, falls to either
-    side by the order of the arithmetic before it.
-    """
-    rng = np.random.default_rng(0)
-    return [replace(case, spread=max(case.spread, _parted(case, path, rng))) for case in golden]
-
-
-def _parted(case: GoldenCase, path: Path, rng: np.random.Generator) -> float:
-    moved = [[_moved(one, rng) for one in case.inputs] for _ in range(_MOVED)]
-    made = _run_onnxruntime("onnxruntime", path, moved)
-    return max(
-        relative_distance(wanted, found)
-        for outputs in made
-        for wanted, found in zip(case.outputs, outputs, strict=True)
-    )
-
-
-def _moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Floats, each as it is, or the next one or the one after it to either side."""
-    if array.dtype.kind != "f":
-        return array
-    steps = rng.integers(-2, 3, array.shape).astype(array.dtype)
-    made: np.ndarray = array + steps * np.spacing(np.abs(array))
-    return made
 
 
 def _in_reals(path: Path, folder: Path) -> Path:

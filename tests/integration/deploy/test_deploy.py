@@ -24,6 +24,7 @@ from host.manifest import Manifest
 from sdk.cli.main import main
 from sdk.report.html import render
 from tests.integration import small_models
+from tests.integration.deploy.held_models import held_when_compared
 
 ROOT = Path(sdk.__file__).parents[1]
 
@@ -61,9 +62,10 @@ def check_bundle(path: Path, backend: str) -> Manifest:
     return manifest
 
 
-def test_a_model_goes_all_the_way(tmp_path: Path) -> None:
-    model = small_models.convnet(tmp_path / "net.onnx")
+def test_a_model_goes_all_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, held = small_models.convnet(tmp_path / "net.onnx"), held_when_compared(monkeypatch)
     result = deployed(model, tmp_path / "bundle", backend="tvm", command="sdk deploy net.onnx")
+    assert held == [False]
     assert result.verification.passed
     assert 0 < result.verification.max_rel_err < 1e-4
     assert result.measurement.n >= 6

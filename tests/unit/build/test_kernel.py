@@ -92,6 +92,7 @@ def test_multiply_and_add_are_fused() -> None:
 MISALIGNED = """
 import sys
 import numpy as np
+import host.execution.without_torch
 import tvm
 import tvm_ffi
 module = tvm.runtime.load_module(sys.argv[1])

@@ -125,13 +125,13 @@ def test_state_has_a_schema_of_its_own_and_a_tokenizer_is_a_file(written: bool, 
     tokenizer.write_text("{}")
     folder = tmp_path / "bundle"
     given = tokenizer if written else b"{}"
-    bundle.write_tvm(folder, language_model(), library, PARAMETERS, (), tokenizer=given)
+    bundle.write_tvm(folder, language_model(), library, PARAMETERS, (), tokenizer=given, chat=b"[]")
     fields = json.loads((folder / "manifest.json").read_text())
     assert fields["schema"] == "edgetlm.bundle/3"
     assert fields["state"] == [{"name": "key_0", "shape": [2, 4], "dtype": "float32"}]
     assert fields["decoder"] == {"context": 32, "chunk": 16, "vocabulary": 8, "end_tokens": [7]}
     manifest = bundle.load(folder)
-    assert "tokenizer.json" in manifest.files and manifest.decoder is not None
+    assert {"tokenizer.json", "chat.json"} <= set(manifest.files) and manifest.decoder is not None
     # A variant of it keeps all of that.
     changed = bundle.write_variant(tmp_path / "variant", folder, threads=2)
     assert (changed.bundle_schema, changed.state, changed.decoder) == (
@@ -140,6 +140,7 @@ def test_state_has_a_schema_of_its_own_and_a_tokenizer_is_a_file(written: bool, 
         manifest.decoder,
     )
     assert (tmp_path / "variant" / "tokenizer.json").read_text() == "{}"
+    assert (tmp_path / "variant" / "chat.json").read_text() == "[]"
 
 
 def test_a_bundle_without_state_says_nothing_of_it(made: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_plan_is_taken_only_where_it_is_shown_to_be_better() -> None:
     close = point(0.999, 10.0, "plan", noise=0.05, instead_of="stood")
     assert select_variant([stood, close], "latency") == (
         stood,
-        "stood, 1 thread stays: no plan takes less time beyond noise",
+        "stood, 1 thread stays: no other form takes less time beyond noise",
     )
     faster = point(0.9, 10.0, "plan", instead_of="stood")
     assert select_variant([stood, faster], "latency")[0] is faster

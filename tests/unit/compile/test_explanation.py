@@ -9,12 +9,14 @@ import pytest
 
 from host import bundle, schedules
 from host.bundle import TASKS
-from host.compile.explanation import Explanation, explained_kernels
+from host.compile.explanation import Explanation, explained_kernels, path_to
 from host.compile.static_model import Plan
 from host.compile.stored_tasks.file import tasks_json
 from host.gensor import Gensor
+from host.gensor.walk import Step
 from host.manifest import Kernel, Manifest
-from host.model import DeviceProfile, Signature, TensorSpec
+from host.model import Candidate, DeviceProfile, Signature, TensorSpec
+from host.plans.shared_kernels import program_of_one_thread
 from host.progress import Silence, StageClock
 from host.schedules import DesignSpace, space_for
 from tests.unit.schedules import functions as fn
@@ -29,7 +31,13 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Design
     """The tasks of a bundle in the folder, and their design spaces."""
     spaces = {one.workload_hash: space_for(one, PROFILE.hardware, PROFILE.threads) for one in TASKS_OF_MODEL}
     chosen = {key: Gensor().propose(space, PROFILE, (), 1, seed=0)[0] for key, space in spaces.items()}
-    (tmp_path / TASKS).write_text(tasks_json(TASKS_OF_MODEL, Plan(spaces, chosen, {}), PROFILE, 0))
+    _write(tmp_path, monkeypatch, Plan(spaces, chosen, {}), PROFILE)
+    return spaces
+
+
+def _write(folder: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan, profile: DeviceProfile) -> None:
+    chosen = plan.chosen
+    (folder / TASKS).write_text(tasks_json(TASKS_OF_MODEL, plan, profile, 0))
     kernels = [
         Kernel(
             name=one.name,
@@ -44,7 +52,6 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Design
     signature = Signature((TensorSpec("x", (1,), "float32"),), (TensorSpec("y", (1,), "float32"),))
     manifest = Manifest.model_construct(name="net", kernels=tuple(kernels), signature=signature)
     monkeypatch.setattr(bundle, "read_manifest", lambda directory: manifest)
-    return spaces
 
 
 def _explained(folder: Path, spaces: dict[str, DesignSpace] | None = None) -> tuple[Explanation, ...]:
@@ -86,3 +93,24 @@ def test_spaces_for_another_processor_are_made_again(
     found = _explained(tmp_path, {key: replace(space, **other) for key, space in written.items()})
     assert set(made) == {one.name for one in TASKS_OF_MODEL}
     assert [one.roofline for one in found] == [one.roofline for one in before]
+
+
+def test_programs_that_threads_do_not_share_have_their_walks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = replace(PROFILE, threads=2)
+    spaces = {one.workload_hash: space_for(one, two.hardware, 2) for one in TASKS_OF_MODEL}
+    chosen: dict[str, Candidate] = {}
+    for key, space in spaces.items():
+        alone = program_of_one_thread(space, two, 0)
+        assert alone is not None
+        chosen[key] = alone
+    _write(tmp_path, monkeypatch, Plan(spaces, chosen, {}), two)
+    met = []
+    for key, space in spaces.items():
+        steps: list[Step] = []
+        Gensor().retrace(space, two, 0, steps.append)
+        met.append(bool(path_to(steps, {name: int(value) for name, value in chosen[key].decisions})))
+    assert not all(met), "the walks for two threads lead to these programs, too"
+    for one in _explained(tmp_path):
+        assert one.path and not one.remark

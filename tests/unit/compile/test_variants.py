@@ -15,6 +15,7 @@ from host.compile.model_compiler import ModelCompiler
 from host.compile.model_file import read_model
 from host.compile.static_model import Plan
 from host.compile.variants import (
+    ALONE,
     FASTEST,
     engine_variants,
     fewer_threads,
@@ -22,6 +23,7 @@ from host.compile.variants import (
     least_traffic_plan,
     movement_joules,
     picojoules_a_byte,
+    plan_of_one_thread,
     variants_of,
 )
 from host.deploy import DeployOptions
@@ -153,3 +155,40 @@ def test_fewer_threads_have_programs_of_their_own(tmp_path: Path) -> None:
     again = variants_of(second, second.compile(read_model(options, clock)), wider=True)
     assert len({(one.path / "lib.so").read_bytes() for one in again}) == 1
     assert [bundle.load(one.path).threads for one in again] == [4, 2, 1]
+
+
+def _compiled_for_two(tmp_path: Path, width: int, rows: int) -> tuple[BundleBuilder, compiling.Compiled]:
+    """A product whose kernel two threads share."""
+    weights = {"w": np.random.default_rng(0).normal(size=(width, width)).astype(np.float32)}
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    inputs, outputs = [floats("x", rows, width)], [floats("y", rows, width)]
+    model = save(tmp_path / "net.onnx", [node], inputs, outputs, weights)
+    options = DeployOptions(model, records=str(tmp_path / "records.sqlite"))
+    clock = StageClock(Silence())
+    two = replace(profile(), threads=2)
+    builder = BundleBuilder(ModelCompiler(options, two, tmp_path, clock))
+    made = builder.compile(read_model(options, clock))
+    assert made.plan is not None
+    shared = {}
+    for key, space in made.plan.spaces.items():
+        only = space.fixed({"parallel": 2})
+        assert only is not None
+        [shared[key], *_] = Gensor().propose(only, two, (), 1, 0)
+    return builder, replace(made, plan=replace(made.plan, chosen=shared))
+
+
+def test_short_runs_are_measured_with_programs_of_one_thread_too(tmp_path: Path) -> None:
+    builder, made = _compiled_for_two(tmp_path, 192, 1)
+    found = variants_of(builder, made, wider=False)
+    assert [(one.name, one.threads, one.instead_of) for one in found] == [
+        (FASTEST, 2, ""),
+        (ALONE, 2, FASTEST),
+    ]
+    assert {task.decisions["parallel"] for task in found[1].tasks} == {1}
+    assert bundle.load(found[1].path).threads == 2
+
+
+def test_what_threads_make_much_faster_is_not_measured_with_one(tmp_path: Path) -> None:
+    builder, made = _compiled_for_two(tmp_path, 512, 64)
+    assert plan_of_one_thread(made, builder.compiler.profile, 0) is None
+    assert [one.name for one in variants_of(builder, made, wider=False)] == [FASTEST]

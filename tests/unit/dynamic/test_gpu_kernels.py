@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import tirx
+from tvm import te, tirx
 
 from host.dynamic.kernels import kernel_over
 from host.dynamic.request import Dimension
@@ -44,9 +44,34 @@ def _drawn(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype("float32")
 
 
+def _rows_of_a_table(numbers: int) -> tirx.PrimFunc:
+    table, index = te.placeholder((50, 64), "float32", "T"), te.placeholder((numbers,), "int64", "I")
+    made = te.compute((numbers, 64), lambda i, j: table[index[i].astype("int32"), j], name="take")
+    return te.create_prim_func([table, index, made])
+
+
+def _pooled(length: int) -> tirx.PrimFunc:
+    """The greatest of three neighbours along the length."""
+    a, k = te.placeholder((1, length + 2, 16), "float32", "A"), te.reduce_axis((0, 3), "k")
+    made = te.compute((1, length, 16), lambda n, i, c: te.max(a[n, i + k, c], axis=k), name="max")
+    return te.create_prim_func([a, made])
+
+
 @pytest.mark.parametrize(
     ("make", "given", "numpy", "decision"),
     [
+        (
+            _rows_of_a_table,
+            lambda n: [_drawn(50, 64), np.arange(n, dtype="int64") * 7 % 50],
+            lambda table, index: table[index],
+            "vector",
+        ),
+        (
+            _pooled,
+            lambda n: [_drawn(1, n + 2, 16)],
+            lambda x: np.maximum(np.maximum(x[:, :-2], x[:, 1:-1]), x[:, 2:]),
+            "width",
+        ),
         (
             lambda n: fn.transpose((1, n, 4, 32), (0, 2, 3, 1)),
             lambda n: [_drawn(1, n, 4, 32)],
@@ -66,7 +91,7 @@ def _drawn(*shape: int) -> np.ndarray:
             "vector",
         ),
     ],
-    ids=["heads", "columns along the length", "norm"],
+    ids=["rows of a table", "pooling", "heads", "columns along the length", "norm"],
 )
 def test_one_program_serves_all_lengths(
     make: Callable[[int], tirx.PrimFunc],

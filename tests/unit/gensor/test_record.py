@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ import pytest
 
 from host.compile.explanation import path_to
 from host.gensor import Gensor
-from host.gensor.walk import Step
+from host.gensor.walk import Step, WalkOptions, construct
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, space_for
 from host.schedules.api import Decisions
@@ -80,3 +81,29 @@ def test_a_program_that_no_walk_met_has_no_path() -> None:
     steps: list[Step] = []
     Gensor().retrace(space, PROFILE, 5, steps.append)
     assert path_to(steps, {"vectors": -1}) == ()
+
+
+def test_what_was_drawn_is_not_drawn_again_for_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = space_for(fn.task(FUNCTIONS["dense"], "dense"), BOARD.hardware, 1)
+    again = space_for(fn.task(FUNCTIONS["dense"], "dense"), BOARD.hardware, 1)
+    whole: list[Step] = []
+    Gensor().retrace(again, PROFILE, 5, whole.append)
+    drawn: list[int] = []
+    sample = DesignSpace.sample
+
+    def counted(self: DesignSpace, generator: random.Random) -> dict[str, int]:
+        drawn.append(1)
+        return sample(self, generator)
+
+    monkeypatch.setattr(DesignSpace, "sample", counted)
+    Gensor().propose(space, PROFILE, (), 1, seed=5)
+    assert drawn
+    drawn.clear()
+    steps: list[Step] = []
+    Gensor().retrace(space, PROFILE, 5, steps.append)
+    assert not drawn and steps == whole
+    Gensor().retrace(space, PROFILE, 6, steps.append)
+    assert drawn, "another seed draws other programs"
+    drawn.clear()
+    construct(space, lambda values: 1.0, WalkOptions(), 1, 5)
+    assert drawn, "another estimate has another best"

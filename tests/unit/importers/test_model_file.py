@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,17 @@ def test_a_bundle_for_another_processor_is_named() -> None:
         require_processor(_manifest("tvm", "aarch64-linux-gnu"), "net.zip", machine, "desk")
     require_processor(_manifest("tvm", "x86_64-linux-gnu"), "net.zip", machine, "desk")
     require_processor(_manifest("onnxruntime", "aarch64-linux-gnu"), "net.zip", machine, "desk")
+
+
+def test_a_bundle_with_matrix_registers_needs_a_processor_with_them() -> None:
+    """Such a program would end there with an illegal instruction; the agent leaves out what Linux refuses."""
+    machine: MachineDescription = declared()["x86_64-v4"]
+    target = {"mtriple": "x86_64-linux-gnu", "mattr": ["+avx512vnni", "+amx-tile", "+amx-int8"]}
+    manifest = Manifest.model_construct(backend="tvm", target=target)
+    with pytest.raises(BundleError, match="processor with amx_tile, amx_int8, which desk lacks"):
+        require_processor(manifest, "net.zip", machine, "desk")
+    able = replace(machine, features=(*machine.features, "amx_tile", "amx_int8"))
+    require_processor(manifest, "net.zip", able, "desk")
 
 
 def test_a_file_that_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.unit.lowering.harness import board, imported, normal, relax_module, r
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a chain: image, channels, window; `out` of 0 leaves the last product away."""
+    """Of a chain: image, channels, window; `out` of 0 leaves the last product away, `bare` all else."""
 
     height: int = 12
     width: int = 7
@@ -32,17 +32,22 @@ class Shape:
     dilation: int = 1
     padding: tuple[int, int, int, int] = (1, 1, 1, 1)
     residual: bool = False
+    bare: bool = False
 
     @property
     def inputs(self) -> list[np.ndarray]:
         return [normal(1, self.depth, self.height, self.width)]
 
     def build(self, builder: relax.BlockBuilder, x: relax.Var) -> relax.Var:
-        """Every convolution with a bias; a sigmoid reads what it multiplies, so that it is read twice."""
+        """Every convolution with a bias; a sigmoid reads what it multiplies, so that it is read twice.
+
+        A bare chain has nothing but the convolutions.
+        """
         emit = builder.emit
         first = emit(relax.op.nn.conv2d(x, weight(self.channels, self.depth, 1, 1)))
-        first = emit(relax.op.add(first, weight(1, self.channels, 1, 1, seed=2)))
-        first = emit(relax.op.multiply(first, emit(relax.op.sigmoid(first))))
+        if not self.bare:
+            first = emit(relax.op.add(first, weight(1, self.channels, 1, 1, seed=2)))
+            first = emit(relax.op.multiply(first, emit(relax.op.sigmoid(first))))
         window = weight(self.channels, 1, self.kernel, self.kernel, seed=3)
         second = emit(
             relax.op.nn.conv2d(
@@ -54,6 +59,8 @@ class Shape:
                 groups=self.channels,
             )
         )
+        if self.bare:
+            return emit(relax.op.nn.conv2d(second, weight(self.out, self.channels, 1, 1, seed=5)))
         result = emit(relax.op.nn.relu(emit(relax.op.add(second, weight(1, self.channels, 1, 1, seed=4)))))
         if self.out:
             result = emit(relax.op.nn.conv2d(result, weight(self.out, self.channels, 1, 1, seed=5)))

@@ -155,6 +155,7 @@ def test_equal_functions_are_one_task_with_their_number_as_weight() -> None:
 
 _HASH = """
 import sys
+import host.execution.without_torch
 from tests.unit.lowering.harness import lowered, normal, weight
 from tvm import relax
 model = lowered(lambda bb, x: relax.op.nn.softmax(relax.op.matmul(x, weight(8, 8))), [normal(4, 8)])

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 from host.lowering import lower
 from host.model import LoweredModel
 from targets import board_for, declared
+from tests.scheduling.repetitions import in_turn
 from tests.unit.importers.harness import execute_cases, load
 from tests.unit.lowering.harness import board, functions, normal
 
@@ -92,16 +93,20 @@ def _check(
     return model
 
 
-@pytest.mark.parametrize("loops", [True, False], ids=["loop", "unrolled"])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(
-    ("operator", "attributes"),
-    [("RNN", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {})],
-)
+DIRECTIONS = ("forward", "reverse", "bidirectional")
+LAYERS: list[tuple[str, dict[str, Any]]] = [
+    ("RNN", {}),
+    ("GRU", {}),
+    ("GRU", {"linear_before_reset": 1}),
+    ("LSTM", {}),
+]
+
+
+@in_turn("layer, direction, loops", LAYERS, DIRECTIONS, [True, False], ids=str)
 def test_a_layer_gives_what_onnx_runtime_gives(
-    tmp_path: Path, operator: str, attributes: dict[str, Any], direction: str, loops: bool
+    tmp_path: Path, layer: tuple[str, dict[str, Any]], direction: str, loops: bool
 ) -> None:
-    path = tmp_path / "m.onnx"
+    path, (operator, attributes) = tmp_path / "m.onnx", layer
     inputs = _model(path, operator, direction=direction, **attributes)
     names = functions(_check(path, inputs, loops))
     assert any("recurrent_loop" in name for name in names) == loops
@@ -125,9 +130,7 @@ def test_options_of_a_layer(
     _check(path, _model(path, operator, given, **attributes), loops)
 
 
-@pytest.mark.parametrize("loops", [True, False], ids=["loop", "unrolled"])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("operator", sorted(GATES))
+@in_turn("operator, direction, loops", sorted(GATES), DIRECTIONS, [True, False], ids=str)
 def test_sequences_of_different_lengths(tmp_path: Path, operator: str, direction: str, loops: bool) -> None:
     path = tmp_path / "m.onnx"
     given = ("b", "lengths", "h0", *(("c0",) if operator == "LSTM" else ()))
@@ -197,3 +200,15 @@ def test_a_gpu_has_no_loops(tmp_path: Path) -> None:
     assert jetson is not None
     names = functions(lower(load(path, golden_cases=1), jetson.on_gpu()))
     assert not any("recurrent_loop" in name for name in names)
+
+
+@pytest.mark.parametrize(("operator", "products"), [("LSTM", 1), ("GRU", 2), ("RNN", 1)])
+def test_a_gpu_has_one_product_for_the_gates_of_a_step(tmp_path: Path, operator: str, products: int) -> None:
+    """A kernel of few rows hardly takes longer for all gates; the candidate of a GRU waits for the others."""
+    path = tmp_path / "model.onnx"
+    _model(path, operator, ("b", "h0"), computed=("h0",), steps=3)
+    jetson = board_for(declared()["jetson_orin_nano"])
+    assert jetson is not None
+    lowered = lower(load(path, golden_cases=1), jetson.on_gpu())
+    # And one product of the inputs of all steps.
+    assert sum(task.weight for task in lowered.tasks if "dense" in task.name) == 3 * products + 1

@@ -15,6 +15,7 @@ from host.build import default_schedule
 from host.errors import LoweringError
 from host.lowering import lower
 from host.model import LoweredModel
+from tests.scheduling.repetitions import in_turn
 from tests.unit.importers.harness import execute_cases, load
 from tests.unit.lowering.harness import board, normal
 
@@ -53,12 +54,14 @@ def _inputs(regions: np.ndarray = REGIONS, channels: int = CHANNELS) -> dict[str
     return {"image": normal(BATCH, channels, ROWS, COLUMNS), "regions": regions, "numbers": numbers}
 
 
-@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
-@pytest.mark.parametrize("samples", [0, 1, 2])
-@pytest.mark.parametrize(("mode", "scale"), [("avg", 0.25), ("avg", 1.0), ("max", 0.5)])
+POOLINGS = [("avg", 0.25), ("avg", 1.0), ("max", 0.5)]
+
+
+@in_turn("pooling, samples, coordinates", POOLINGS, [0, 1, 2], ["half_pixel", "output_half_pixel"], ids=str)
 def test_regions_are_those_of_onnx_runtime(
-    tmp_path: Path, mode: str, scale: float, samples: int, coordinates: str
+    tmp_path: Path, pooling: tuple[str, float], samples: int, coordinates: str
 ) -> None:
+    mode, scale = pooling
     path, inputs = tmp_path / "m.onnx", _inputs(REGIONS / np.float32(4 * scale))
     model = _lowered(
         path,

@@ -12,6 +12,7 @@ from host.model import DeviceProfile
 from host.records.store import profile_data
 from host.schedules import DesignSpace, space_for
 from host.schedules.constants import EstimateConstant, as_learned, parameters_of
+from host.schedules.cpu.dot.intrinsics import TILES
 from host.schedules.families import installed_rules
 from tests.unit.lowering.attention.test_cached_attention import Case as AttentionCase
 from tests.unit.lowering.attention.test_cached_attention import lowered as lowered_attention
@@ -22,6 +23,8 @@ from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
 from tests.unit.schedules.cpu.tiled.test_half_sums_programs import space_of as half_sums_space
+from tests.unit.schedules.cpu.tiles import tile_cases
+from tests.unit.schedules.cpu.tiles.test_quantised_tiles import tiles_board
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
 
 RULES = {rule.name: rule for rule in installed_rules() if rule.constants}
@@ -48,6 +51,12 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         yield space_for(dot_cases.dense_task(64, 64, 64, 8, "int16"), pairs.hardware)
         yield space_for(dot_cases.dense_task(64, 64, 64, 16, "uint8"), bytes_of.hardware)
         yield space_for(bfloat16_cases.dense_task(64, 64, 64), bfloat16_cases.board().hardware)
+        in_tiles = space_for(dot_cases.dense_task(49, 512, 2048, 16), tile_cases.board().hardware)
+        settled = {"intrinsic": (TILES,), "unroll": (1,), "window": (0,)}
+        yield replace(
+            in_tiles,
+            decisions=tuple(replace(d, choices=settled.get(d.name, d.choices)) for d in in_tiles.decisions),
+        )
     elif rule == "lane_dots":
         processor = dot_cases.vnni_board().hardware
         yield space_for(Depthwise(28, 28, 64, 3).task(processor), processor)
@@ -61,6 +70,12 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
     elif rule == "quantised":
         on = dot_cases.vnni_board()
         for rows in (1, 8):
+            [task] = [one for one in product(rows, 1024, 512, Kind(4), on)[0].tasks if "dense" in one.name]
+            yield space_for(task, on.hardware)
+    elif rule == "quantised_tiles":
+        # Weights that few rows share come from memory, and those of many are computed with.
+        for rows in (32, 512):
+            on = tiles_board()
             [task] = [one for one in product(rows, 1024, 512, Kind(4), on)[0].tasks if "dense" in one.name]
             yield space_for(task, on.hardware)
     elif rule == "cached_attention":

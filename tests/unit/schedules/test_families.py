@@ -52,7 +52,7 @@ def _install(folder: Path, rule: str) -> None:
 
 
 def _run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{program}"
+    code = f"import sys; sys.path.insert(0, {str(folder)!r})\nimport host.execution.without_torch\n{program}"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 

@@ -9,6 +9,7 @@ from host.build import target_for
 from host.compile.device_profile import target_profile
 from host.errors import UserError
 from targets import MachineDescription, board_for, board_names, declared, families, family_of
+from targets.x86_64 import required_tiles
 
 BOARDS = [name for name in declared() if not name.startswith("x86_64")]
 # What Linux prints on real machines of each kind.
@@ -198,6 +199,31 @@ def test_dot_products_of_bfloat16_by_instructions(
     assert (None if found is None else found.per_cycle) == per_cycle
     assert ("+avx512bf16" in list(map(str, board.tvm_target.get("mattr", ())))) == (found is not None)  # type: ignore[call-overload]
     assert board.hardware.has_fast_bfloat16 == ("AMD" in cpu and found is not None)
+
+
+@pytest.mark.parametrize(
+    ("features", "kinds"),
+    [
+        (("amx_tile", "amx_int8", "amx_bf16"), ("u8s8", "s8s8", "bf16bf16")),
+        (("amx_tile", "amx_int8"), ("u8s8", "s8s8")),
+        (("amx_tile",), None),
+        (("amx_int8",), None),
+    ],
+)
+def test_registers_of_matrices(features: tuple[str, ...], kinds: tuple[str, ...] | None) -> None:
+    described = machine("x86_64", "Intel(R) Xeon(R) Processor", features=(*_ICE_LAKE, *features))
+    board = board_for(described)
+    assert board is not None
+    found = board.hardware.matrix_tiles
+    assert (None if found is None else found.kinds) == kinds
+    named = [f"+{name.replace('_', '-')}" for name in features]
+    attributes = list(map(str, board.tvm_target.get("mattr", ())))  # type: ignore[call-overload]
+    assert all((name in attributes) == (found is not None) for name in named)
+    assert board.hardware.has_fast_bfloat16_layers == ("bf16bf16" in (kinds or ()))
+    assert required_tiles(board.tvm_target) == (features if kinds else ())
+    narrow = board_for(described, "avx2")
+    assert narrow is not None and narrow.hardware.matrix_tiles is None
+    assert required_tiles(narrow.tvm_target) == ()
 
 
 def test_a_machine_that_nobody_claims() -> None:

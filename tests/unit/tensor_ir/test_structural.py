@@ -61,6 +61,7 @@ def test_an_interruption_is_raised_too() -> None:
 
 
 REFUSALS = """
+import host.execution.without_torch
 from host.tensor_ir.structural import mapped
 from tests.scheduling.repetitions import seeds
 from tests.unit.tensor_ir.test_structural import longer, nest

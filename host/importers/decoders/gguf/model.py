@@ -11,6 +11,7 @@ from host.errors import ImportFailed, ModelFileError
 from host.importers.decoders.architectures import gguf_forms
 from host.importers.decoders.config import MAX_HEAD_SIZE, MAX_HEADS, MAX_VOCABULARY, Config
 from host.importers.decoders.folder import ModelFolder
+from host.importers.decoders.gguf.chat import read_chat
 from host.importers.decoders.gguf.form import GgufForm
 from host.importers.decoders.gguf.header import Header, TensorPlace, read_header
 from host.importers.decoders.gguf.metadata import FACTORS, as_fields
@@ -78,6 +79,7 @@ def read_gguf(path: Path) -> ModelFolder:
         _end_tokens(metadata),
         exact=True,
         notes=_notes(reason),
+        chat=read_chat(metadata),
     )
 
 

@@ -24,6 +24,8 @@ _MERGE_CYCLES = EstimateConstant("cached_attention.merge", 3.0)
 # Share of the time of both products with what surrounds them that is left where operands are rounded to
 # bfloat16 (heads of 64 to 128 elements on a Zen 4).
 _ROUNDED = 0.7
+# The same where registers of matrices multiply them.
+_IN_TILES = 0.3
 
 # Launches of a parallel loop that sharing has to save: threads that sleep take several times as long to wake.
 _LAUNCHES = 4.0
@@ -81,7 +83,7 @@ def _seconds_of(shape: CacheShape, hardware: HardwareModel, positions: float) ->
     """Seconds of one thread for both products of so many positions."""
     steps = 2.0 * shape.rows * shape.heads * positions * shape.size / hardware.lanes
     arithmetic = steps * _STEP_CYCLES.on(hardware) / hardware.fma_per_cycle / hardware.frequency_hz
-    arithmetic *= _ROUNDED if shape.rounded else 1.0
+    arithmetic *= _IN_TILES if shape.in_tiles else _ROUNDED if shape.rounded else 1.0
     kept = 2.0 * shape.key_heads * positions * shape.size * shape.element_bytes
     return max(arithmetic, kept / hardware.level_of(kept).bandwidth_bytes_per_s)
 

@@ -7,8 +7,11 @@ thread waits for another between the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 
 from host.errors import ScheduleError
 from host.schedules.api import CPU, Decision, Decisions, Rule, Sampler
@@ -61,7 +64,16 @@ class ChainInBands(Rule):
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Every part is legal by itself."""
-        return all(TILED.legal(part, hardware, own) for part, own in _parts(workload, values))
+        splits = _splits(tuple(values))
+        # A construction changes a decision of one part and leaves the others as they are.
+        known = workload.anchor_stage.known("chain.legal", workload, hardware, splits)
+        for number, (part, split) in enumerate(zip(workload.parts, splits, strict=False)):
+            key = (number, split.of(values))
+            if (found := known.get(key)) is None:
+                found = known[key] = TILED.legal(part, hardware, split.own(key[1]))
+            if not found:
+                return False
+        return True
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Schedules each part, and shares the bands out to threads."""
@@ -79,18 +91,58 @@ class ChainInBands(Rule):
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
         """Estimated seconds of one call: the parts of a band by their rule, times the bands."""
-        band_s = sum(
-            TILED.estimate_s(part, hardware, 1, own) + _START_S for part, own in _parts(workload, values)
-        )
+        band_s = sum(_parts_s(workload, hardware, values))
         rounds = -(-workload.bands // threads)
         return shared_seconds(band_s * rounds * threads, hardware, threads)
 
 
+class _Split(NamedTuple):
+    """The decisions of one part among those of a chain.
+
+    Attributes:
+        names: as the part's own rule has them.
+        of: takes their values out of those of the chain, in the order of the names.
+    """
+
+    names: tuple[str, ...]
+    of: Callable[[Decisions], tuple[int, ...]]
+
+    def own(self, key: tuple[int, ...]) -> dict[str, int]:
+        """The decisions of the part's own rule with these values."""
+        return dict(zip(self.names, key, strict=True))
+
+
+@lru_cache(maxsize=64)
+def _splits(names: tuple[str, ...]) -> tuple[_Split, ...]:
+    """How the decisions of a chain with these names are those of its parts."""
+    found = []
+    for part in range(_MOST_PARTS):
+        prefix = _name(part, "")
+        whole = tuple(name for name in names if name.startswith(prefix))
+        found.append(_Split(tuple(name[len(prefix) :] for name in whole), _getter(whole)))
+    return tuple(found)
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Decisions], tuple[int, ...]]:
+    # Of one name, `itemgetter` returns no tuple.
+    return itemgetter(*names) if len(names) > 1 else lambda values: tuple(values[name] for name in names)
+
+
 def _parts(workload: Workload, values: Decisions) -> Iterator[tuple[Workload, dict[str, int]]]:
     """Each part with its own decisions."""
-    for number, part in enumerate(workload.parts):
-        prefix = _name(number, "")
-        yield part, {name[len(prefix) :]: value for name, value in values.items() if name.startswith(prefix)}
+    for part, split in zip(workload.parts, _splits(tuple(values)), strict=False):
+        yield part, split.own(split.of(values))
+
+
+def _parts_s(workload: Workload, hardware: HardwareModel, values: Decisions) -> Iterator[float]:
+    """Estimated seconds of each part of a band."""
+    splits = _splits(tuple(values))
+    known = workload.anchor_stage.known("chain.seconds", workload, hardware, splits)
+    for number, (part, split) in enumerate(zip(workload.parts, splits, strict=False)):
+        key = (number, split.of(values))
+        if (found := known.get(key)) is None:
+            found = known[key] = TILED.estimate_s(part, hardware, 1, split.own(key[1])) + _START_S
+        yield found
 
 
 RULE = ChainInBands()

@@ -8,8 +8,9 @@ from functools import lru_cache
 from host.lowering.types import BFLOAT16
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
-from host.schedules.cpu.dot.intrinsics import INSTRUCTION, steps_together
+from host.schedules.cpu.dot.intrinsics import INSTRUCTION, TILES, steps_together
 from host.schedules.cpu.dot.stage import dot_kind, in_lanes
+from host.schedules.cpu.dot.tile_cost import TILE_CONSTANTS, tile_seconds
 from host.schedules.cpu.tiled.cost import CONSTANTS as TILED_CONSTANTS
 from host.schedules.cpu.tiled.cost import STEPS_LOADED, tiled_seconds
 from host.schedules.workload import Workload
@@ -30,7 +31,14 @@ _PAIR_OPERATIONS = EstimateConstant("dot.pair_operations", 1.27, spread=0.2)
 # vectors had 176 and 232 GFLOP/s on Zen 4.
 _ONE_VECTOR = EstimateConstant("dot.one_vector", 1.33, neutral=1.0)
 
-CONSTANTS = (_PLAIN_PRODUCT, _PLAIN_WIDENING, _PAIR_OPERATIONS, _ONE_VECTOR, *TILED_CONSTANTS)
+CONSTANTS = (
+    _PLAIN_PRODUCT,
+    _PLAIN_WIDENING,
+    _PAIR_OPERATIONS,
+    _ONE_VECTOR,
+    *TILE_CONSTANTS,
+    *TILED_CONSTANTS,
+)
 
 
 def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -41,6 +49,8 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
     of `tiled`. Where the instruction takes one group of a vector for all lanes, one load brings several.
     """
     kind = dot_kind(workload.anchor_stage, hardware)
+    if values["intrinsic"] == TILES:
+        return tile_seconds(in_lanes(workload), hardware, threads, values)
     if kind == BFLOAT16 and hardware.bfloat16 is not None:
         unit = hardware.bfloat16
         rate = unit.per_cycle if values["vectors"] > 1 else unit.per_cycle / _ONE_VECTOR.on(hardware)

@@ -11,8 +11,8 @@ from host.errors import ScheduleError
 from host.lowering.types import BFLOAT16, dot_product
 from host.tensor_ir.bfloat16 import dot_function
 
-# Values of the decision `intrinsic`: plain code, or the instruction.
-PLAIN, INSTRUCTION = 0, 1
+# Values of the decision `intrinsic`: plain code, the instruction of vectors, or registers of matrices.
+PLAIN, INSTRUCTION, TILES = 0, 1, 2
 
 # LLVM's intrinsic, or the name of our function, by the kind of dot product and 32-bit lanes. VPDPBUSD
 # multiplies unsigned by signed bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd). VPMADDWD

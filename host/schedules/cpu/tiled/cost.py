@@ -104,6 +104,28 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
     roles = roles_of(anchor, hardware)
     assert roles is not None
     compute = _compute_seconds(anchor, roles, hardware, values)
+    return nest_seconds(workload, roles, hardware, threads, values, compute)
+
+
+def nest_seconds(
+    workload: Workload,
+    roles: Roles,
+    hardware: HardwareModel,
+    threads: int,
+    values: Decisions,
+    compute: float,
+) -> float:
+    """Estimated seconds of one call of a nest of this form, whatever computes its tiles.
+
+    Args:
+        workload: whose anchor it is.
+        roles: of the anchor's axes.
+        hardware: the processor.
+        threads: that share the call.
+        values: of the decisions.
+        compute: seconds of arithmetic of one thread.
+    """
+    anchor = workload.anchor_stage
     memory = memory_seconds(anchor, roles, hardware, values)
     exposed = sum(share.on(hardware) * moved for share, moved in zip(_EXPOSED, memory, strict=False))
     seconds = max(compute + exposed, *memory)
@@ -202,7 +224,7 @@ def _waiting_cycles(
     """
     depth = roles.depth
     first = _step_cycles(anchor, roles, hardware, values, vectors, values["rows"], depth) * depth
-    coming = _weight_cycles(anchor, roles, hardware, vectors)
+    coming = weight_cycles(anchor, roles, hardware, vectors)
     waiting = _wrong_fetch_share(anchor, roles, hardware, values) * coming * panels
     if not values.get("fetch"):
         return waiting + max(0.0, coming - first) * panels
@@ -219,7 +241,7 @@ def _wrong_fetch_share(anchor: Stage, roles: Roles, hardware: HardwareModel, val
     return 0.0 if values["fetch"] else _NOT_FETCHED.on(hardware)
 
 
-def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors: int) -> float:
+def weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors: int) -> float:
     """Cycles in which the weights of one panel come from where a run of the model finds them.
 
     In a running model weights are not near: all others have been read since. They arrive while the first row

@@ -181,6 +181,12 @@ class Nest:
             self._schedule.annotate(loop, PEEL, 1)
         return self._schedule.decompose_reduction(self._block, self._first_reduction)
 
+    def loop_inside(self, block: Any) -> Any:
+        """The outermost loop of a block within a tile: of its sums, or of what they start from."""
+        schedule, attach = self._schedule, self._schedule.get(self.attach)
+        loops = schedule.get_loops(block)
+        return loops[next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(attach)) + 1]
+
     def prefetch(self, weights: Access, parts: int = 1) -> None:
         """Fetches the weights of the next panels while these are used; after `finish`.
 

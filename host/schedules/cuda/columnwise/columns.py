@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from host.schedules.cuda.results import results_of
+from host.schedules.cuda.sources import CHUNK_BYTES, begins_at
 from host.schedules.workload import Stage, Workload
 
 # Fewer positions are summed by one thread each.
 _LEAST_STEPS = 8
+# Neighbouring columns of a thread at most: those of halves that are 16 bytes.
+_MOST_LANES = 8
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,25 @@ def columns_of(workload: Workload) -> Columns | None:
     if results is None or results[1] != found.count or found.steps < _LEAST_STEPS:
         return None
     return found
+
+
+@lru_cache(maxsize=256)
+def vector_of(workload: Workload) -> int:
+    """Neighbouring columns that a thread may take: 1 where what is reduced is not read in vectors.
+
+    All that is read along the columns has neighbours side by side, which are aligned wherever they lie.
+    """
+    columns = columns_of(workload)
+    assert columns is not None, "it is a reduction along columns"
+    anchor, width, sizes = columns.stage, math.gcd(_MOST_LANES, columns.count), []
+    for stage in workload.stages[: workload.anchor + 1]:
+        if stage.kind == "padding" or stage.conditional or not stage.axes:
+            return 1
+        axis = columns.column if stage is anchor else len(stage.axes) - 1
+        for access in stage.reads:
+            if access.data_dependent or access.offset(axis, 1) not in (0, 1):
+                return 1
+            if access.offset(axis, 1) == 1:
+                width = begins_at(access, axis, width)
+                sizes += [access.element_bytes] if access.argument else []
+    return math.gcd(width, CHUNK_BYTES // min(sizes)) if sizes else 1

@@ -25,14 +25,14 @@ def cuda_columnwise_seconds(workload: Workload, tiles: ColumnTiles, gpu: GpuMode
     before = workload.stages[: workload.anchor + 1]
     arithmetic = sum(max(1.0, stage.flops_per_point) for stage in before)
     scheduled = max(1.0, tiles.warps / gpu.partitions)
-    turn = (COPY_INSTRUCTIONS + arithmetic) * scheduled
-    ending = _MEETING_CYCLES + tiles.slices * _SHARED_CYCLES
+    turn = (COPY_INSTRUCTIONS + arithmetic * tiles.vector) * scheduled
+    ended = -(-tiles.vector // tiles.slices) * tiles.slices
+    ending = _MEETING_CYCLES + ended * _SHARED_CYCLES
     waiting = tiles.turns / LOADS_IN_FLIGHT * gpu.level("L2").latency_s * gpu.frequency_hz
-    busy = tiles.turns * turn + tiles.slices
+    busy = tiles.turns * turn + ended
     alone = max(tiles.turns * turn, waiting) + gpu.level("DRAM").latency_s * gpu.frequency_hz + ending
     threads = tiles.warps * gpu.warp
-    shared = tiles.slices * tiles.across * columns.stage.write.element_bytes
-    placed = occupancy(gpu, tiles.grid, threads, STREAM_REGISTERS, shared)
+    placed = occupancy(gpu, tiles.grid, threads, STREAM_REGISTERS, tiles.shared_bytes)
     compute = waves(gpu, placed, Work(busy, alone)) / gpu.frequency_hz
     moved = 0.0
     for stage in workload.stages:
@@ -41,7 +41,8 @@ def cuda_columnwise_seconds(workload: Workload, tiles: ColumnTiles, gpu: GpuMode
                 moved += min(access.elements, stage.points) * access.element_bytes
     resident = min(tiles.grid, placed.per_multiprocessor * gpu.multiprocessors) * threads
     element = min(access.element_bytes for access in columns.stage.reads)
-    seconds = max(compute, moved / bandwidth(gpu, resident * LOADS_IN_FLIGHT * element))
+    under_way = resident * LOADS_IN_FLIGHT * element * tiles.vector
+    seconds = max(compute, moved / bandwidth(gpu, under_way))
     return seconds + gpu.launch_s + (_joining(tiles, gpu) if tiles.splits > 1 else 0.0)
 
 

@@ -1,8 +1,8 @@
 """The program of a reduction along columns.
 
-Lanes of a warp have neighbouring columns, or where there are few of them, several positions of these. Warps
-of a block, and `splits` blocks, take positions in turn. What the threads of a block have is combined in
-shared memory, what blocks have by a second kernel; both in a fixed order.
+Lanes of a warp have neighbouring columns, `vector` each, or where there are few of them, several positions of
+these. Warps of a block, and `splits` blocks, take positions in turn. What the threads of a block have is
+combined in shared memory, what blocks have by a second kernel; both in a fixed order.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from tvm import s_tir, tirx
 
 from host.schedules.cuda.columnwise.columns import Columns
 from host.schedules.cuda.epilogue import Epilogue, combination
-from host.schedules.cuda.nest import bound, buffer, put_into, sequence
+from host.schedules.cuda.nest import bound, buffer, put_into, sequence, unrolled
 from host.schedules.cuda.scripts import WARP
+from host.schedules.cuda.vectors import Lanes
 
 # Kinds of reductions: what combines two parts.
 # Warps of a block of the kernel that combines what blocks have.
@@ -30,16 +31,18 @@ class ColumnTiles:
         columns: the reduction.
         warps: of a block.
         splits: blocks that share the positions of the same results.
+        vector: neighbouring columns of a thread.
     """
 
     columns: Columns
     warps: int
     splits: int
+    vector: int = 1
 
     @property
     def across(self) -> int:
         """Lanes with different columns, a power of two."""
-        return min(WARP, 1 << (self.columns.count - 1).bit_length())
+        return min(WARP, 1 << (-(-self.columns.count // self.vector) - 1).bit_length())
 
     @property
     def slices(self) -> int:
@@ -49,12 +52,25 @@ class ColumnTiles:
     @property
     def tiles(self) -> int:
         """Blocks side by side."""
-        return -(-self.columns.count // self.across)
+        return -(-self.columns.count // (self.across * self.vector))
 
     @property
     def grid(self) -> int:
         """Blocks."""
         return self.columns.groups * self.tiles * self.splits
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block: what each thread has of each of its columns."""
+        return self.vector * self.cells * self.columns.stage.write.element_bytes
+
+    @property
+    def cells(self) -> int:
+        """Numbers in shared memory of one of the columns of all threads.
+
+        With room behind them: threads of a warp that combine different columns meet in no bank.
+        """
+        return (self.slices + (1 if self.vector > 1 else 0)) * self.across
 
     @property
     def parts_bytes(self) -> int:
@@ -93,40 +109,40 @@ class Program:
         parts = buffer("parts", tiles.splits * self._columns.results, self._dtype, "global")
         put_into(schedule, sequence([self._reduce(parts), self._join(parts)]), [parts])
 
-    def _combined(self, into: tirx.Buffer, other: Any) -> tirx.Stmt:
-        return tirx.BufferStore(into, self._kind(tirx.BufferLoad(into, [0]), other), [0])
+    def _combined(self, into: tirx.Buffer, other: Any, place: Any = 0) -> tirx.Stmt:
+        return tirx.BufferStore(into, self._kind(tirx.BufferLoad(into, [place]), other), [place])
 
     def _reduce(self, parts: tirx.Buffer | None) -> tirx.Stmt:
         """The kernel that reduces: it ends with results, or with parts of them."""
         tiles, columns = self._tiles, self._columns
         lane, warp, block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
         split, tile = block % tiles.splits, block // tiles.splits
-        group, column = tile // tiles.tiles, tile % tiles.tiles * tiles.across + lane % tiles.across
+        group, first = tile // tiles.tiles, tile % tiles.tiles * tiles.across + lane % tiles.across
         own = warp * (WARP // tiles.across) + lane // tiles.across
-        total = buffer("total", 1, self._dtype)
-        shared = buffer("shared", tiles.slices * tiles.across, self._dtype, "shared")
+        lanes = Lanes(tiles.vector, "columns")
+        totals, total = buffer("totals", tiles.vector, self._dtype), buffer("total", 1, self._dtype)
+        shared = buffer("shared", tiles.vector * tiles.cells, self._dtype, "shared")
         turn = tirx.Var("turn", "int32")
         step = (turn * tiles.splits + split) * tiles.slices + own
-        inside = tirx.And(step < columns.steps, column < columns.count)
+        inside = tirx.And(step < columns.steps, first * tiles.vector < columns.count)
+        column = first * tiles.vector + lanes.variable
         values = {**self._result(group, column), **_digits(step, columns.depth, columns)}
-        element = self._epilogue.in_anchor(self._element, values)
-        added = tirx.IfThenElse(inside, self._combined(total, element), None)
-        cell = own * tiles.across + lane % tiles.across
-        ending = self._ended(total, group, column, None if parts is None else (parts, split))
+        loaded, (element,) = lanes.loaded([self._epilogue.in_anchor(self._element, values)])
+        added = sequence([*loaded, lanes.each(self._combined(totals, element, lanes.variable))])
+        cell = lanes.variable * tiles.cells + own * tiles.across + lane % tiles.across
+        place = None if parts is None else (parts, split)
+        left = tirx.BufferStore(shared, tirx.BufferLoad(totals, [lanes.variable]), [cell])
         body = sequence(
             [
-                tirx.BufferStore(total, self._identity, [0]),
-                tirx.For(turn, 0, tiles.turns, tirx.ForKind.SERIAL, added),
-                tirx.BufferStore(shared, tirx.BufferLoad(total, [0]), [cell]),
+                lanes.each(tirx.BufferStore(totals, self._identity, [lanes.variable])),
+                tirx.For(turn, 0, tiles.turns, tirx.ForKind.SERIAL, tirx.IfThenElse(inside, added, None)),
+                lanes.each(left),
                 tirx.Evaluate(tirx.op.tvm_storage_sync("shared")),
-                tirx.IfThenElse(
-                    tirx.And(tirx.EQ(own, 0), column < columns.count),
-                    sequence([*self._of_slices(total, shared, lane), ending]),
-                    None,
-                ),
+                self._of_block((shared, total), (own, lane, first), group, place),
             ]
         )
-        region = s_tir.SBlock([], [], [], "reduce", body, None, [total, shared])
+        memory = [totals, total, shared, *lanes.buffers]
+        region = s_tir.SBlock([], [], [], "reduce", body, None, memory)
         axes = (
             (lane, WARP, "threadIdx.x"),
             (warp, tiles.warps, "threadIdx.y"),
@@ -134,16 +150,36 @@ class Program:
         )
         return bound(s_tir.SBlockRealize([], True, region), axes)
 
-    def _of_slices(self, total: tirx.Buffer, shared: tirx.Buffer, lane: Any) -> list[tirx.Stmt]:
-        """Combines what the other threads of a column have with that of its first one."""
-        tiles = self._tiles
-        if tiles.slices == 1:
-            return []
-        other = tirx.Var("other", "int32")
-        load = tirx.BufferLoad(shared, [(other + 1) * tiles.across + lane % tiles.across])
-        return [
-            tirx.For(other, 0, tiles.slices - 1, tirx.ForKind.SERIAL, self._combined(total, load)),
-        ]
+    def _of_block(
+        self,
+        memory: tuple[tirx.Buffer, tirx.Buffer],
+        thread: tuple[Any, Any, Any],
+        group: Any,
+        parts: tuple[tirx.Buffer, Any] | None,
+    ) -> tirx.Stmt:
+        """Combines what all threads of a column have. Those that share columns take them in turn.
+
+        Args:
+            memory: what each thread has of each of its columns, and a register.
+            thread: its number among those that share columns, its lane, and that of its columns.
+            group: of the results.
+            parts: where parts of results go, and the number of the block's; None where these are results.
+        """
+        tiles, columns, (shared, total), (own, lane, first) = self._tiles, self._columns, memory, thread
+
+        def turn(number: Any) -> tirx.Stmt:
+            of_vector, other = number * tiles.slices + own, tirx.Var("other", "int32")
+            place = of_vector * tiles.cells + lane % tiles.across
+            combined = [tirx.BufferStore(total, tirx.BufferLoad(shared, [place]), [0])]
+            if tiles.slices > 1:
+                load = tirx.BufferLoad(shared, [place + (other + 1) * tiles.across])
+                added = self._combined(total, load)
+                combined.append(tirx.For(other, 0, tiles.slices - 1, tirx.ForKind.SERIAL, added))
+            ending = self._ended(total, group, first * tiles.vector + of_vector, parts)
+            inside = tirx.And(of_vector < tiles.vector, first * tiles.vector < columns.count)
+            return tirx.IfThenElse(inside, sequence([*combined, ending]), None)
+
+        return unrolled(-(-tiles.vector // tiles.slices), turn)
 
     def _ended(
         self, total: tirx.Buffer, group: Any, column: Any, parts: tuple[tirx.Buffer, Any] | None

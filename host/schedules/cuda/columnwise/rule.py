@@ -1,7 +1,8 @@
 """Reductions along columns: means, sums and extremes over positions, for each channel of an image.
 
-A block has neighbouring columns; its `warps` take positions in turn. Where there are few columns, `splits`
-blocks share the positions of the same ones, and a second kernel combines what they have.
+A block has neighbouring columns, a thread `vector` of them; its `warps` take positions in turn. Where there
+are few columns, `splits` blocks share the positions of the same ones, and a second kernel combines what they
+have.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cuda.columnwise.columns import Columns, columns_of
+from host.schedules.cuda.columnwise.columns import Columns, columns_of, vector_of
 from host.schedules.cuda.columnwise.cost import cuda_columnwise_seconds
 from host.schedules.cuda.columnwise.program import ColumnTiles, Program
 from host.schedules.cuda.epilogue import anchor_and_epilogue
@@ -17,7 +18,7 @@ from host.schedules.cuda.multiprocessor import MANY_RESULTS, gpu_of
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-_WARPS, _SPLITS = (1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64)
+_WARPS, _SPLITS, _VECTORS = (1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
 # Bound on what blocks have of results, as of products on tensor cores.
 _MOST_PARTS_BYTES = 32 << 20
 
@@ -27,12 +28,13 @@ class CudaColumnwise(Rule):
 
     name = "cuda_columnwise"
     processor = GPU
-    version = 1
+    version = 2
     priority = 9
     traced = False
     decisions = (
         DecisionKind("warps", Level.BLOCK, WordClass.PARALLEL),
         DecisionKind("splits", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("vector", Level.REGISTER, WordClass.TILE),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -43,13 +45,16 @@ class CudaColumnwise(Rule):
         )
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Warps of a block, and blocks that share positions."""
-        return {"warps": _WARPS, "splits": _SPLITS}
+        """Warps of a block, blocks that share positions, and columns of a thread."""
+        vectors = tuple(size for size in _VECTORS if vector_of(workload) % size == 0)
+        return {"warps": _WARPS, "splits": _SPLITS, "vector": vectors}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Threads of a block are within the GPU's, and hardly any of them is without a position."""
         tiles, gpu = _tiles(workload, values), gpu_of(hardware)
         if tiles.warps * gpu.warp > gpu.threads_per_block:
+            return False
+        if tiles.shared_bytes > gpu.shared_per_block:
             return False
         if tiles.splits > 1 and tiles.parts_bytes > _MOST_PARTS_BYTES:
             return False
@@ -73,7 +78,7 @@ class CudaColumnwise(Rule):
 def _tiles(workload: Workload, values: Decisions) -> ColumnTiles:
     columns = columns_of(workload)
     assert isinstance(columns, Columns), "the rule matched before"
-    return ColumnTiles(columns, values["warps"], values["splits"])
+    return ColumnTiles(columns, values["warps"], values["splits"], values["vector"])
 
 
 RULE = CudaColumnwise()

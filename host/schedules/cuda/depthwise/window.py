@@ -134,14 +134,14 @@ def _window(workload: Workload, image: Source, weights: Access, position: int) -
         return None
     if any(move.moved for axis in others for move in weights.moves[axis]):
         return None
-    directions = _directions(anchor, image.access, tuple(others))
+    found = directions(anchor, image.access, tuple(others))
     results = results_of(workload, (channel,), CHUNK_BYTES)
-    if directions is None or results is None or results[1] != anchor.axes[channel].extent:
+    if found is None or results is None or results[1] != anchor.axes[channel].extent:
         return None
-    rows, columns = directions
+    rows, columns = found
     outer = tuple(axis for axis in others if axis not in (rows.axis, columns.axis))
     widths = [neighbours(anchor, access, channel) for access in (image.access, weights)]
-    width = math.gcd(*widths, _stored(workload, results[2]))
+    width = math.gcd(*widths, stored_together(workload, results[2]))
     if width * image.access.element_bytes < _LEAST_BYTES:
         return None
     return Window(
@@ -149,16 +149,22 @@ def _window(workload: Workload, image: Source, weights: Access, position: int) -
     )
 
 
-def _stored(workload: Workload, result: Access) -> int:
+def stored_together(workload: Workload, result: Access) -> int:
     """Neighbouring results that can be stored at once."""
     last = next(stage for stage in workload.stages if stage.write is result)
-    if result.shape[-1] == 1 or result.offset(len(last.axes) - 1, 1) != 1 or result.type.name == "bool":
+    if result.shape[-1] == 1 or result.offset(last.spatial[-1], 1) != 1 or result.type.name == "bool":
         return 1
     return math.gcd(CHUNK_BYTES // result.element_bytes, result.shape[-1])
 
 
-def _directions(anchor: Stage, image: Access, others: tuple[int, ...]) -> tuple[Side, Side] | None:
-    """Rows and columns; None where taps do not move along two directions at most."""
+def directions(anchor: Stage, image: Access, others: tuple[int, ...]) -> tuple[Side, Side] | None:
+    """Rows and columns of an image; None where taps do not move along two directions at most.
+
+    Args:
+        anchor: a convolution, or a reduction over windows.
+        image: what windows are of.
+        others: spatial axes of the anchor beside the channels.
+    """
     long = [axis for axis in others if anchor.axes[axis].extent > 1]
     taps: dict[int, tuple[int, int]] = {}
     for tap in anchor.reduction:

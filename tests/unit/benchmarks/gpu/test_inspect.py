@@ -108,3 +108,17 @@ def test_several_targets_go_on_where_they_were_stopped(
     output.write_text(output.read_text().replace(inspect.SCHEMA_OF_SEVERAL, inspect.SCHEMA))
     assert inspect.main([*command, "jetson_xavier_nx", inspect.SERVER]) == 1
     assert "give --json another name" in capsys.readouterr().err
+
+
+def test_rows_of_older_programs_are_named() -> None:
+    about = {"target": "jetson_orin_nano", "commit": "0123456789abcdef"}
+    rows = [
+        {"model": "same", **about, "rules": {"cuda_mma": 3, "cuda_windows": 1}},
+        {"model": "older", **about, "rules": {"cuda_mma": 2, "cuda_gone": 1}},
+        {"model": "unknown", **about},
+        {"model": "refused", **about, "error": "no GPU"},
+    ]
+    assert inspect.older_programs(rows, {"cuda_mma": 3, "cuda_windows": 1}) == [
+        "older on jetson_orin_nano: of older programs (cuda_mma 2, now 3, cuda_gone 1, now gone)",
+        "unknown on jetson_orin_nano: of commit 0123456789, which did not note versions of rules",
+    ]

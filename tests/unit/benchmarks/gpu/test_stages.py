@@ -97,6 +97,41 @@ def test_without_a_gpu_the_benchmark_ends(
     assert not any(line.startswith("layers:") for line in said)
 
 
+@pytest.mark.parametrize(
+    ("capability", "runs"), [(None, True), ("9.9", True), ("9.0", True), ("8.7", False), ("11.0", False)]
+)
+def test_a_kit_for_another_gpu_is_refused_before_anything_is_measured(
+    capability: str | None,
+    runs: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The GPU has 9.9; machine code runs on later GPUs of its own major version, and on no others."""
+    _driver(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    kit, results = _kit(tmp_path / "kit"), tmp_path / "results"
+    plan = json.loads((kit.folder / PLAN).read_text())
+    (kit.folder / PLAN).write_text(json.dumps({**plan, "capability": capability, "peaks": {}}))
+    assert benchmark.main([str(kit.folder), str(results), "--stages", "machine"]) == (0 if runs else 1)
+    said = capfd.readouterr()
+    if runs:
+        assert said.out.startswith("machine: done, 3 items")
+    else:
+        assert said.out.startswith("machine: the kit is for another GPU, 0 items")
+        assert f"capability 9.9, and the kit's kernels are for {capability}" in said.err
+
+
+def test_what_a_stage_has_started_ends_with_it(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    command = ["sh", "-c", f"sleep 100 & echo $! > {started}; wait"]
+    assert benchmark._ended(command, 0.5) is None
+    helper = Path(f"/proc/{int(started.read_text())}/stat")
+    # Nobody may have asked for its exit code yet.
+    assert not helper.exists() or helper.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert benchmark._ended(["sh", "-c", "exit 7"], 5.0) == 7
+
+
 def test_an_item_that_ends_its_process_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

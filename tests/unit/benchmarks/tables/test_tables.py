@@ -129,6 +129,14 @@ def test_each_row_of_machine_code_has_the_commit_that_made_it_and_its_plus(tmp_p
     assert table[2].endswith("| 0123456789, first |") and table[3].endswith("| 0123456789+, second |")
 
 
+def test_a_bundle_from_cold_has_its_time_and_size(tmp_path: Path) -> None:
+    row = {"model": "net", "wall_s": 40.04, "cpu_s": 61.5, "peak_bytes": 1_250_000_000, "bundle_bytes": 52e6}
+    about = {"target": "jetson_orin_nano", "processor": "gpu", "dtype": "fp16"}
+    assert gpu.cold(result(tmp_path, rows=[row], **about))[2:] == [
+        "| net | jetson_orin_nano, gpu, fp16 | 40.0 | 61.5 | 1.25 | 52.0 |"
+    ]
+
+
 def test_plans_beside_the_plan_of_the_passes(tmp_path: Path) -> None:
     shown = {"plan": "plan 1", "speed": {"value": 1.002, "low": 0.991, "high": 1.013}}
     stays = {"plan": "plan of the passes", "speed": {"value": 1.0}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from device_agent.board import matrix_tiles
 from device_agent.board.machine import Machine, software
 from targets import MachineDescription
 
@@ -45,6 +46,18 @@ def test_a_description_has_the_fields_of_the_host(tmp_path):
     assert described["memory_bytes"] == 1 << 20
     assert described["device_tree_model"] == "Board 3000"
     assert described["frequency_hz"] == 1500.5e6
+
+
+def test_registers_that_linux_refuses_are_no_feature(tmp_path, monkeypatch):
+    """A container's filter, or a kernel that does not save them: programs with them would end there."""
+    machine = board(tmp_path)
+    write(tmp_path, "proc/cpuinfo", "flags : avx2 amx_tile amx_int8 amx_bf16 fma\n")
+    for may, features in (
+        (False, ["avx2", "fma"]),
+        (True, ["avx2", "amx_tile", "amx_int8", "amx_bf16", "fma"]),
+    ):
+        monkeypatch.setattr(matrix_tiles, "may_use_tiles", lambda may=may: may)
+        assert machine.describe()["features"] == features
 
 
 def test_arm_and_risc_v_processors_are_told_by_what_linux_prints(tmp_path):

@@ -121,6 +121,51 @@ def test_two_masks() -> None:
     assert _is_one_function(check(build, inputs))
 
 
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 3, 1, 1), (4, 1, 1, 1)], ids=str)
+def test_a_factor_of_each_head(shape: tuple[int, ...]) -> None:
+    """Attention by the angles of queries and keys, as in Swin v2 and XCiT."""
+    inputs = [normal(4, 3, 20, DEPTH), normal(4, 3, 66, DEPTH), normal(4, 3, 66, 8)]
+    factor, bias = relax.const(normal(*shape)), relax.const(normal(3, 20, 66))
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def masked(scores: Tensor) -> Tensor:
+            return relax.op.add(relax.op.multiply(scores, factor), bias)
+
+        return _attention(query, builder.emit(key), value, masked)
+
+    found = functions(check(build, inputs))
+    assert "fused_attention" in found
+    assert not any("softmax" in name for name in found)
+
+
+def test_a_factor_behind_a_mask_stays() -> None:
+    inputs = [normal(2, 3, 20, DEPTH), normal(2, 3, 66, DEPTH), normal(2, 3, 66, 8)]
+    factor, bias = relax.const(normal(3, 1, 1)), relax.const(normal(3, 20, 66))
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def masked(scores: Tensor) -> Tensor:
+            return relax.op.multiply(relax.op.add(scores, bias), factor)
+
+        return _attention(query, builder.emit(key), value, masked)
+
+    assert "fused_attention" not in functions(check(build, inputs))
+
+
+def test_masks_of_windows_and_of_heads() -> None:
+    """What shifted windows add: a bias of each head, and a mask of each window in another view."""
+    inputs = [normal(4, 3, 64, DEPTH), normal(4, 3, 64, DEPTH), normal(4, 3, 64, 8)]
+    bias, mask = relax.const(normal(1, 3, 64, 64)), relax.const(normal(1, 4, 1, 64, 64))
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def masked(scores: Tensor) -> Tensor:
+            windows = relax.op.reshape(relax.op.add(scores, bias), (1, 4, 3, 64, 64))
+            return relax.op.reshape(relax.op.add(windows, mask), (4, 3, 64, 64))
+
+        return _attention(query, builder.emit(key), value, masked)
+
+    assert _is_one_function(check(build, inputs))
+
+
 @pytest.mark.parametrize("low", [-np.inf, -1e4, float(np.finfo("float32").min)])
 def test_a_choice_by_a_constant_condition_is_a_mask(low: float) -> None:
     length = 68

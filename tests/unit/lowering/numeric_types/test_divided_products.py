@@ -15,6 +15,7 @@ from host.lowering import lower
 from host.schedules import scheduled_function, space_for
 from targets import Board, board_for, declared
 from tests.decoders.operations import dequantised
+from tests.scheduling.repetitions import seeds
 from tests.unit.lowering.harness import imported
 from tests.unit.lowering.numeric_types.test_quantised_weights import KINDS, Kind, run, weight_of
 from tests.unit.schedules.cpu import dot_cases as cases
@@ -60,8 +61,8 @@ def programs_of(model: Any, on: Board, seed: int) -> dict[str, Any]:
     return made
 
 
+@seeds(3)
 @pytest.mark.parametrize("kind", ["int4", "int8", "int4 with zero points", "Q4_K", "Q6_K"])
-@pytest.mark.parametrize("seed", range(3))
 def test_one_weight_is_read_by_both_parts(kind: str, seed: int) -> None:
     on = cases.vnni_board(2)
     module, weight = divided(KINDS[kind], 96, 64)

@@ -184,11 +184,9 @@ def without_products_of_bytes(lanes: int) -> Board:
     return dataclasses.replace(on, hardware=changed)
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("lanes", [1, 4])
-@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-def test_a_processor_without_products_of_bytes_has_vectors(kind: Kind, lanes: int, rows: int) -> None:
-    on = without_products_of_bytes(lanes)
+@in_turn("name, lanes, rows", KINDS, [1, 4], [1, 3])
+def test_a_processor_without_products_of_bytes_has_vectors(name: str, lanes: int, rows: int) -> None:
+    kind, on = KINDS[name], without_products_of_bytes(lanes)
     wanted = "widening" if lanes > 1 else "plain"
     assert WeightLayout.of(hardware=on.hardware, **kind.options).instruction == wanted
     model, weight = product(rows, 24, 64, kind, on)
@@ -289,17 +287,23 @@ def test_rows_of_a_packed_weight_and_numbers_that_are_none(kind: Kind) -> None:
         np.testing.assert_array_equal(made, wanted)
 
 
-@pytest.mark.parametrize(
-    ("name", "instruction"),
-    [
-        ("raspberry_pi_5", "s8s8"),
-        ("jetson_agx_thor", "s8s8_matrices"),
-        ("raspberry_pi_4", "widening"),
-        ("rv64gc", "plain"),
-    ],
-)
+# Boards with products of bytes, and without: programs of the latter are those of another test too.
+SIGNED = [("raspberry_pi_5", "s8s8"), ("jetson_agx_thor", "s8s8_matrices")]
+WIDENED = [("raspberry_pi_4", "widening"), ("rv64gc", "plain")]
+
+
+@pytest.mark.parametrize("board", SIGNED, ids=str)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-def test_weights_for_signed_bytes(kind: Kind, name: str, instruction: str) -> None:
+def test_weights_for_signed_bytes(kind: Kind, board: tuple[str, str]) -> None:
+    weights_for(kind, *board)
+
+
+@in_turn("kind, board", KINDS, WIDENED, ids=str)
+def test_weights_for_processors_without_products_of_bytes(kind: str, board: tuple[str, str]) -> None:
+    weights_for(KINDS[kind], *board)
+
+
+def weights_for(kind: Kind, name: str, instruction: str) -> None:
     """Rows of a weight that is packed for a board, and its product, as any processor computes them."""
     on = board_for(declared()[name])
     assert on is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.cpu.chain.rule import RULE
 from host.schedules.cpu.tiled.rule import RULE as TILED
+from host.schedules.cpu.tiled.rule import Tiled
 from tests.unit.lowering.test_bands import Shape, _lowered, _sites
 from tests.unit.schedules import functions as fn
 
 SHAPES = {
     "three parts": Shape(height=13, channels=24),
     "two parts with stride 2": Shape(out=0, height=14, kernel=5, stride=2, padding=(2, 2, 2, 2)),
+    "products alone": Shape(height=13, channels=24, bare=True),
 }
 
 
@@ -46,6 +49,7 @@ def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> np.ndarray:
     [
         ("three parts", 2),
         ("two parts with stride 2", 1),
+        ("products alone", 1),
         pytest.param("three parts", 1, marks=pytest.mark.long),
         pytest.param("two parts with stride 2", 2, marks=pytest.mark.long),
     ],
@@ -67,6 +71,49 @@ def test_the_estimate_is_that_of_the_parts_times_the_bands() -> None:
     twice = replace(space, workload=replace(space.workload, bands=2 * space.workload.bands))
     assert twice.estimate_s(values) == pytest.approx(2 * space.estimate_s(values))
     assert space.estimate_s(values) > space.workload.flops / space.hardware.peak_flops
+
+
+def test_parts_are_judged_and_estimated_once_and_as_they_would_be_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space, _ = _space("three parts")
+    asked: list[str] = []
+    for name in ("legal", "estimate_s"):
+        original = getattr(Tiled, name)
+
+        def counted(self: Tiled, *given: Any, name: str = name, original: Any = original) -> Any:
+            asked.append(name)
+            return original(self, *given)
+
+        monkeypatch.setattr(Tiled, name, counted)
+    values = space.sample(random.Random(2))
+    near = next(
+        one
+        for one in space.neighbours(values)
+        if any(one[name] != values[name] for name in values if name.startswith("second"))
+    )
+    asked.clear()
+    first = space.estimate_s(values)
+    assert asked == ["estimate_s"] * 3
+    assert space.legal(values) and space.legal(near) and space.estimate_s(values) == first
+    assert asked == ["estimate_s"] * 3
+    there = space.estimate_s(near)
+    assert asked == ["estimate_s"] * 4, "of the other parts nothing has changed"
+    assert there == _alone(space, near) and first == _alone(space, values)
+    # The order of the names does not matter.
+    assert space.estimate_s(dict(reversed(near.items()))) == there
+    faster = replace(space, hardware=replace(space.hardware, frequency_hz=2 * space.hardware.frequency_hz))
+    assert faster.estimate_s(near) == _alone(faster, near) < there
+
+
+def _alone(space: DesignSpace, values: dict[str, int]) -> float:
+    """The estimate of a chain's program for one thread, by its parts' own rule."""
+    band_s = 0.0
+    for part, name in zip(space.workload.parts, ("first", "second", "third"), strict=True):
+        own = {key.removeprefix(f"{name}_"): one for key, one in values.items() if key.startswith(name)}
+        assert TILED.legal(part, space.hardware, own)
+        band_s += TILED.estimate_s(part, space.hardware, 1, own) + 1e-7
+    return band_s * space.workload.bands
 
 
 @pytest.mark.long

@@ -204,6 +204,9 @@ def cases() -> dict[str, Case]:
         ),
         "batched": Case(fn.batched(3, 7, 37, 20), (left, right), left @ right),
         "pooling": Case(pooling(8, 12), (wide,), pooled),
+        "pooling of 5 channels": Case(
+            pooling(8, 5), (np.ascontiguousarray(wide[..., :5]),), np.ascontiguousarray(pooled[..., :5])
+        ),
         "softmax": Case(fn.softmax(2, 5, 37), (rows,), fn.softmax_numpy(rows)),
         "softmax, lowered": Case(fn.lowered_softmax(2, 5, 37), (rows,), fn.softmax_numpy(rows)),
         "mean, lowered": Case(fn.lowered_mean(10, 7, 7), (square,), square.mean((1, 2), keepdims=True)),

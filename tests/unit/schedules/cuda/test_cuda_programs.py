@@ -30,6 +30,7 @@ RULES = {
     "total of filled rows": "cuda_rowwise",
     "addition": "cuda_injective",
     "transpose": "cuda_injective",
+    "pooling": "cuda_windows",
 }
 
 

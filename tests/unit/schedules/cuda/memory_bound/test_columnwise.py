@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from benchmarks.gpu.machine_code import opcodes_of, widths
 from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
 from targets import GpuModel
 from targets.nvidia import AGX_THOR, ORIN_NANO, XAVIER_NX
-from tests.cuda_emulator.run import emulate
+from tests.cuda_emulator.run import Emulated, emulate
 from tests.scheduling.repetitions import seeds
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda.cuda_cases import Case, gpu_board, gpu_target
@@ -92,7 +94,7 @@ def _space(case: Case, gpu: GpuModel = ORIN_NANO) -> DesignSpace:
     return space_for(fn.task(case.function), gpu_board(gpu).hardware)
 
 
-def _check(case: Case, values: dict[str, int], folder: Path) -> None:
+def _check(case: Case, values: dict[str, int], folder: Path) -> Emulated:
     space = _space(case)
     assert space.rule.name == "cuda_columnwise"
     assert space.legal(values)
@@ -103,6 +105,7 @@ def _check(case: Case, values: dict[str, int], folder: Path) -> None:
     np.testing.assert_allclose(made, case.output, rtol=tolerance, atol=tolerance, err_msg=str(values))
     assert not any(one.spills for one in run.kernel.resources)
     assert run.counters.access_conflicts == 0, values
+    return run
 
 
 @seeds(4)
@@ -117,10 +120,36 @@ def test_random_programs_compute_the_task(name: str, seed: int, tmp_path: Path) 
 def test_blocks_share_positions(tmp_path: Path) -> None:
     """Of more than there are positions for in the last turn, and of one warp alone."""
     case = CASES["40 channels"]()
-    for number, (warps, splits) in enumerate([(8, 8), (1, 64), (1, 1)]):
+    for number, (warps, splits, vector) in enumerate([(8, 8, 1), (1, 64, 2), (1, 1, 4)]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        _check(case, {"warps": warps, "splits": splits}, folder)
+        _check(case, {"warps": warps, "splits": splits, "vector": vector}, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "vector", "wide", "found"),
+    [
+        ("halves", 8, "16", (1, 2, 4, 8)),
+        ("40 channels", 4, "16", (1, 2, 4)),
+        ("variances of 24 channels", 8, "16", (1, 2, 4, 8)),
+    ],
+)
+def test_neighbouring_columns_are_loaded_at_once(
+    name: str, vector: int, wide: str, found: tuple[int, ...], tmp_path: Path
+) -> None:
+    """By the machine code; a lane had one column before."""
+    case = CASES[name]()
+    (choices,) = (one.choices for one in _space(case).decisions if one.name == "vector")
+    assert choices == found
+    done = _check(case, {"warps": 2, "splits": 1, "vector": vector}, tmp_path)
+    (opcodes,) = opcodes_of(done.kernel.cubin.content).values()
+    assert widths(Counter(opcodes))[wide] >= 1
+
+
+def test_columns_that_no_vector_divides_are_taken_one_by_one() -> None:
+    for name in ("two images of 5 channels", "squares of 17 channels"):
+        (choices,) = (one.choices for one in _space(CASES[name]()).decisions if one.name == "vector")
+        assert choices == (1,)
 
 
 @pytest.mark.parametrize("gpu", [ORIN_NANO, AGX_THOR, XAVIER_NX], ids=lambda gpu: gpu.arch)
@@ -131,7 +160,7 @@ def test_a_mean_over_an_image_takes_about_as_long_as_to_read_it(gpu: GpuModel) -
     read_s = 2 * 112 * 112 * 32 / gpu.level("DRAM").bandwidth_bytes_per_s
     assert read_s + gpu.launch_s < found.estimate_s < 2 * (read_s + 2 * gpu.launch_s)
     choices = itertools.product(*(one.choices for one in space.decisions))
-    every = [dict(zip(("warps", "splits"), one, strict=True)) for one in choices]
+    every = [dict(zip(("warps", "splits", "vector"), one, strict=True)) for one in choices]
     best = min(space.estimate_s(values) for values in every if space.legal(values))
     assert best / found.estimate_s >= 0.995
 

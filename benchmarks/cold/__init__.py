@@ -1,0 +1,1 @@
+"""Cold deployments: seconds, and memory of the whole process tree."""

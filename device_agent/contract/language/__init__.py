@@ -1,0 +1,1 @@
+"""What a bundle has for the texts of a language model beside its tokenizer."""

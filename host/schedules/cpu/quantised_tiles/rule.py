@@ -1,0 +1,154 @@
+"""Products of many rows with quantised weights, in tiles of bfloat16 numbers (AMX).
+
+Activations are rounded to bfloat16 once, and the weights of one or two panels are taken apart to it for all
+rows, a few groups at a time. Neither has an error above 1 / 256 of itself, where activations of 8 bits have
+one of 1 / 254 of the largest in their group. Sums stay in the tiles over the depth of those groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from host.lowering.quantised import product as parts
+from host.lowering.quantised.groups import SCALES
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, divisors
+from host.schedules.cpu.quantised_tiles.cost import CONSTANTS, quantised_tiles_seconds
+from host.schedules.script import put_script
+from host.schedules.workload import Workload
+from host.tensor_ir.tiles.lines import DEPTH, LANES
+from host.tensor_ir.tiles.quantised import MINIMA, SYMMETRIC, ZEROS, QuantisedPanels, TiledRows
+from targets import HardwareModel
+
+# Rows from which on taking weights apart pays.
+_LEAST_ROWS = 32
+_MOST_PANELS, _MOST_TILES = 8, 2
+# Elements of a row of weights that are worth storing sums for.
+_LEAST_DEPTH = 128
+# Bytes of weights that are taken apart together, on the stack.
+_MOST_BYTES = 512 << 10
+
+
+class QuantisedTiles(Rule):
+    """Tiles of rows and panels."""
+
+    name = "quantised_tiles"
+    processor = CPU
+    version = 1
+    priority = 5
+    traced = False
+    constants = CONSTANTS
+    decisions = (TILE_VECTORS, TILE_ROWS, DecisionKind("depth", Level.BLOCK, WordClass.TILE))
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """The function of such a product, with rows and groups of whole tiles."""
+        if not {parts.ROUNDED, parts.DOTS, parts.TOTALS} <= {stage.name for stage in workload.stages}:
+            return False
+        tiles = hardware.matrix_tiles
+        if tiles is None or not hardware.has_bfloat16_tiles or hardware.bfloat16 is None:
+            return False
+        rows, _, _, _, steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
+        whole = rows % tiles.rows == 0 and steps * width % DEPTH == 0
+        return hardware.dot_product == "u8s8" and lanes == LANES and rows >= _LEAST_ROWS and whole
+
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
+        """Panels and tiles of rows that registers hold the sums of, and groups whose weights caches hold."""
+        rows, panels, groups, _, steps, _, width = (
+            axis.extent for axis in workload.stage(parts.DOTS).axes[:7]
+        )
+        group = steps * width
+        return {
+            "vectors": divisors(panels, _MOST_PANELS),
+            "rows": divisors(rows // LANES, _MOST_TILES),
+            "depth": tuple(
+                one for one in divisors(groups, groups) if one in (1, groups) or one * group >= _LEAST_DEPTH
+            ),
+        }
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """What is taken apart together fits the stack."""
+        steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[4:7])
+        return values["vectors"] * values["depth"] * steps * width * lanes * 2 <= _MOST_BYTES
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Puts a loop over tiles of rows, and one over panels, into the place of the function's body."""
+        schedule = sampler.schedule
+        for decision in self.decisions:
+            sampler.sample(decision.name)
+        function = schedule.mod["main"]
+        buffers = {buffer.name: buffer for buffer in function.params}
+        one = panels_of(workload, buffers, sampler.values)
+        rows = TiledRows(one.groups * one.group)
+        loop = "T.parallel" if threads > 1 else "T.serial"
+        panels = int(buffers["output"].shape[1]) // LANES
+        first = _first_panel(schedule)
+        addresses = [_address(name, buffers, f"n * {one.wide} + {first}") for name in one.arguments[1:-1]]
+        lines = [
+            f'tiles = T.sblock_alloc_buffer(({one.rows // LANES}, {rows.depth * LANES}), "uint16")',
+            f"for n in {loop}({one.rows // LANES}):",
+            f'    with T.sblock("{parts.ROUNDED}"):',
+            f"        vn = T.axis.spatial({one.rows // LANES}, n)",
+            "        T.reads()",
+            "        T.writes()",
+            # TVM makes a buffer as large as it sees elements in use.
+            f"        tiles[vn, {rows.depth * LANES - 1}] = T.uint16(0)",
+            f'        T.evaluate(T.call_extern("int32", "{rows.name}", T.address_of(data[vn * {LANES}, 0]), '
+            "T.address_of(tiles[vn, 0])))",
+            f"for n in {loop}({panels // one.wide}):",
+            f'    with T.sblock("{parts.OUTPUT}"):',
+            f"        vn = T.axis.spatial({panels // one.wide}, n)",
+            "        T.reads()",
+            "        T.writes()",
+            f'        T.evaluate(T.call_extern("int32", "{one.name}", T.address_of(tiles[0, 0]), '
+            + "".join(f"{address}, " for address in addresses)
+            + f"T.address_of(output[0, vn * {one.wide * LANES}])))",
+        ]
+        put_script(schedule, lines, **buffers)
+
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return quantised_tiles_seconds(workload, hardware, threads, values)
+
+
+def panels_of(workload: Workload, buffers: Mapping[str, tirx.Buffer], values: Decisions) -> QuantisedPanels:
+    """The function in LLVM's language that computes the panels of one iteration."""
+    rows, _, groups, _, steps, _, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
+    weight, factors = buffers["weight"], buffers[SCALES]
+    asymmetry = ZEROS if "zeros" in buffers else MINIMA if "minima" in buffers else SYMMETRIC
+    return QuantisedPanels(
+        bits=4 if int(weight.shape[2]) < steps else 8,
+        asymmetry=asymmetry,
+        multiplied=int("multipliers" in buffers),
+        single=int(str(factors.dtype) == "float32"),
+        rows=rows,
+        groups=groups,
+        group=steps * width,
+        ratio=groups // int(factors.shape[1]),
+        columns=int(buffers["output"].shape[1]),
+        wide=values["vectors"],
+        tall=values["rows"],
+        together=values["depth"],
+    )
+
+
+def _first_panel(schedule: Any) -> int:
+    """The first panel of the weight that the function multiplies by."""
+    dots = schedule.get(schedule.get_sblock(parts.DOTS))
+    beside = (parts.ROUNDED, parts.SUMS, parts.DOTS)
+    weight = next(one for one in dots.reads if one.source.name not in beside)
+    return int(tvm.sym.Analyzer().simplify(weight.region[0].min - dots.iter_vars[1].var))
+
+
+def _address(name: str, buffers: Mapping[str, tirx.Buffer], panel: str) -> str:
+    """Text of the address of what a panel has in a buffer."""
+    rest = ", ".join(["0"] * (len(buffers[name].shape) - 1))
+    return f"T.address_of({name}[{panel.replace('n ', 'vn ')}, {rest}])"
+
+
+RULE = QuantisedTiles()

@@ -1,0 +1,1 @@
+"""Pooling on a GPU: extremes and means over windows of an image."""

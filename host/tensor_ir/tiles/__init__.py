@@ -1,0 +1,1 @@
+"""Functions in LLVM's own language that compute in registers of matrices (AMX)."""
