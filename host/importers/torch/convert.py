@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 import tvm
@@ -95,7 +96,10 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         return made
 
     def _constant(self, node: fx.Node) -> Any:
-        array = self.constants[node.args[0]].numpy()
+        value = self.constants[node.args[0]]
+        # torch has no arrays of bfloat16, whose type is not NumPy's own.
+        narrow = value.dtype is torch.bfloat16
+        array = value.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if narrow else value.numpy()
         # With its type: of a single number, relax would make 32 bits.
         parts = [array.real.copy(), array.imag.copy()] if np.iscomplexobj(array) else [array]
         made = [relax.const(part, str(part.dtype)) for part in parts]

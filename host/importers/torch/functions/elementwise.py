@@ -88,7 +88,9 @@ def _whole_power(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str,
     # PyTorch keeps a number of the program that the type does not hold.
     wide = made if all(ends.min <= one <= ends.max for one in numbers) else "int64"
     sides = [
-        relax.const(np.array(one, wide)) if isinstance(one, int) else builder.emit(relax.op.astype(one, wide))
+        relax.const(np.array(one, wide), wide)
+        if isinstance(one, int)
+        else builder.emit(relax.op.astype(one, wide))
         for one in (given["self"], given["exponent"])
     ]
     return builder.emit(relax.op.astype(builder.emit(relax.op.power(*sides)), made))

@@ -60,6 +60,8 @@ def _function_of_ours(
 
 def _sign(value: Expression, dtype: str) -> Expression:
     """NaN is its own sign, and so are the zeros."""
+    if dtype == "bool":
+        return value
     zero, one = number(0, dtype), number(1, dtype)
     if dtype.startswith("uint"):
         return tirx.Select(value > zero, one, zero)

@@ -45,7 +45,8 @@ def _pairs(dtype: str) -> dict[str, np.ndarray]:
     if dtype in _INTEGERS:
         kept = (right != 0) & ~((left == np.iinfo(dtype).min) & (right.astype("float64") == -1))
         left, right = left[kept], right[kept]
-    return {"a": left, "b": right, "low": np.array(_numbers(dtype)[1]), "test": np.arange(left.size) % 3 == 0}
+    test, ends = np.arange(left.size) % 3 == 0, np.array([1, 5], dtype)
+    return {"a": left, "b": right, "low": ends[:1].reshape(()), "high": ends[1:].reshape(()), "test": test}
 
 
 def _nodes(dtype: str) -> Iterator[NodeProto]:
@@ -54,7 +55,7 @@ def _nodes(dtype: str) -> Iterator[NodeProto]:
             yield helper.make_node(operator, inputs, [f"y_{operator}"])
     for direction in ("LEFT", "RIGHT"):
         yield helper.make_node("BitShift", ["a", "b"], [f"y_{direction}"], direction=direction)
-    yield helper.make_node("Clip", ["a", "low"], ["y_Clip"])
+    yield helper.make_node("Clip", ["a", "low", "high"], ["y_Clip"])
     yield helper.make_node("Where", ["test", "a", "b"], ["y_Where"])
     yield helper.make_node("Mod", ["a", "b"], ["y_fmod"], fmod=1)
     if dtype not in _FLOATS:

@@ -238,3 +238,13 @@ def test_places_of_tensors_without_axes() -> None:
         return *whole, *parts, x.gather(0, at), row.gather(0, at + 3), x.scatter(0, at, 4.0)
 
     compare_lowered(placed, torch.tensor(3.0), torch.tensor(0), torch.tensor(5.0))
+
+
+def test_sums_have_their_factors() -> None:
+    def sums(x: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        complex_one = torch.view_as_complex(x)
+        together = torch.view_as_real(torch.add(complex_one, complex_one + 1, alpha=3))
+        differences = torch.sub(x, whole, alpha=0.5), torch.rsub(x, whole, alpha=3), torch.rsub(x, 2, alpha=3)
+        return torch.add(whole, whole + 7, alpha=200), torch.add(x, 2, alpha=3), together, *differences
+
+    compare_lowered(sums, drawn(3, 2), torch.tensor([[1, 200]], dtype=torch.uint8))
