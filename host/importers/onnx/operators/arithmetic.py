@@ -38,7 +38,7 @@ def _pow(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     return relax.op.astype(context.emit(relax.op.power(*parts)), dtype)
 
 
-def _elu(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+def _in_singles(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     """TVM's, which is of single precision alone."""
     value, dtype = inputs[0], dtype_of(inputs[0])
     if dtype == "float32":
@@ -146,7 +146,7 @@ CONVERTERS: dict[str, Converter] = {
     "CumSum": _cumulative(product=False),
     "Det": _det,
     "Dropout": _dropout,
-    "Elu": _elu,
+    **dict.fromkeys(("Elu", "Selu"), _in_singles),
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
     "Min": _of_all(relax.op.minimum),

@@ -15,7 +15,7 @@ def _is_negative(builder: relax.BlockBuilder, data: Any) -> Any:
     """Whether a number has the sign of minus; of the zeros, -0 has it. NaN counts as positive."""
     emit, op, dtype = builder.emit, relax.op, str(data.ty.dtype)
     below = emit(op.less(data, relax.const(0, dtype)))
-    if not dtype.startswith("float"):
+    if not dtype.startswith(("float", "bfloat")):
         return below
     # Only -0 has an infinitely small reciprocal.
     reciprocal = emit(op.divide(relax.const(1.0, dtype), data))
@@ -44,6 +44,15 @@ def _hypotenuse(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, 
     root = emit(op.sqrt(emit(op.add(one, emit(op.multiply(share, share))))))
     infinity = emit(op.logical_or(emit(op.equal(a, infinite)), emit(op.equal(b, infinite))))
     return emit(op.where(infinity, infinite, emit(op.multiply(larger, root))))
+
+
+def _angle(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The angle of a point with coordinates that are halves; None of others, which TVM converts."""
+    emit, made = builder.emit, str(node.meta["val"].dtype).removeprefix("torch.")
+    if made not in ("float16", "bfloat16"):
+        return None
+    sides = [emit(relax.op.astype(given[one], "float32")) for one in ("self", "other")]
+    return emit(relax.op.astype(emit(relax.op.atan2(*sides)), made))
 
 
 def _extreme_number(extreme: Callable[[Any, Any], Any]) -> Any:
@@ -108,6 +117,7 @@ def _operands(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
 
 CONVERTERS: Mapping[str, Any] = {
     **dict.fromkeys(("copysign.Scalar", "copysign.Tensor"), _with_sign),
+    "atan2.default": _angle,
     "clamp.default": _clamped,
     "fmax.default": _extreme_number(relax.op.maximum),
     "fmin.default": _extreme_number(relax.op.minimum),

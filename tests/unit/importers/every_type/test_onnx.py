@@ -25,6 +25,12 @@ _FLOATS = ("float16", "float32", "float64")
 _TYPES = ("bool", *_INTEGERS, *_FLOATS)
 # How far results may be off, for a number of 1.
 _RELATIVE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-10}
+# ONNX Runtime computes remainders of 64 bits in double precision. Of a product of zero and an infinity, and of
+# an infinity's Gelu, it leaves NaN or a number by the operator.
+_LEFT_OUT = {
+    **dict.fromkeys(("int64", "uint64"), ("y_fmod",)),
+    **dict.fromkeys(_FLOATS, ("y_Gelu", "y_PRelu")),
+}
 
 
 def _numbers(dtype: str) -> np.ndarray:
@@ -66,6 +72,7 @@ def _nodes(dtype: str) -> Iterator[NodeProto]:
 def test_results_are_those_of_onnx_runtime(tmp_path: Path, dtype: str) -> None:
     inputs = _pairs(dtype)
     nodes = [node for node in _nodes(dtype) if taken([node], _read(inputs, [node]))]
+    nodes = [node for node in nodes if node.output[0] not in _LEFT_OUT.get(dtype, ())]
     assert len(nodes) >= (5 if dtype == "bool" else 18)
     relative = _RELATIVE.get(dtype, 0.0)
     lowered_as_onnxruntime(tmp_path / "model.onnx", nodes, _read(inputs, nodes), relative)

@@ -21,9 +21,16 @@ def compare_lowered(
     model = lower(harness.imported(imported(function, *inputs)), harness.board())
     made = harness.run_lowered(model, [_array(one) for one in inputs])
     wanted = function(*inputs)
-    for found, one in zip(made, wanted if isinstance(wanted, tuple | list) else [wanted], strict=True):
-        tensor = _tensor(found)
-        torch.testing.assert_close(tensor, one.contiguous(), rtol=rtol, atol=atol, equal_nan=True)
+    pairs = zip(made, wanted if isinstance(wanted, tuple | list) else [wanted], strict=True)
+    for place, (found, one) in enumerate(pairs):
+        torch.testing.assert_close(
+            _tensor(found),
+            one.contiguous(),
+            rtol=rtol,
+            atol=atol,
+            equal_nan=True,
+            msg=lambda text, place=place: f"result {place}: {text}",
+        )
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
