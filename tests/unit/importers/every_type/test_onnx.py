@@ -25,8 +25,8 @@ _FLOATS = ("float16", "float32", "float64")
 _TYPES = ("bool", *_INTEGERS, *_FLOATS)
 # How far results may be off, for a number of 1.
 _RELATIVE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-10}
-# ONNX Runtime computes remainders of 64 bits in double precision. Of a product of zero and an infinity, and of
-# an infinity's Gelu, it leaves NaN or a number by the operator.
+# ONNX Runtime computes remainders of 64 bits in double precision. Zero times an infinity, which the others
+# have in them, is NaN or not by how they are written.
 _LEFT_OUT = {
     **dict.fromkeys(("int64", "uint64"), ("y_fmod",)),
     **dict.fromkeys(_FLOATS, ("y_Gelu", "y_PRelu")),
