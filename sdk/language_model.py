@@ -249,7 +249,11 @@ class LanguageModel(Closing):
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request) + "\n")
+            line = json.dumps(request)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"what is given is no JSON: {printable(error, 200)}") from error
+        try:
+            self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
             raise self._ended() from None

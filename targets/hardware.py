@@ -303,8 +303,12 @@ class HardwareModel:
 
     @property
     def has_bfloat16_tiles(self) -> bool:
-        """Whether registers of matrices multiply bfloat16 numbers."""
-        return self.matrix_tiles is not None and "bf16bf16" in self.matrix_tiles.kinds
+        """Whether registers of matrices multiply bfloat16 numbers, which vectors make.
+
+        A virtual machine may show the registers and hide the conversions, which the programs around need.
+        """
+        tiles = self.matrix_tiles
+        return self.bfloat16 is not None and tiles is not None and "bf16bf16" in tiles.kinds
 
     def on_halves(self) -> HardwareModel:
         """The same processor as arithmetic in halves sees it: vectors of twice as many lanes.

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # in one call: so many read the weights once and fit the registers of every processor.
 _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
 # Tokens of a prefill whose products are those of registers of matrices: of fewer, quantised weights take as
-# long to be taken apart as to be multiplied.
-_CHUNK_IN_TILES = 128
+# long to be taken apart as to be multiplied. Where less than a chunk is left of the context, a prompt goes
+# through steps: so it is in contexts of several chunks.
+_CHUNK_IN_TILES, _CHUNKS_OF_A_CONTEXT = 128, 4
 
 
 def read_model(
@@ -128,19 +129,19 @@ def _read_folder(options: CompileOptions, clock: StageClock) -> ImportedModel:
 
 def _read_decoder(options: CompileOptions, clock: StageClock, profile: DeviceProfile | None) -> ImportedModel:
     """Import a language model, which is data only: nothing of it is run."""
-    from host.importers.decoders.importer import import_decoder, positions_of
+    from host.importers.decoders.importer import import_decoder, is_quantised, positions_of
 
     with clock.stage("import"):
         context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
-        in_tiles = bool(options.quantize) and profile is not None and profile.hardware.has_bfloat16_tiles
-        chunk, note = min(_CHUNK_IN_TILES if in_tiles else _CHUNK, context), clock.progress.note
+        in_tiles = profile is not None and profile.hardware.has_bfloat16_tiles
+        quantised = in_tiles and (bool(options.quantize) or is_quantised(options.model))
         model = import_decoder(
             options.model,
             context,
-            chunk,
+            chunk_of(context, in_tiles=quantised),
             options.quantize,
             options.seed,
-            note,
+            clock.progress.note,
             options.text,
             _VERIFIED,
             options.group,
@@ -152,6 +153,17 @@ def _read_decoder(options: CompileOptions, clock: StageClock, profile: DevicePro
             profile is not None and profile.hardware.has_fast_bfloat16_layers,
         )
     return replace(model, name=options.name or as_name(model.name))
+
+
+def chunk_of(context: int, *, in_tiles: bool) -> int:
+    """Tokens of a call of the prefill.
+
+    Args:
+        context: positions that there are.
+        in_tiles: whether registers of matrices multiply quantised weights.
+    """
+    longer = in_tiles and context >= _CHUNKS_OF_A_CONTEXT * _CHUNK_IN_TILES
+    return _CHUNK_IN_TILES if longer else min(_CHUNK, context)
 
 
 def without_source(model: ImportedModel) -> ImportedModel:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from targets import HardwareModel
 
 FASTEST, LEAST_TRAFFIC, UNTUNED, GPU = "fastest programs", "least traffic", "untuned", "gpu"
-ALONE = "programs of one thread"
+ALONE, SHARED = "programs of one thread", "programs of all threads"
 # A program within so much of its task's fastest may be taken for needing less energy.
 _NEARLY = 1.05
 # Less than this is no reason to take a slower program.
@@ -51,7 +51,8 @@ _PICOJOULES_A_BYTE = ((32 << 10, 2.5), (1 << 20, 12.5), (1 << 62, 40.0))
 _DRAM_PICOJOULES_A_BYTE = 250.0
 _MAX_VARIANTS = 4
 # Threads may make a run slower where it takes no more than so many seconds, and they are estimated to make it
-# no more than so many times as fast: estimates of short kernels are not better.
+# no more than so many times as fast: estimates of short kernels are not better. Where kernels by themselves
+# promise more, one thread may be the slower one.
 _SHORT_S, _DOUBTFUL = 2e-3, 1.4
 
 
@@ -98,10 +99,12 @@ def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Va
     if wider and compiler.options.threads == 0 and compiler.profile.hardware.gpu is None:
         for fewer in fewer_threads(threads)[: _MAX_VARIANTS - len(found)]:
             found += _within_memory(builder, functools.partial(_narrower, builder, made, first, fewer))
-    alone = plan_of_one_thread(made, compiler.profile, compiler.options.seed)
-    if alone is not None:
-        built = _within_memory(builder, lambda: _built(builder, made, first, ALONE, alone))
-        found += [replace(one, instead_of=FASTEST) for one in built]
+    given = (made, compiler.profile, compiler.options.seed)
+    in_doubt = {ALONE: plan_of_one_thread(*given), SHARED: plan_of_all_threads(*given)}
+    for name, other in in_doubt.items():
+        if other is not None:
+            built = _within_memory(builder, functools.partial(_built, builder, made, first, name, other))
+            found += [replace(one, instead_of=FASTEST) for one in built]
     if made.untuned is not None:
         found.append(replace(_built(builder, made, first, UNTUNED, made.untuned), deployable=False))
     return tuple(found)
@@ -259,14 +262,50 @@ def plan_of_one_thread(made: Compiled, profile: DeviceProfile, seed: int) -> Pla
     shared_s = sum(weight * one.shared_s for weight, one in known)
     if shared_s > _SHORT_S or sum(weight * one.alone_s for weight, one in known) > _DOUBTFUL * shared_s:
         return None
-    chosen = dict(plan.chosen)
-    for key, candidate in plan.chosen.items():
-        if is_shared(candidate):
-            alone = program_of_one_thread(plan.spaces[key], profile, seed)
-            if alone is None:
-                return None
-            chosen[key] = alone
-    return replace(plan, chosen=chosen)
+    alone = {
+        key: program_of_one_thread(plan.spaces[key], profile, seed)
+        for key, candidate in plan.chosen.items()
+        if is_shared(candidate)
+    }
+    made_now = {key: candidate for key, candidate in alone.items() if candidate is not None}
+    if len(made_now) < len(alone):
+        return None
+    recalled = plan.from_database - made_now.keys()
+    return replace(plan, chosen={**plan.chosen, **made_now}, from_database=recalled)
+
+
+def plan_of_all_threads(made: Compiled, profile: DeviceProfile, seed: int) -> Plan | None:
+    """The plan in which threads share kernels, where neighbours alone are the reason why one computes all.
+
+    What a loop costs behind other work, and what cores hand each other, was measured on few processors.
+
+    Args:
+        made: the compiled model.
+        profile: of the device.
+        seed: of Gensor's walks.
+
+    Returns:
+        None where kernels are shared, where they would not gain much even by themselves, and for language
+        models. Programs of the records stay.
+    """
+    from host.gensor import Gensor
+    from host.plans.shared_kernels import is_shared
+
+    plan = made.plan
+    if plan is None or made.lowered.entries or profile.threads == 1 or profile.hardware.gpu is not None:
+        return None
+    if any(map(is_shared, plan.chosen.values())):
+        return None
+    chosen, alone_s, shared_s = dict(plan.chosen), 0.0, 0.0
+    for task in made.lowered.tasks:
+        key = task.workload_hash
+        if key not in chosen:
+            continue
+        alone_s += task.weight * chosen[key].estimate_s
+        if key not in plan.from_database:
+            chosen[key] = next(iter(Gensor().propose(plan.spaces[key], profile, (), 1, seed)), chosen[key])
+        shared_s += task.weight * chosen[key].estimate_s
+    return replace(plan, chosen=chosen) if alone_s > _DOUBTFUL * shared_s else None
 
 
 def least_traffic_plan(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:

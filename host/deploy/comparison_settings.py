@@ -1,24 +1,26 @@
-"""The settings and the entrants of a comparison, from the options of a deployment."""
+"""The settings, the variant and the entrants of a comparison, from the options of a deployment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agent.contract.manifest import OF_THE_BOARD
-from host.compare.comparison import TIME_LIMIT_S, ComparisonSettings
+from host.compare.comparison import TIME_LIMIT_S, ComparisonSettings, compare_variants
 from host.compare.entrants import Entrant
 from host.compile.ranged_model import inputs_to_measure
 from host.engines import check_peers, engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
-from host.errors import EngineError, one_line
+from host.errors import EngineError, MeasureError, one_line
 from host.language_file import is_language_model
 from host.model import DeviceProfile, ImportedModel
 from host.options import BACKENDS, SINGLE_PRECISION, DeployOptions
 from host.progress import StageClock
 
 if TYPE_CHECKING:
+    from host.compare.selection import VariantSelection
+    from host.compile.variants import Variant
     from host.transport import Device
     from host.transport.prestarted_sessions import PrestartedSessions
 
@@ -45,8 +47,8 @@ def prestarted_sessions(
 ) -> PrestartedSessions:
     """Sessions for the compiled model and for its peers, opened while the model is compiled.
 
-    None is opened where variants of the model are measured before, between which idle executors take memory
-    and engines would be sent to the board, or where the device's times say nothing.
+    None is opened where variants of the model are wanted, which are measured before and between which idle
+    executors take memory and engines would be sent to the board, or where the device's times say nothing.
 
     Args:
         device: that the entrants run on.
@@ -67,6 +69,39 @@ def prestarted_sessions(
     used = [one for one in peers if one in known and known[one].peer and not known[one].texts]
     read = [one for one in used if model.format in known[one].formats or one in options.peer_files]
     return PrestartedSessions(device, (*(("tvm",) if compiled else ()), *read), threads, TIME_LIMIT_S)
+
+
+def selected_variant(
+    settings: ComparisonSettings, variants: Sequence[Variant], options: DeployOptions
+) -> tuple[Variant, VariantSelection | None]:
+    """The variant that is compared with the peers, and the measurements that selected it.
+
+    Where none can be measured and nobody asked for any, it is the first one: the comparison of engines then
+    says what is wrong with it, and deploys another engine's bundle.
+
+    Args:
+        settings: of the comparison.
+        variants: of the model; the first one is made by default.
+        options: of the deployment.
+
+    Raises:
+        MeasureError: none has the figure that the objective needs, or none is below the cap.
+        EngineError: none of those that were asked for runs.
+        DeviceError: the device went away.
+    """
+    nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
+    if nothing or not settings.device.timing.decides:
+        return variants[0], None
+    try:
+        power = compare_variants(settings, variants)
+    except (EngineError, MeasureError) as error:
+        if options.compares_variants:
+            raise
+        settings.clock.progress.note(f"variants of the model are not compared: {one_line(error)}")
+        return variants[0], None
+    taken = power.taken
+    assert taken is not None
+    return next(one for one in variants if (one.name, one.threads) == (taken.name, taken.threads)), power
 
 
 def entrants_of(

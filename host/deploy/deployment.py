@@ -16,7 +16,6 @@ from host.compare.comparison import (
     EngineComparison,
     LengthFigures,
     compare_engines,
-    compare_variants,
     why_excluded,
 )
 from host.compare.entrants import Entrant
@@ -41,7 +40,12 @@ from host.compile.variants import (
 )
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
-from host.deploy.comparison_settings import comparison_settings, entrants_of, prestarted_sessions
+from host.deploy.comparison_settings import (
+    comparison_settings,
+    entrants_of,
+    prestarted_sessions,
+    selected_variant,
+)
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
@@ -216,7 +220,7 @@ class _Deployment:
         model = without_source(model)
         variants = (*self._variants(model, builder, made), *plans.variants)
         variants = (*variants, on_gpu) if on_gpu is not None else variants
-        variant, power = self._selected_variant(model, variants)
+        variant, power = selected_variant(self._compared(model), variants, self.options)
         made = variant.made or made
         plan = decided_plan(builder, made, plans, power, variant.name) if made is not None else None
         profile = replace(builder.compiler.profile, threads=variant.threads)
@@ -329,19 +333,6 @@ class _Deployment:
             return variants_of(builder, made, wider=options.needs_energy)
         directory, calls = builder.directory("tvm"), made.lowered.calls
         return (Variant(FASTEST, "tvm", directory, threads, tasks=made.tasks, calls=calls),)
-
-    def _selected_variant(
-        self, model: ImportedModel, variants: tuple[Variant, ...]
-    ) -> tuple[Variant, VariantSelection | None]:
-        """The variant that is compared with the peers, and the measurements that selected it."""
-        options = self.options
-        nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
-        if nothing or not self.timing.decides:
-            return variants[0], None
-        power = compare_variants(self._compared(model), variants)
-        taken = power.taken
-        assert taken is not None
-        return next(one for one in variants if (one.name, one.threads) == (taken.name, taken.threads)), power
 
     def _replace_device(self, device: Device) -> None:
         self.device = device

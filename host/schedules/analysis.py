@@ -112,9 +112,13 @@ def _whole(block: tirx.SBlock, arguments: set[str]) -> Stage:
     # A schedule wants no buffer among both, so that one which is read and changed stands among the writes.
     *changed, result = (access(region) for region in block.writes)
     reads = (*(access(region) for region in block.reads), *changed)
+    return Stage(block.name_hint, axes, reads, result, "whole", 0.0, False, stated=_stated(block))
+
+
+def _stated(block: tirx.SBlock) -> tuple[tuple[str, str], ...]:
+    """Annotations that are texts."""
     texts = ((str(name), value) for name, value in block.annotations.items())
-    stated = tuple((name, str(value)) for name, value in texts if isinstance(value, str))
-    return Stage(block.name_hint, axes, reads, result, "whole", 0.0, False, stated=stated)
+    return tuple((name, str(value)) for name, value in texts if isinstance(value, str))
 
 
 def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> Stage:
@@ -141,7 +145,19 @@ def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> S
     kind, conditional = _kind(block, axes, store), _conditional(store.value)
     fill = _fill(store.value) if kind == "padding" else None
     plain = kind == "contraction" and _adds_elements(store.value)
-    return Stage(block.name_hint, tuple(axes), reads, write, kind, flops, expensive, conditional, fill, plain)
+    return Stage(
+        block.name_hint,
+        tuple(axes),
+        reads,
+        write,
+        kind,
+        flops,
+        expensive,
+        conditional,
+        fill,
+        plain,
+        _stated(block),
+    )
 
 
 def _loads(value: tirx.PrimExpr, written: tirx.Buffer) -> list[tvm.ir.TensorLoad]:

@@ -201,7 +201,7 @@ class Stage:
         conditional: whether what it computes depends on the position.
         fill: of kind "padding", what it writes where it reads nothing; None where that is not one number.
         plain: of kind "contraction", whether it adds up products of two elements, converted at most.
-        stated: of kind "whole", what the block states beside its extents, by the names of its annotations.
+        stated: what the block states beside its extents, by the names of its annotations.
     """
 
     name: str

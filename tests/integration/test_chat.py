@@ -123,6 +123,17 @@ def test_conversations_by_the_python_api(talking_bundle, tiny_bundle):
             model.chat(messages)
 
 
+def test_messages_that_are_no_json_leave_the_model_as_it_is(talking_bundle):
+    message = {"role": "user", "content": text([3, 1])}
+    around: dict[str, object] = {**message}
+    around["of"] = around
+    with sdk.load_language_model(talking_bundle) as model:
+        for wrong in ({**message, "content": {"s"}}, around):
+            with pytest.raises(UserError, match="what is given is no JSON"):
+                model.chat([wrong], max_tokens=1)
+        assert list(model.chat([message], max_tokens=1))
+
+
 def test_a_bad_line_at_a_terminal_does_not_end_the_chat(tiny_bundle, tmp_path, capsys, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

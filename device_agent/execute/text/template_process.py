@@ -23,6 +23,8 @@ from typing import Any, Dict, List, Mapping
 _MEMORY_BYTES = 1 << 29
 # Beyond the longest context.
 _MOST_CHARACTERS = 1 << 22
+# Of the reason why there is no text, which a template may write too.
+_REASON_CHARACTERS = 1000
 # Before it, the sandbox of Jinja let templates out (CVE-2025-27516).
 _JINJA = (3, 1, 6)
 
@@ -37,14 +39,14 @@ class _Missing(Exception):
 
 def main() -> int:
     """Answers one request."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     request = json.load(sys.stdin)
     _limit_time(request["seconds"])
     try:
         answer = {"text": rendered(request["template"], request["variables"])}
     except TemplateFailed as error:
-        answer = {"error": str(error)}
+        answer = {"error": str(error)[:_REASON_CHARACTERS]}
     except _Missing as error:
         answer = {"missing": str(error)}
     json.dump(answer, sys.stdout)
@@ -181,8 +183,13 @@ def _to_json(
 
 
 def _limit_time(seconds: float) -> None:
-    most, own = math.ceil(time.process_time() + seconds), resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (most if own < 0 else min(most, own), own))
+    _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + seconds))
+
+
+def _limit(kind: int, most: int) -> None:
+    """Less, where whoever started the process may have no more."""
+    own = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if own == resource.RLIM_INFINITY else min(most, own), own))
 
 
 if __name__ == "__main__":

@@ -190,6 +190,15 @@ def positions_of(path: Path) -> int:
     return description.positions // BLOCK * BLOCK
 
 
+def is_quantised(path: Path) -> bool:
+    """Whether the weights of a language model are quantised in its files.
+
+    Raises:
+        ModelFileError, OSError: see `import_decoder`.
+    """
+    return bool(_read(Path(path)).bits)
+
+
 def _read(path: Path) -> ModelFolder:
     return read_gguf(path) if language_format(path) == "gguf" else read_folder(path)
 

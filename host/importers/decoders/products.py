@@ -93,6 +93,9 @@ class Products:
         options = form_options(weight.form)
         if rounding != EXACT:
             options["rounding"] = rounding
+        if self._rounding == ROUNDED:
+            # Where most activations are bytes, bfloat16 is near enough for the others.
+            options["halved"] = True
         if end - begin != weight.rows:
             options["first"] = begin
         return self._emit(own_call(DENSE, [value, *weight.arrays], options, shape))

@@ -18,7 +18,8 @@ def _reader(operation: str) -> Reader:
     def read(builder: Builder, call: OperatorCall) -> Value:
         """The importer's call: data, weight, scales, what `WeightLayout.further` names, and JSON.
 
-        The JSON has "bits" and "group", and where they are there, "asymmetry" and "multiplied".
+        The JSON has "bits" and "group", and where they are there, "asymmetry", "multiplied", "rounding" and
+        "halved", see `WeightLayout`.
         """
         *tensors, options = call.arguments
         return builder.emit(operation, tensors, json.loads(options.value), call.outputs)[0]

@@ -2,7 +2,7 @@
 
 The original runtimes compute such models in single precision too;
 inputs and outputs keep their type. A number that is converted to a half rounds where that shows: before it is
-converted to another type, compared, or rounded to a whole number.
+converted to another type, compared or put in order, or rounded to a whole number.
 """
 
 from __future__ import annotations
@@ -30,18 +30,9 @@ _MOVES = frozenset(
 # Operations whose result may be far off where an operand is not rounded.
 _STEPS = frozenset(
     {
-        *(
-            "argmax",
-            "argmin",
-            "ceil",
-            "equal",
-            "floor",
-            "floor_divide",
-            "floor_mod",
-            "greater",
-            "greater_equal",
-        ),
-        *("less", "less_equal", "mod", "not_equal", "round", "trunc"),
+        *("argmax", "argmin", "first_in_order", "isfinite", "isinf", "sign"),
+        *("equal", "greater", "greater_equal", "less", "less_equal", "not_equal"),
+        *("ceil", "floor", "floor_divide", "floor_mod", "mod", "round", "trunc"),
     }
 )
 

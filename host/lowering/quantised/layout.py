@@ -69,6 +69,8 @@ class WeightLayout:
         asymmetry: "zero", "minimum", or "" of symmetric weights.
         multiplied: whether groups have multipliers.
         rounding: bits that activations are rounded to, 16, or 8 where bytes are multiplied.
+        halved: whether activations and weights may be numbers of bfloat16 in place of that, in registers of
+            matrices.
     """
 
     bits: int
@@ -78,6 +80,7 @@ class WeightLayout:
     asymmetry: str = ""
     multiplied: bool = False
     rounding: int = 16
+    halved: bool = False
 
     @classmethod
     def of(
@@ -88,6 +91,7 @@ class WeightLayout:
         asymmetry: str = "",
         multiplied: bool = False,
         rounding: int = 16,
+        halved: bool = False,
     ) -> WeightLayout:
         """The layout for a processor; `rounding` to 8 bits is for those whose instructions multiply bytes."""
         kind = hardware.dot_product
@@ -102,7 +106,8 @@ class WeightLayout:
         # rows and two vectors of outputs stay in registers beside the totals of two panels.
         vectors = {"s8s8": 4, MATRICES: 2, "widening": 8 if bits == 4 else 4}.get(kind, 1)
         made = cls(bits, max(4, vectors * hardware.lanes), kind, group, asymmetry, multiplied)
-        return replace(made, rounding=rounding) if made.activations == "int8" else made
+        halved = halved and hardware.has_bfloat16_tiles
+        return replace(made, rounding=rounding, halved=halved) if made.activations == "int8" else made
 
     @property
     def width(self) -> int:

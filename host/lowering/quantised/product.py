@@ -31,6 +31,8 @@ LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
     "totals",
     "output",
 )
+# What the last block states where its operands may be numbers of bfloat16, see `WeightLayout.halved`.
+HALVED = "edgetlm.halved"
 
 # 1.5 * 2^23, and its bits: of all processors, few round floats without a call of the C library.
 _ROUNDING, _ROUNDING_BITS = 12582912.0, 0x4B400000
@@ -136,6 +138,8 @@ def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
     start = f"{SUMS}[vt, vg]" if layout.sums_start else "T.int32(0)"
     # The second plane counts as it is.
     start = f"T.Select(ve == 1, {start}, T.int32(0))" if layout.sums_start and planes == 2 else start
+    # Activations of one plane are bytes, of which bfloat16 loses nothing.
+    stated = f'T.sblock_attr({{"{HALVED}": "1"}})' if layout.halved and planes == 2 else ""
     return f"""
 @T.prim_func(s_tir=True, private=True)
 def function(
@@ -188,5 +192,6 @@ def function(
     for t, p, l in T.grid({rows}, {panels}, {lanes}):
         with T.sblock("{OUTPUT}"):
             vt, vp, vl = T.axis.remap("SSS", [t, p, l])
+            {stated}
             output[vt, vp * {lanes} + vl] = {TOTALS}[vt, vp, vl]
 """

@@ -1,4 +1,6 @@
-"""`--processor auto`: the GPU's bundle is one of the finalists; here one of the CPU takes its place."""
+"""Bundles that are measured beside the CPU's usual one: the GPU's, for which one of the CPU stands here, and
+that of programs of one thread.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from host.compile.variants import GPU, Variant
+from host.compile.static_model import Compiled
+from host.compile.variants import ALONE, GPU, Variant
 from sdk.cli.main import main
+from tests.integration.deploy.test_deploy import deployed, with_a_wrong_kernel
 from tests.integration.small_models import convnet
 from tests.signing import entry, reseal
 
@@ -42,3 +46,18 @@ def test_the_gpu_goes_to_the_finals(
         assert power["taken"] == points["fastest programs"]["name"]
     else:
         assert points[GPU]["latency_ms"]["value"] > 0
+
+
+def test_wrong_programs_of_one_thread_end_no_deployment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def doubtful(made: Compiled, *_: object) -> object:
+        return made.plan
+
+    monkeypatch.setattr("host.compile.variants.plan_of_one_thread", doubtful)
+    right = deployed(convnet(tmp_path / "net.onnx"), tmp_path / "bundle")
+    assert right.power is not None and ALONE in {one.name for one in right.power.points}
+    broken = with_a_wrong_kernel(monkeypatch)
+    wrong = deployed(convnet(tmp_path / "net.onnx"), tmp_path / "bundle")
+    assert (wrong.choice.backend, wrong.power) == ("onnxruntime", None)
+    assert "tvm gives wrong outputs" in wrong.choice.why and len(broken) >= 2

@@ -13,23 +13,35 @@ from host.compile.model_file import read_model
 from host.model import DeviceProfile
 from host.options import CompileOptions
 from host.progress import Silence, StageClock
-from targets import Bfloat16Products
+from targets import Bfloat16Products, MatrixTiles
 from tests.unit.importers.decoders.models import llama, llama_weights, write
+from tests.unit.importers.decoders.packed.test_folders import Way, made
+
+TILES = MatrixTiles(("amx-tile", "amx-bf16"), ("bf16bf16",))
+SLOW = Bfloat16Products("avx512bf16", 0.5, 4.0)
 
 
 class Asked(Exception):
     """Ends the import with what it was asked for."""
 
 
-def profile(bfloat16: Bfloat16Products | None) -> DeviceProfile:
-    """Of this machine, with such products or none."""
+def profile(bfloat16: Bfloat16Products | None, tiles: MatrixTiles | None = None) -> DeviceProfile:
+    """Of this machine, with such products or none, and with such registers of matrices or none."""
     found = target_profile("local", 1)
-    return replace(found, hardware=replace(found.hardware, bfloat16=bfloat16, fma_per_cycle=1.0))
+    hardware = replace(found.hardware, bfloat16=bfloat16, matrix_tiles=tiles, fma_per_cycle=1.0)
+    return replace(found, hardware=hardware)
 
 
-@pytest.mark.parametrize(("per_cycle", "asked"), [(1.0, True), (0.5, False), (None, False)])
+@pytest.mark.parametrize(
+    ("per_cycle", "tiles", "asked"),
+    [(1.0, None, True), (0.5, None, False), (None, None, False), (0.5, TILES, True), (None, TILES, False)],
+)
 def test_attention_is_rounded_for_processors_that_gain_by_it(
-    per_cycle: float | None, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    per_cycle: float | None,
+    tiles: MatrixTiles | None,
+    asked: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     products = None if per_cycle is None else Bfloat16Products("avx512bf16", per_cycle, 4.0)
     folder = write(tmp_path / "model", llama(), llama_weights())
@@ -40,6 +52,43 @@ def test_attention_is_rounded_for_processors_that_gain_by_it(
     monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
     options, clock = CompileOptions(model=folder, quantize="int4"), StageClock(Silence())
     with pytest.raises(Asked, match=str(asked)):
-        read_model(options, clock, profile=profile(products))
+        read_model(options, clock, profile=profile(products, tiles))
     with pytest.raises(Asked, match="False"):
         read_model(options, clock)
+
+
+@pytest.mark.parametrize(
+    ("quantize", "packed", "tiles", "context", "chunk"),
+    [
+        ("int4", False, TILES, 512, 128),
+        ("", True, TILES, 512, 128),
+        # A prompt behind the last whole chunk goes through steps, which would be much of a short context.
+        ("int4", False, TILES, 256, 64),
+        ("int4", False, TILES, 48, 48),
+        ("int4", False, None, 512, 64),
+        ("", False, TILES, 512, 64),
+    ],
+)
+def test_chunks_are_longer_where_tiles_multiply_quantised_weights(
+    quantize: str,
+    packed: bool,
+    tiles: MatrixTiles | None,
+    context: int,
+    chunk: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "model"
+    if packed:
+        made(folder, Way("gptq"))
+    else:
+        write(folder, llama(), llama_weights())
+
+    def import_decoder(*given: Any) -> None:
+        raise Asked(given[1:3])
+
+    monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
+    options = CompileOptions(model=folder, quantize=quantize, context_tokens=context)
+    with pytest.raises(Asked) as asked:
+        read_model(options, StageClock(Silence()), profile=profile(SLOW, tiles))
+    assert asked.value.args == ((context, chunk),)

@@ -17,12 +17,14 @@ from host.compile.static_model import Plan
 from host.compile.variants import (
     ALONE,
     FASTEST,
+    SHARED,
     engine_variants,
     fewer_threads,
     least_traffic,
     least_traffic_plan,
     movement_joules,
     picojoules_a_byte,
+    plan_of_all_threads,
     plan_of_one_thread,
     variants_of,
 )
@@ -157,8 +159,8 @@ def test_fewer_threads_have_programs_of_their_own(tmp_path: Path) -> None:
     assert [bundle.load(one.path).threads for one in again] == [4, 2, 1]
 
 
-def _compiled_for_two(tmp_path: Path, width: int, rows: int) -> tuple[BundleBuilder, compiling.Compiled]:
-    """A product whose kernel two threads share."""
+def _product_for_two(tmp_path: Path, width: int, rows: int) -> tuple[BundleBuilder, compiling.Compiled]:
+    """A product, compiled for two threads."""
     weights = {"w": np.random.default_rng(0).normal(size=(width, width)).astype(np.float32)}
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     inputs, outputs = [floats("x", rows, width)], [floats("y", rows, width)]
@@ -167,9 +169,14 @@ def _compiled_for_two(tmp_path: Path, width: int, rows: int) -> tuple[BundleBuil
     clock = StageClock(Silence())
     two = replace(profile(), threads=2)
     builder = BundleBuilder(ModelCompiler(options, two, tmp_path, clock))
-    made = builder.compile(read_model(options, clock))
+    return builder, builder.compile(read_model(options, clock))
+
+
+def _compiled_for_two(tmp_path: Path, width: int, rows: int) -> tuple[BundleBuilder, compiling.Compiled]:
+    """A product whose kernel two threads share."""
+    builder, made = _product_for_two(tmp_path, width, rows)
     assert made.plan is not None
-    shared = {}
+    shared, two = {}, builder.compiler.profile
     for key, space in made.plan.spaces.items():
         only = space.fixed({"parallel": 2})
         assert only is not None
@@ -188,7 +195,31 @@ def test_short_runs_are_measured_with_programs_of_one_thread_too(tmp_path: Path)
     assert bundle.load(found[1].path).threads == 2
 
 
+def test_programs_of_one_thread_are_none_of_the_records(tmp_path: Path) -> None:
+    builder, made = _compiled_for_two(tmp_path, 192, 1)
+    assert made.plan is not None
+    recalled = replace(made.plan, from_database=frozenset(made.plan.chosen))
+    alone = plan_of_one_thread(replace(made, plan=recalled), builder.compiler.profile, 0)
+    assert alone is not None and alone.from_database == frozenset()
+
+
 def test_what_threads_make_much_faster_is_not_measured_with_one(tmp_path: Path) -> None:
     builder, made = _compiled_for_two(tmp_path, 512, 64)
     assert plan_of_one_thread(made, builder.compiler.profile, 0) is None
     assert [one.name for one in variants_of(builder, made, wider=False)] == [FASTEST]
+
+
+@pytest.mark.parametrize(("width", "rows", "measured"), [(256, 64, [FASTEST, SHARED]), (192, 1, [FASTEST])])
+def test_one_thread_is_measured_beside_all_where_kernels_promise_much(
+    width: int, rows: int, measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("host.plans.sharing._LATE_STARTS", 1000.0)
+    builder, made = _product_for_two(tmp_path, width, rows)
+    assert {task.decisions["parallel"] for task in made.tasks} == {1}
+    found = variants_of(builder, made, wider=False)
+    assert [one.name for one in found] == measured
+    for one in found[1:]:
+        assert one.instead_of == FASTEST and {task.decisions["parallel"] for task in one.tasks} == {2}
+    if made.plan is not None and len(found) > 1:
+        known = replace(made.plan, from_database=frozenset(made.plan.chosen))
+        assert plan_of_all_threads(replace(made, plan=known), builder.compiler.profile, 0) is None

@@ -206,9 +206,13 @@ def test_a_gpu_has_no_loops(tmp_path: Path) -> None:
 def test_a_gpu_has_one_product_for_the_gates_of_a_step(tmp_path: Path, operator: str, products: int) -> None:
     """A kernel of few rows hardly takes longer for all gates; the candidate of a GRU waits for the others."""
     path = tmp_path / "model.onnx"
-    _model(path, operator, ("b", "h0"), computed=("h0",), steps=3)
+    inputs = _model(path, operator, ("b", "h0"), computed=("h0",), steps=3)
     jetson = board_for(declared()["jetson_orin_nano"])
     assert jetson is not None
     lowered = lower(load(path, golden_cases=1), jetson.on_gpu())
     # And one product of the inputs of all steps.
     assert sum(task.weight for task in lowered.tasks if "dense" in task.name) == 3 * products + 1
+    (made,) = execute_cases(lowered.module, [[*inputs.values(), *lowered.parameters]])
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for ours, theirs in zip(made, session.run(None, inputs), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -24,6 +24,8 @@ from host.lowering.rebuild import rebuild
 
 # What a convolution is described by where nothing else is asked of it.
 _PLAIN = {"strides", "padding", "dilation", "groups"}
+# Sums within sums, each the term of another, that are taken apart. What lies deeper was joined before.
+_DEEPEST = 16
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,11 @@ def join_branches(graph: Graph) -> Graph:
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         made = _joined(builder, node, inputs, single) if node.op == "add" else None
         outputs = builder.copy(node, inputs) if made is None else (made,)
-        single.update(new for old, new in zip(node.outputs, outputs, strict=True) if private(old))
+        for old, new in zip(node.outputs, outputs, strict=True):
+            if private(old):
+                single.add(new)
+            else:
+                single.difference_update((new, _without_views(new)))
         return outputs
 
     return rebuild(graph, rule)
@@ -115,15 +121,15 @@ def _is_other(value: Value, output: Value) -> bool:
     return not value.is_constant or (value.size > 1 and not value.shape[-1:] == (value.size,) == channels)
 
 
-def _terms(value: Value, single: set[Value]) -> list[Value]:
+def _terms(value: Value, single: set[Value], depth: int = _DEEPEST) -> list[Value]:
     """What is added up to make a value, seen with any rows."""
     inner = _without_views(value, single)
     node = inner.producer
-    if inner not in single or node is None or node.op != "add":
+    if inner not in single or node is None or node.op != "add" or not depth:
         return [value]
     if any(_is_other(one, inner) for one in node.inputs):
         return [value]
-    return [term for one in node.inputs for term in _terms(one, single)]
+    return [term for one in node.inputs for term in _terms(one, single, depth - 1)]
 
 
 def _without_views(value: Value, single: set[Value] | None = None) -> Value:

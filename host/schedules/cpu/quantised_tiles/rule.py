@@ -2,7 +2,8 @@
 
 Activations are rounded to bfloat16 once, and the weights of one or two panels are taken apart to it for all
 rows, a few groups at a time. Neither has an error above 1 / 256 of itself, where activations of 8 bits have
-one of 1 / 254 of the largest in their group. Sums stay in the tiles over the depth of those groups.
+one of 1 / 254 of the largest in their group. So this is for calls that may round to 8 bits, and for what else
+such a prefill multiplies (`WeightLayout.halved`). Sums stay in the tiles over the depth of those groups.
 """
 
 from __future__ import annotations
@@ -45,13 +46,18 @@ class QuantisedTiles(Rule):
     decisions = (TILE_VECTORS, TILE_ROWS, DecisionKind("depth", Level.BLOCK, WordClass.TILE))
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """The function of such a product, with rows and groups of whole tiles."""
+        """The function of such a product that may be rounded, with rows and groups of whole tiles."""
         if not {parts.ROUNDED, parts.DOTS, parts.TOTALS} <= {stage.name for stage in workload.stages}:
             return False
         tiles = hardware.matrix_tiles
-        if tiles is None or not hardware.has_bfloat16_tiles or hardware.bfloat16 is None:
+        if tiles is None or not hardware.has_bfloat16_tiles:
             return False
-        rows, _, _, _, steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
+        rows, _, _, planes, steps, lanes, width = (
+            axis.extent for axis in workload.stage(parts.DOTS).axes[:7]
+        )
+        # Whoever asks for activations of 16 bits counts on results as those of single precision.
+        if planes > 1 and parts.HALVED not in dict(workload.stage(parts.OUTPUT).stated):
+            return False
         whole = rows % tiles.rows == 0 and steps * width % DEPTH == 0
         return hardware.dot_product == "u8s8" and lanes == LANES and rows >= _LEAST_ROWS and whole
 

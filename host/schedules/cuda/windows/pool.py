@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from host.schedules.cuda.depthwise.window import Side, directions, stored_together
 from host.schedules.cuda.results import results_of
 from host.schedules.cuda.sources import CHUNK_BYTES, Source, behind, neighbours
@@ -68,11 +70,14 @@ def pool_of(workload: Workload) -> Pool | None:
     # What surrounds an image is one number.
     if found is None or isinstance(found, Source) or sum(stage.kind == "padding" for stage in before) > 1:
         return None
-    image, bordered, _ = found
+    image, bordered, fills = found
     *others, channel = anchor.spatial
     if not image.argument or image.data_dependent or image.type.name not in _TYPES:
         return None
     if image.offset(channel, 1) != 1 or channel in bordered:
+        return None
+    # It stands among the elements before they are widened.
+    if not all(_holds(image.type.name, fill) for fill in fills):
         return None
     sides = directions(anchor, image, tuple(others))
     results = results_of(workload, (channel,), CHUNK_BYTES)
@@ -84,3 +89,12 @@ def pool_of(workload: Workload) -> Pool | None:
     outer = tuple(axis for axis in others if axis not in (rows.axis, columns.axis))
     width = math.gcd(_MOST_LANES, neighbours(anchor, image, channel), stored_together(workload, results[2]))
     return Pool(anchor, outer, rows, columns, channel, image, width, results[2]) if width > 1 else None
+
+
+def _holds(dtype: str, number: float) -> bool:
+    """Whether a number is one of a type."""
+    kind = np.dtype(dtype)
+    if kind.kind in "iu":
+        return number.is_integer() and np.iinfo(kind).min <= number <= np.iinfo(kind).max
+    with np.errstate(over="ignore"):
+        return float(kind.type(number)) == number

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,29 @@ def test_a_hostile_template_ends_in_one_line(
     assert "the model's chat template fails: " in str(refusal.value) and str(refusal.value).isprintable()
     assert "deploy it again, or give generate a text" in str(refusal.value)
     assert refusal.value.kind == "bad_request"
+
+
+def answered(template: str, before: str = "") -> bytes:
+    """What the process of a template writes, which a shell starts.
+
+    Args:
+        template: of the request.
+        before: a command of the shell.
+    """
+    request = {"template": template, "variables": {}, "seconds": 5.0}
+    program = f"{before} exec {sys.executable} -m {template_process.__name__}"
+    return subprocess.run(
+        ["sh", "-c", program], input=json.dumps(request).encode(), stdout=subprocess.PIPE, check=True
+    ).stdout
+
+
+def test_the_reason_that_a_template_writes_is_short() -> None:
+    assert len(answered("{{ raise_exception('no' * 10**7) }}")) < 2000
+    assert len(answered("{{ 'a'|" + "n" * 10**5 + " }}")) < 2000
+
+
+def test_a_template_is_rendered_where_a_process_may_have_less_memory() -> None:
+    assert json.loads(answered("{{ 'a' }}", "ulimit -v 400000;")) == {"text": "a"}
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,9 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
     assert asked[0].attended is fast
     assert model.decoder is not None and model.decoder.rounding == (8 if rounds else 0)
     assert rounded_call(model.decoder.prefill) is rounds and not rounded_call(model.module)
+    # Only such a prompt has products of bfloat16, also where it keeps 16 bits otherwise.
+    assert ('\\"halved\\": true' in str(model.decoder.prefill)) is rounds
+    assert '\\"halved\\"' not in str(model.module) and '\\"halved\\"' not in str(model.decoder.verify)
     assert any("keep 16 bits" in line for line in lines) is (moved == 0.02)
     assert asked[0].beginning == len(asked[0].texts[-1]) - 4
     # Its attention may round too where logits then stay, and no other function's.

@@ -37,6 +37,7 @@ class Kind(NamedTuple):
     asymmetry: str = ""
     multiplied: bool = False
     rounding: int = 16
+    halved: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -44,6 +45,7 @@ class Kind(NamedTuple):
         options: dict[str, Any] = {"bits": self.bits, "group": self.group}
         options |= {"asymmetry": self.asymmetry} if self.asymmetry else {}
         options |= {"multiplied": True} if self.multiplied else {}
+        options |= {"halved": True} if self.halved else {}
         return options | ({"rounding": self.rounding} if self.rounding != 16 else {})
 
 

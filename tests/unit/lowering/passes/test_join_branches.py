@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from tvm import relax
 
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Value
+from host.lowering.ops import known_operators
+from host.lowering.passes.convolutions.join_branches import join_branches
 from host.model import LoweredModel
 from tests.unit.lowering.harness import check, functions, normal, weight
 from tests.unit.lowering.passes.test_affine import batch_norm
@@ -81,3 +85,30 @@ def test_what_is_no_sum_of_branches_stays() -> None:
 
     model = check(build, [normal(1, CHANNELS, 9, 9), normal(1, CHANNELS, 9, 9, seed=3)])
     assert sum(array.ndim > 3 for array in model.parameters) == 8
+
+
+def test_a_sum_that_is_read_twice_is_not_computed_twice() -> None:
+    """Its branches are joined; the one that is added to it for one of the readers stays beside it."""
+
+    def build(bb, x):
+        def conv(kernel: int, seed: int):
+            taps = weight(CHANNELS, CHANNELS, kernel, kernel, seed=seed)
+            return bb.emit(op.nn.conv2d(x, taps, padding=kernel // 2))
+
+        both = bb.emit(op.add(conv(3, 1), conv(3, 2)))
+        more = bb.emit(op.add(both, conv(1, 3)))
+        return relax.Tuple([bb.emit(op.tanh(both)), bb.emit(op.exp(more))])
+
+    model = check(build, [normal(1, CHANNELS, 9, 9)])
+    assert sum(array.shape[1:3] == (3, 3) for array in model.parameters) == 1
+
+
+def test_sums_of_any_number_of_terms() -> None:
+    terms = 1500
+    builder = Builder(known_operators())
+    inputs = tuple(Value((2, CHANNELS), "float32") for _ in range(terms))
+    total = inputs[0]
+    for term in inputs[1:]:
+        total = builder.binary("add", total, term)
+    graph: Graph = builder.graph(inputs, builder.unary("tanh", total))
+    assert len(join_branches(graph).nodes) == terms

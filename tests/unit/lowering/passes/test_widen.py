@@ -51,3 +51,22 @@ def test_outputs_that_are_inputs_and_truth_values() -> None:
     np.testing.assert_array_equal(rest, np.maximum(x, 0))
     assert rest.dtype == np.float16
     assert blocks(model)
+
+
+def test_signs_infinities_and_orders_are_those_of_rounded_numbers() -> None:
+    x = np.array([[1e-9, -1e-9, 7e4, 1.0001, 1.0002, 1.0003, 0.5, -7e4]], "float32")
+
+    def build(bb, v):
+        rounded = bb.emit(op.astype(v, "float16"))
+        order = bb.emit(op.argsort(rounded, axis=-1, dtype="int32"))
+        signs = bb.emit(op.astype(bb.emit(op.sign(rounded)), "float32"))
+        first = bb.emit(op.topk(rounded, k=3, ret_type="indices", dtype="int32"))
+        infinite = [bb.emit(op.isinf(rounded)), bb.emit(op.isfinite(rounded))]
+        return relax.Tuple([order, signs, first, *infinite])
+
+    order, signs, first, infinite, finite = run_lowered(lowered(build, [x]), [x])
+    np.testing.assert_array_equal(order, [[7, 0, 1, 6, 3, 4, 5, 2]])
+    np.testing.assert_array_equal(signs, [[0, 0, 1, 1, 1, 1, 1, -1]])
+    np.testing.assert_array_equal(first, [[2, 3, 4]])
+    np.testing.assert_array_equal(infinite, np.abs(x) > 65504)
+    np.testing.assert_array_equal(finite, np.abs(x) <= 65504)

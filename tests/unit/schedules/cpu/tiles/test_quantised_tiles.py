@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 
+from device_agent.board.matrix_tiles import may_use_tiles
 from host.build import target_for
 from host.build.kernel import compile_function
 from host.build.linker import link_shared
@@ -34,9 +35,9 @@ def tiles_board(cores: int = 1, more: tuple[str, ...] = _TILES) -> Board:
 
 
 def runs_here() -> bool:
-    """Whether this machine has the tiles."""
+    """Whether this machine has the tiles, and Linux gives them to this process."""
     path = Path("/proc/cpuinfo")
-    return path.exists() and " amx_bf16" in path.read_text(encoding="utf-8")
+    return path.exists() and " amx_bf16" in path.read_text(encoding="utf-8") and may_use_tiles()
 
 
 def task_of(model: LoweredModel) -> Task:
@@ -73,11 +74,16 @@ def fits(kind: Kind) -> bool:
     return kind.group % 32 == 0
 
 
+def halved(name: str) -> Kind:
+    """The kind, in a call whose operands may be numbers of bfloat16."""
+    return KINDS[name]._replace(halved=True)
+
+
 @in_turn("kind, form", KINDS, [((32, 64, 192), 1), ((64, 40, 64), 2), ((96, 48, 1280), 1)])
 def test_random_programs_compute_the_product(kind: str, form: tuple[tuple[int, int, int], int]) -> None:
     (rows, columns, depth), threads = form
     on = tiles_board(threads)
-    model, weight = product(rows, columns, depth, KINDS[kind], on)
+    model, weight = product(rows, columns, depth, halved(kind), on)
     space = space_for(task_of(model), on.hardware, threads)
     assert space.rule.name == ("quantised_tiles" if fits(KINDS[kind]) else "quantised")
     if not fits(KINDS[kind]):
@@ -92,3 +98,17 @@ def test_random_programs_compute_the_product(kind: str, form: tuple[tuple[int, i
     # Of weights with zero points and minima, it is their parts that are rounded.
     assert (np.abs(made - wanted) <= bound).all()
     assert np.sqrt(np.mean((made - wanted) ** 2)) <= 3e-3 * np.sqrt(np.mean(wanted**2))
+
+
+@pytest.mark.parametrize("kind", ["int4", "int8 with zero points", "Q4_K"])
+@pytest.mark.parametrize("rows, halved", [(64, False), (36, True)])
+def test_products_that_keep_16_bits_are_in_no_tiles(kind: str, rows: int, halved: bool) -> None:
+    """Whoever allows no rounding gets what single precision gives; so do rows that fill no tiles."""
+    on = tiles_board()
+    model, weight = product(rows, 64, 512, KINDS[kind]._replace(halved=halved), on)
+    space = space_for(task_of(model), on.hardware)
+    assert space.rule.name == "quantised"
+    data = np.random.default_rng(2).normal(size=(rows, 512)).astype("float32")
+    made = made_of(space, space.sample(random.Random(rows)), model, data, on)[:, :64]
+    wanted = data.astype("float64") @ weight.T.astype("float64")
+    assert np.abs(made - wanted).max() <= 2e-4 * np.abs(wanted).max()

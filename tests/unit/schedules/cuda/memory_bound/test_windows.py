@@ -41,12 +41,18 @@ class _Window:
 
 
 def _pooling(
-    shape: tuple[int, ...], window: _Window, kind: str = "max", dtype: str = "float16", relu: bool = False
+    shape: tuple[int, ...],
+    window: _Window,
+    kind: str = "max",
+    dtype: str = "float16",
+    relu: bool = False,
+    least: float | None = None,
 ) -> Case:
     """Of an image that is widened, filled up around, pooled, and rounded, as lowering makes it."""
     images, height, width, channels = shape
     wide = dtype if dtype.endswith("int8") else "float32"
-    least = np.iinfo(dtype).min if dtype.endswith("int8") else -np.inf
+    if least is None:
+        least = np.iinfo(dtype).min if dtype.endswith("int8") else -np.inf
     around, padding = (least if kind == "max" else 0), window.padding
     a = te.placeholder(shape, dtype, "A")
     first = te.compute(shape, lambda *i: a(*i).astype(wide), name="wide") if wide != dtype else a
@@ -181,5 +187,7 @@ def test_reductions_of_another_kind_are_left_to_other_rules() -> None:
         fn.softmax(2, 5, 37),
         fn.lowered_mean(10, 7, 7),
         _pooling((1, 8, 8, 5), _Window(2, 2)).function,
+        # No half is what stands around.
+        _pooling((1, 8, 8, 8), _Window(3, 2, 1), least=float(np.finfo("float32").min)).function,
     ):
         assert space_for(fn.task(function), gpu_board().hardware).rule.name != "cuda_windows"
