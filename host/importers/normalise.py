@@ -32,6 +32,8 @@ _MOVES = frozenset({"relax.astype", "relax.broadcast_to", "relax.reshape"})
 _INDEXED = frozenset(
     {"relax.gather_elements", "relax.gather_nd", "relax.scatter_elements", "relax.scatter_nd"}
 )
+# Those of them along an axis, which a tensor of one number alone need not have.
+_OF_ELEMENTS = frozenset({"relax.gather_elements", "relax.scatter_elements"})
 # Operators whose second argument is a tensor of indices for each of the first axes of the first.
 _INDEXED_BY_AXIS = frozenset({"relax.index_tensor", "relax.index_put"})
 # Operators whose second argument has regions (R, 5), each with the number of its image first.
@@ -45,6 +47,8 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         name = getattr(call.op, "name", "")
         if name == "relax.take" and call.attrs.mode == "fast":
             return relax.op.take(call.args[0], _from_start(call), call.attrs.axis, mode="clip")
+        if name in _OF_ELEMENTS and _sizes(call.args[0]) == []:
+            return self._of_one_element(call)
         if name in _INDEXED:
             call = self._within(call, name)
         if name in _INDEXED_BY_AXIS:
@@ -68,6 +72,13 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         if not isinstance(made, relax.TensorType) or not isinstance(given, relax.TensorType):
             return False
         return bool(tvm_ffi.structural_equal(made, given))
+
+    def _of_one_element(self, call: relax.Call) -> relax.Expr:
+        """A gather or scatter of tensors without axes, as of such with one."""
+        line = [self.builder_.emit(relax.op.reshape(one, [1])) for one in call.args]
+        widened = relax.Call(call.op, line, call.attrs, call.ty_args)
+        made = self.builder_.emit(self._within(widened, call.op.name))
+        return relax.op.reshape(made, [])
 
     def _within(self, call: relax.Call, name: str) -> relax.Call:
         """The call with its indices kept within the first argument, where its sizes are known."""

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 import tvm
@@ -23,6 +24,7 @@ from host.importers.torch.indexing import index_put, put_where
 from host.importers.torch.program import control_flow, decompositions, refused
 from host.importers.torch.program.fold import CONSTANT, fold_constants
 from host.importers.torch.program.promotion import write_promotions
+from host.importers.torch.program.zero_points import note_zero_points
 
 _Convert = Callable[[fx.Node], Any]
 _OF_COMPLEX = {**complex_values.CONVERTERS, **fourier.CONVERTERS}
@@ -94,7 +96,10 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         return made
 
     def _constant(self, node: fx.Node) -> Any:
-        array = self.constants[node.args[0]].numpy()
+        value = self.constants[node.args[0]]
+        # torch has no arrays of bfloat16, whose type is not NumPy's own.
+        narrow = value.dtype is torch.bfloat16
+        array = value.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if narrow else value.numpy()
         # With its type: of a single number, relax would make 32 bits.
         parts = [array.real.copy(), array.imag.copy()] if np.iscomplexobj(array) else [array]
         made = [relax.const(part, str(part.dtype)) for part in parts]
@@ -161,6 +166,7 @@ def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
     _refuse_kept(program)
     control_flow.write_out(program.graph_module)
     write_promotions(program)
+    note_zero_points(program)
     importer = _Importer()
     importer.constants = fold_constants(program, importer.convert_map)
     return importer.layers.written(importer.from_exported_program(program, False, True, False, None))

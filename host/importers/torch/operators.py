@@ -137,9 +137,11 @@ def _own_function(name: str) -> Converter:
 
 
 def _power_of_two(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    data = given["self"]
-    scaled = builder.emit(relax.op.multiply(data, relax.const(np.log(2.0), str(data.ty.dtype))))
-    return builder.emit(relax.op.exp(scaled))
+    """In single precision of halves: log 2 is too far from any of theirs."""
+    data, emit, made = given["self"], builder.emit, _made_in(node)
+    wide = made if made in ("float32", "float64") else "float32"
+    scaled = emit(relax.op.multiply(emit(relax.op.astype(data, wide)), relax.const(np.log(2.0), wide)))
+    return emit(relax.op.astype(emit(relax.op.exp(scaled)), made))
 
 
 def _product(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:

@@ -11,6 +11,8 @@ from tvm import relax
 
 from host.importers.torch.placed import sizes_of
 
+# The arguments of these operators that have to have equal numbers of axes.
+_TENSORS = ("self", "index", "src", "source")
 _REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
@@ -91,9 +93,48 @@ def _index_reduce(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str
     return _scatter_reduce(builder, node, {**given, "index": places, "src": source})
 
 
+def _without_axes(convert: Any) -> Any:
+    """The conversion where a tensor has no axes; TVM converts the others."""
+
+    def converted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        known = all(len(one.meta["val"].shape) for one in node.all_input_nodes)
+        return None if known else convert(builder, node, given)
+
+    return converted
+
+
+def _gathered(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """Elements at places along an axis."""
+    return builder.emit(relax.op.gather_elements(given["self"], given["index"], given["dim"]))
+
+
+def _with_axes(convert: Any, like: str) -> Any:
+    """The conversion of tensors without axes as of such with one, which PyTorch takes them for.
+
+    Args:
+        convert: of tensors with axes; asked of all.
+        like: the argument whose shape the result has.
+    """
+
+    def converted(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+        without = [one for one in _TENSORS if getattr(getattr(given.get(one), "ty", None), "ndim", None) == 0]
+        if not without:
+            return convert(builder, node, given)
+        line = {one: builder.emit(relax.op.reshape(given[one], [1])) for one in without}
+        shape = [] if like in without else sizes_of(given[like])
+        made = convert(builder, node, {**given, **line})
+        return None if made is None else builder.emit(relax.op.reshape(made, shape))
+
+    return converted
+
+
 CONVERTERS: Mapping[str, Any] = {
-    "index_reduce.default": _index_reduce,
-    "scatter.src": _scatter("update"),
-    **dict.fromkeys(("scatter_add.default", "scatter.reduce", "scatter.value_reduce"), _scatter("add")),
-    "scatter_reduce.two": _scatter_reduce,
+    "gather.default": _without_axes(_with_axes(_gathered, "index")),
+    "index_reduce.default": _with_axes(_index_reduce, "self"),
+    "scatter.src": _with_axes(_scatter("update"), "self"),
+    **dict.fromkeys(
+        ("scatter_add.default", "scatter.reduce", "scatter.value_reduce"), _with_axes(_scatter("add"), "self")
+    ),
+    "scatter.value": _without_axes(_with_axes(_scatter("update"), "self")),
+    "scatter_reduce.two": _with_axes(_scatter_reduce, "self"),
 }

@@ -120,3 +120,13 @@ def test_indices_of_several_axes_are_kept_within_them() -> None:
     written = X.copy()
     written[rows, columns] = 7
     np.testing.assert_array_equal(execute(normalise(module(put)), [X])[0], written)
+
+
+@pytest.mark.parametrize("index", [0, 7])
+def test_scatters_into_one_number_stay_within_it(index: int) -> None:
+    def build(builder, x):
+        one, places = relax.const(np.float32(2)), relax.const(np.int64(index), "int64")
+        return relax.op.scatter_elements(one, places, builder.emit(relax.op.sum(x)), axis=0)
+
+    (made,) = execute(normalise(module(build)), [X])
+    np.testing.assert_allclose(made, X.sum(), atol=1e-5)

@@ -15,6 +15,7 @@ from host.importers.onnx.operators.context import (
     Converter,
     Inputs,
     constant_value,
+    convert_with_tvm,
     dtype_of,
     get,
     scalar,
@@ -35,6 +36,15 @@ def _pow(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     wide = "float64" if not whole else dtype if of_exponent == dtype else "int64"
     parts = [context.emit(relax.op.astype(value, wide)) for value in (base, exponent)]
     return relax.op.astype(context.emit(relax.op.power(*parts)), dtype)
+
+
+def _in_singles(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """TVM's, which is of single precision alone."""
+    value, dtype = inputs[0], dtype_of(inputs[0])
+    if dtype == "float32":
+        return convert_with_tvm(context, inputs, attributes)
+    wide = context.emit(relax.op.astype(value, "float32"))
+    return relax.op.astype(context.emit(convert_with_tvm(context, [wide], attributes)), dtype)
 
 
 def _bit_cast(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
@@ -136,6 +146,7 @@ CONVERTERS: dict[str, Converter] = {
     "CumSum": _cumulative(product=False),
     "Det": _det,
     "Dropout": _dropout,
+    **dict.fromkeys(("Elu", "Selu"), _in_singles),
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
     "Min": _of_all(relax.op.minimum),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from typing import Any
 
 from torch import fx
@@ -255,11 +255,22 @@ def _polar(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any])
 
 
 def _exponential(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
-    """exp(a + b i) = exp(a) (cos b + i sin b)."""
-    emit, op, value = builder.emit, relax.op, given["self"]
-    size = emit(op.exp(value.real))
-    turned = (emit(function(value.imaginary)) for function in (op.cos, op.sin))
-    return Complex(*(emit(op.multiply(size, one)) for one in turned))
+    """exp(a + b i) = exp(a) (cos b + i sin b), with infinities and zeros as C's `cexp` has them.
+
+    The two halves of the size may have a place in the type where all of it has none.
+    """
+    emit, op, (a, b) = builder.emit, relax.op, (given["self"].real, given["self"].imaginary)
+    zero, half, infinite, none = (relax.const(one, str(a.ty.dtype)) for one in (0.0, 0.5, inf, nan))
+    size = emit(op.exp(emit(op.multiply(a, half))))
+    cosine, sine = (
+        emit(op.multiply(emit(op.multiply(size, emit(function(b)))), size)) for function in (op.cos, op.sin)
+    )
+    # An angle that is infinite or NaN leaves nothing of a size of zero, and the size of an infinite one.
+    known, nothing = emit(op.isfinite(b)), emit(op.equal(a, emit(op.negative(infinite))))
+    without = emit(op.where(nothing, zero, none))
+    real = emit(op.where(emit(op.equal(a, infinite)), infinite, without))
+    imaginary = emit(op.where(known, sine, without))
+    return Complex(emit(op.where(known, cosine, real)), emit(op.where(emit(op.equal(b, zero)), b, imaginary)))
 
 
 def _reciprocal(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
+import numpy as np
 from torch import fx
 from tvm import relax
 
@@ -14,7 +15,7 @@ def _is_negative(builder: relax.BlockBuilder, data: Any) -> Any:
     """Whether a number has the sign of minus; of the zeros, -0 has it. NaN counts as positive."""
     emit, op, dtype = builder.emit, relax.op, str(data.ty.dtype)
     below = emit(op.less(data, relax.const(0, dtype)))
-    if not dtype.startswith("float"):
+    if not dtype.startswith(("float", "bfloat")):
         return below
     # Only -0 has an infinitely small reciprocal.
     reciprocal = emit(op.divide(relax.const(1.0, dtype), data))
@@ -43,6 +44,15 @@ def _hypotenuse(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, 
     root = emit(op.sqrt(emit(op.add(one, emit(op.multiply(share, share))))))
     infinity = emit(op.logical_or(emit(op.equal(a, infinite)), emit(op.equal(b, infinite))))
     return emit(op.where(infinity, infinite, emit(op.multiply(larger, root))))
+
+
+def _angle(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """The angle of a point with coordinates that are halves; None of others, which TVM converts."""
+    emit, made = builder.emit, str(node.meta["val"].dtype).removeprefix("torch.")
+    if made not in ("float16", "bfloat16"):
+        return None
+    sides = [emit(relax.op.astype(given[one], "float32")) for one in ("self", "other")]
+    return emit(relax.op.astype(emit(relax.op.atan2(*sides)), made))
 
 
 def _extreme_number(extreme: Callable[[Any, Any], Any]) -> Any:
@@ -77,6 +87,24 @@ def _clamped(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     return data
 
 
+def _whole_power(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """A power of whole numbers; None of others, which TVM converts, and which it takes for floats."""
+    made = str(node.meta["val"].dtype).removeprefix("torch.")
+    if made.startswith(("float", "bfloat", "complex")):
+        return None
+    numbers = [one for one in (given["self"], given["exponent"]) if isinstance(one, int)]
+    ends = np.iinfo(made)
+    # PyTorch keeps a number of the program that the type does not hold.
+    wide = made if all(ends.min <= one <= ends.max for one in numbers) else "int64"
+    sides = [
+        relax.const(np.array(one, wide), wide)
+        if isinstance(one, int)
+        else builder.emit(relax.op.astype(one, wide))
+        for one in (given["self"], given["exponent"])
+    ]
+    return builder.emit(relax.op.astype(builder.emit(relax.op.power(*sides)), made))
+
+
 def _operands(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """Both operands in the type of the result; the second one may be a number."""
     dtype = str(node.meta["val"].dtype).removeprefix("torch.")
@@ -89,9 +117,11 @@ def _operands(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
 
 CONVERTERS: Mapping[str, Any] = {
     **dict.fromkeys(("copysign.Scalar", "copysign.Tensor"), _with_sign),
+    "atan2.default": _angle,
     "clamp.default": _clamped,
     "fmax.default": _extreme_number(relax.op.maximum),
     "fmin.default": _extreme_number(relax.op.minimum),
     "hypot.default": _hypotenuse,
+    **dict.fromkeys(("pow.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor"), _whole_power),
     "signbit.default": _sign_bit,
 }

@@ -2,7 +2,8 @@
 
 Static programs have a pair of quantisation and its inverse at each tensor, with numbers for their scales.
 Dynamic ones find a scale of each tensor, or of each of its rows, while they run. The bounds of the integers
-may be narrower than those of their type.
+may be narrower than those of their type. PyTorch takes zero points as they are: what the type of the integers
+does not hold is computed with in floats.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 import tvm
 from torch import fx
 from tvm import relax
+
+from host.importers.torch.program.zero_points import RANGE
 
 # Scale and zero point are numbers in the one, and tensors of one element in the others.
 _FORMS = ("default", "tensor", "tensor2")
@@ -62,20 +65,56 @@ def _quantised(
     return made
 
 
+def _are_of(node: fx.Node, zero: Any, dtype: str) -> bool:
+    """Whether a type of integers holds all zero points of an operator."""
+    known = node.meta.get(RANGE)
+    if known is None:
+        return not isinstance(zero, int | float) and str(zero.ty.dtype) == dtype
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= known[0] and known[1] <= limits.max)
+
+
+def _along(builder: relax.BlockBuilder, value: Any, axis: int | None, rank: int) -> Any:
+    """Scales or zero points as floats that meet a tensor: of all of it, or of each place of an axis."""
+    if isinstance(value, int | float):
+        return relax.const(float(value), "float32")
+    shape = [] if axis is None else [-1 if place == axis % rank else 1 for place in range(rank)]
+    return builder.emit(relax.op.reshape(_converted(builder, value, "float32"), shape))
+
+
+def _quantise_in_floats(
+    builder: relax.BlockBuilder, scale: Any, zero: Any, axis: int | None, given: Mapping[str, Any]
+) -> Any:
+    """Integers with zero points of any size, added behind the rounding; None where the bounds are tensors."""
+    emit, op, bounds = builder.emit, relax.op, _bounds(given)
+    if bounds is None:
+        return None
+    data = _converted(builder, given["input"], "float32")
+    step, point = (_along(builder, one, axis, data.ty.ndim) for one in (scale, zero))
+    whole = emit(op.add(emit(op.round(emit(op.divide(data, step)))), point))
+    return _converted(builder, emit(op.clip(whole, *bounds)), _type_name(given["dtype"]))
+
+
 def _quantise_tensor(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """Integers with one scale and zero point."""
+    dtype = _type_name(given["dtype"])
+    if not _are_of(node, given["zero_point"], dtype):
+        return _quantise_in_floats(builder, given["scale"], given["zero_point"], None, given)
     data = _converted(builder, given["input"], "float32")
     scale = _parameter(builder, given["scale"], "float32")
-    zero = _parameter(builder, given["zero_point"], _type_name(given["dtype"]))
+    zero = _parameter(builder, given["zero_point"], dtype)
     return _quantised(builder, data, scale, zero, 0, given)
 
 
 def _quantise_channels(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """Integers with a scale and a zero point for each place along an axis."""
+    dtype, axis = _type_name(given["dtype"]), given["axis"]
+    if not _are_of(node, given["zero_points"], dtype):
+        return _quantise_in_floats(builder, given["scales"], given["zero_points"], axis, given)
     data = _converted(builder, given["input"], "float32")
     scale = _converted(builder, given["scales"], "float32")
-    zero = _converted(builder, given["zero_points"], _type_name(given["dtype"]))
-    return _quantised(builder, data, scale, zero, given["axis"], given)
+    zero = _converted(builder, given["zero_points"], dtype)
+    return _quantised(builder, data, scale, zero, axis, given)
 
 
 def _real(builder: relax.BlockBuilder, node: fx.Node, data: Any, scale: Any, zero: Any, axis: int) -> Any:
@@ -83,16 +122,31 @@ def _real(builder: relax.BlockBuilder, node: fx.Node, data: Any, scale: Any, zer
     return _converted(builder, made, _type_name(node.meta["val"].dtype))
 
 
+def _real_in_floats(
+    builder: relax.BlockBuilder, node: fx.Node, scale: Any, zero: Any, axis: int | None, data: Any
+) -> Any:
+    """The numbers that integers stand for, with zero points of any size."""
+    single = _converted(builder, data, "float32")
+    step, point = (_along(builder, one, axis, data.ty.ndim) for one in (scale, zero))
+    made = builder.emit(relax.op.multiply(builder.emit(relax.op.subtract(single, point)), step))
+    return _converted(builder, made, _type_name(node.meta["val"].dtype))
+
+
 def _real_tensor(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """The numbers that integers stand for."""
-    scale = _parameter(builder, given["scale"], "float32")
-    zero = _parameter(builder, given["zero_point"], str(given["input"].ty.dtype))
-    return _real(builder, node, given["input"], scale, zero, 0)
+    data, scale, zero = given["input"], given["scale"], given["zero_point"]
+    dtype = str(data.ty.dtype)
+    if not _are_of(node, zero, dtype):
+        return _real_in_floats(builder, node, scale, zero, None, data)
+    parameters = _parameter(builder, scale, "float32"), _parameter(builder, zero, dtype)
+    return _real(builder, node, data, *parameters, 0)
 
 
 def _real_channels(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     data, scales, zeros = given["input"], given["scales"], given["zero_points"]
     dtype = str(data.ty.dtype)
+    if zeros is not None and not _are_of(node, zeros, dtype):
+        return _real_in_floats(builder, node, scales, zeros, given["axis"], data)
     scales = _converted(builder, scales, "float32")
     zeros = relax.const(0, dtype) if zeros is None else _converted(builder, zeros, dtype)
     return _real(builder, node, data, scales, zeros, given["axis"])
@@ -101,7 +155,7 @@ def _real_channels(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[st
 def _rounded(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """What quantisation leaves of numbers, as it is trained with; which ones are in bounds is not computed.
 
-    None for more than 8 bits, for zero points that are floats, and where that is read.
+    None for more than 8 bits, for zero points that are floats or of another type, and where that is read.
     """
     low, high, data = given["quant_min"], given["quant_max"], given["self"]
     dtype = "int8" if low >= -128 and high <= 127 else "uint8" if low >= 0 and high <= 255 else None
@@ -109,6 +163,8 @@ def _rounded(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any
     point = given["zero_point"]
     is_whole = isinstance(point, int) or (isinstance(point, tvm.ir.Expr) and "int" in str(point.ty.dtype))
     if dtype is None or str(data.ty.dtype) != "float32" or not read <= {0} or not is_whole:
+        return None
+    if not _are_of(node, point, dtype):
         return None
     shape = () if "axis" not in given else tuple(given["scale"].ty.shape)
     scale = _parameter(builder, given["scale"], "float32", shape)

@@ -36,7 +36,7 @@ def fold_constants(program: torch.export.ExportedProgram, converted: Container[s
     """
     graph = program.graph
     known: dict[fx.Node, Any] = _complex_state(program)
-    weights = _Weights(program, known)
+    weights = Weights(program, known)
     for node in graph.nodes:
         if node.op != "call_function":
             continue
@@ -77,7 +77,7 @@ def _complex_state(program: torch.export.ExportedProgram) -> dict[fx.Node, torch
     return found
 
 
-class _Weights:
+class Weights:
     """What weights alone decide.
 
     Args:

@@ -51,9 +51,14 @@ def _subtract(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value 
 
 
 def _scale(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
-    """Multiplications and divisions by numbers become one multiplication, or none."""
+    """Multiplications and divisions by numbers become one multiplication, or none.
+
+    A single number is divided by all means, which costs nothing: the step of a quantisation that is found at
+    run time decides to which side each tie falls.
+    """
     result = _neutral(builder, node, inputs)
-    scaled = None if result is not None else _by_number(node.op, inputs)
+    exact = node.op == "divide" and node.output.size == 1
+    scaled = None if result is not None or exact else _by_number(node.op, inputs)
     if scaled is None or not node.output.is_float or scaled[0].shape != node.output.shape:
         return result
     value, factor = scaled

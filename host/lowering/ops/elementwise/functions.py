@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math as scalar
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,19 @@ def _function_of_ours(
     )
 
 
+def _negative(args: Sequence[Expression], attrs: Mapping[str, Any], dtype: str) -> Expression:
+    """Of a type without negative numbers, what is left of 0: as in C, it begins again at its end."""
+    return number(0, dtype) - args[0] if dtype.startswith("uint") else -args[0]
+
+
 def _sign(value: Expression, dtype: str) -> Expression:
     """NaN is its own sign, and so are the zeros."""
-    zero, one, minus = number(0, dtype), number(1, dtype), number(-1, dtype)
+    if dtype == "bool":
+        return value
+    zero, one = number(0, dtype), number(1, dtype)
+    if dtype.startswith("uint"):
+        return tirx.Select(value > zero, one, zero)
+    minus = number(-1, dtype)
     return math.bind(value, lambda v: tirx.Select(v > zero, one, tirx.Select(v < zero, minus, v)))
 
 
@@ -88,7 +98,7 @@ SPECS: tuple[OpSpec, ...] = (
     elementwise("exp", single_or(math.exp, of_one(tirx.exp)), fold=np.exp),
     elementwise("log", single_or(_log, of_one(tirx.log)), fold=np.log),
     elementwise("tanh", single_or(math.tanh, of_one(tirx.tanh)), fold=np.tanh),
-    elementwise("negative", of_one(lambda x: -x), fold=np.negative),
+    elementwise("negative", _negative, fold=np.negative),
     elementwise("sign", lambda args, attrs, dtype: _sign(args[0], dtype), fold=np.sign),
     elementwise("square", of_one(lambda x: math.bind(x, lambda v: v * v)), fold=np.square),
 )

@@ -25,6 +25,12 @@ _FLOATS = ("float16", "float32", "float64")
 _TYPES = ("bool", *_INTEGERS, *_FLOATS)
 # How far results may be off, for a number of 1.
 _RELATIVE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-10}
+# ONNX Runtime computes remainders of 64 bits in double precision. Zero times an infinity, which the others
+# have in them, is NaN or not by how they are written.
+_LEFT_OUT = {
+    **dict.fromkeys(("int64", "uint64"), ("y_fmod",)),
+    **dict.fromkeys(_FLOATS, ("y_Gelu", "y_PRelu")),
+}
 
 
 def _numbers(dtype: str) -> np.ndarray:
@@ -45,7 +51,8 @@ def _pairs(dtype: str) -> dict[str, np.ndarray]:
     if dtype in _INTEGERS:
         kept = (right != 0) & ~((left == np.iinfo(dtype).min) & (right.astype("float64") == -1))
         left, right = left[kept], right[kept]
-    return {"a": left, "b": right, "low": np.array(_numbers(dtype)[1]), "test": np.arange(left.size) % 3 == 0}
+    test, ends = np.arange(left.size) % 3 == 0, np.array([1, 5], dtype)
+    return {"a": left, "b": right, "low": ends[:1].reshape(()), "high": ends[1:].reshape(()), "test": test}
 
 
 def _nodes(dtype: str) -> Iterator[NodeProto]:
@@ -54,17 +61,18 @@ def _nodes(dtype: str) -> Iterator[NodeProto]:
             yield helper.make_node(operator, inputs, [f"y_{operator}"])
     for direction in ("LEFT", "RIGHT"):
         yield helper.make_node("BitShift", ["a", "b"], [f"y_{direction}"], direction=direction)
-    yield helper.make_node("Clip", ["a", "low"], ["y_Clip"])
+    yield helper.make_node("Clip", ["a", "low", "high"], ["y_Clip"])
     yield helper.make_node("Where", ["test", "a", "b"], ["y_Where"])
     yield helper.make_node("Mod", ["a", "b"], ["y_fmod"], fmod=1)
     if dtype not in _FLOATS:
         yield helper.make_node("Mod", ["a", "b"], ["y_Mod"])
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16"])
+@pytest.mark.parametrize("dtype", _TYPES)
 def test_results_are_those_of_onnx_runtime(tmp_path: Path, dtype: str) -> None:
     inputs = _pairs(dtype)
     nodes = [node for node in _nodes(dtype) if taken([node], _read(inputs, [node]))]
+    nodes = [node for node in nodes if node.output[0] not in _LEFT_OUT.get(dtype, ())]
     assert len(nodes) >= (5 if dtype == "bool" else 18)
     relative = _RELATIVE.get(dtype, 0.0)
     lowered_as_onnxruntime(tmp_path / "model.onnx", nodes, _read(inputs, nodes), relative)

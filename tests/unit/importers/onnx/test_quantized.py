@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
+from tests.unit.importers.every_type.lowered_models import lowered_as_onnxruntime
 from tests.unit.importers.harness import graph, run_model
 
 Arrays = dict[str, np.ndarray]
@@ -131,3 +132,14 @@ def test_quantised_convolutions(tmp_path: Path, channels: int) -> None:
     names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
     node = helper.make_node("QLinearConv", names, ["y"], auto_pad="SAME_UPPER", strides=[2, 2])
     same_as_onnxruntime(tmp_path, node, {"x": _bytes("uint8", 1, 4, 9, 9)}, constants, UINT8)
+
+
+def test_the_step_of_a_grid_is_a_quotient(tmp_path: Path) -> None:
+    """Numbers of a grid lie half-way between two steps of a quantisation that is found at run time.
+
+    A step that is multiplied by a reciprocal, one unit off, puts them to the other side.
+    """
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "y_scale", "y_zero"])
+    for most, step in ((2, 0.1), (4, 0.02), (56, 0.0299)):
+        x = np.arange(most + 1, dtype="float32") * np.float32(step)
+        lowered_as_onnxruntime(tmp_path / "model.onnx", [node], {"x": x})

@@ -226,3 +226,25 @@ def test_sums_and_products_of_no_elements() -> None:
         return nothing.sum(0), nothing.prod(0), nothing.mean(0), nothing.sum(), x[:, :0].sum(1, keepdim=True)
 
     compare_lowered(computed, drawn(3, 4))
+
+
+def test_places_of_tensors_without_axes() -> None:
+    """torch takes them for tensors of one element."""
+
+    def placed(x: torch.Tensor, at: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        row = x.reshape(1) * torch.arange(1.0, 5)
+        whole = x.scatter(0, at, value), x.scatter_add(0, at, value), x.scatter_reduce(0, at, value, "prod")
+        parts = row.scatter(0, at + 2, value), row.scatter_add(-1, at + 1, value)
+        return *whole, *parts, x.gather(0, at), row.gather(0, at + 3), x.scatter(0, at, 4.0)
+
+    compare_lowered(placed, torch.tensor(3.0), torch.tensor(0), torch.tensor(5.0))
+
+
+def test_sums_have_their_factors() -> None:
+    def sums(x: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        complex_one = torch.view_as_complex(x)
+        together = torch.view_as_real(torch.add(complex_one, complex_one + 1, alpha=3))
+        differences = torch.sub(x, whole, alpha=0.5), torch.rsub(x, whole, alpha=3), torch.rsub(x, 2, alpha=3)
+        return torch.add(whole, whole + 7, alpha=200), torch.add(x, 2, alpha=3), together, *differences
+
+    compare_lowered(sums, drawn(3, 2), torch.tensor([[1, 200]], dtype=torch.uint8))

@@ -58,6 +58,40 @@ def test_what_quantisation_leaves_of_numbers() -> None:
     compare_lowered(rounded, 3 * drawn(2, 3, 4))
 
 
+def test_zero_points_that_their_type_does_not_hold() -> None:
+    zeros = torch.tensor([-200, 3, 500])
+
+    def quantised(x: torch.Tensor, zero: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scales, numbers = torch.tensor([0.5, 0.25, 0.125]), (40 * x).to(torch.int8)
+        one = library.quantize_per_tensor(x, 0.25, 300, 0, 255, torch.uint8)
+        channels = library.quantize_per_channel(x, scales, zeros, 1, *BYTES)
+        reals = library.dequantize_per_channel(channels, scales, zeros, 1, *BYTES)
+        given = library.quantize_per_tensor(x, scales[1], zero, *BYTES)
+        back = library.dequantize_per_tensor(given, scales[1], zero, *BYTES)
+        return one, paired(x, 0.25, -200, -100, 100, torch.int8), channels, reals, given, back, numbers
+
+    for zero in (-150, 7):
+        compare_lowered(quantised, 60 * drawn(2, 3, 4), torch.tensor(zero), rtol=0, atol=0)
+
+
+def test_zero_points_of_channels_between_whole_numbers() -> None:
+    def real(x: torch.Tensor) -> torch.Tensor:
+        scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0.5, 1.5])
+        return library.dequantize_per_channel((9 * x).to(torch.int8), scales, zeros, 1, *BYTES)
+
+    compare_lowered(real, drawn(3, 2))
+
+
+def test_zero_points_of_bytes_keep_integers() -> None:
+    def quantised(x: torch.Tensor) -> torch.Tensor:
+        scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([3, -5])
+        return library.quantize_per_channel(x, scales, zeros, 1, *BYTES)
+
+    assert "relax.quantize" in imported(quantised, drawn(3, 2)).script(show_meta=False).replace(
+        "R.", "relax."
+    )
+
+
 def test_zero_points_between_whole_numbers_are_refused() -> None:
     def rounded(x: torch.Tensor) -> torch.Tensor:
         scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0.0, 1.5])

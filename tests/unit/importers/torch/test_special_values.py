@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import pytest
 import torch
 from torch.nn import functional
 
@@ -82,6 +83,14 @@ def test_nan_is_ordered_in_bfloat16_too() -> None:
     compare_lowered(ordered, torch.tensor(rows))
 
 
+def test_exponentials_of_complex_numbers_are_those_of_torch() -> None:
+    def exponential(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(torch.view_as_complex(x).exp())
+
+    numbers = [0.0, 0.5, 3.0, 800.0, -800.0, 89.0, INFINITY, -INFINITY, NAN]
+    compare_lowered(exponential, torch.tensor(list(itertools.product(numbers, numbers))))
+
+
 def test_quotients_of_infinite_complex_numbers_are_those_of_torch() -> None:
     def divided(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a, b = torch.view_as_complex(x), torch.view_as_complex(y)
@@ -93,11 +102,26 @@ def test_quotients_of_infinite_complex_numbers_are_those_of_torch() -> None:
     compare_lowered(divided, left, right, rtol=1e-6, atol=0)
 
 
-def test_a_conversion_to_halves_and_back_rounds() -> None:
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_a_conversion_to_halves_and_back_rounds(half: torch.dtype) -> None:
     def rounded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x.half().float(), x.half().float() * 2
+        short = x.to(half)
+        moved = torch.cat([short.reshape(-1, 2).T, short.reshape(2, -1) * 2])
+        others = short > x.flip(0).to(half), (x * 999).to(half).int(), x.double().to(half).double()
+        return short.float(), short.float() * 2, moved[:2].float(), *others, (x * 99).to(half).floor() * 2
 
-    compare_lowered(rounded, torch.cat([drawn(40, 9).reshape(-1), torch.tensor([1e6, 1e-6])]), rtol=0, atol=0)
+    special = torch.tensor([1e6, 1e-6, 3.3961776292304957e38, NAN, INFINITY, -INFINITY])
+    compare_lowered(rounded, torch.cat([drawn(40, 9).reshape(-1), special]).nan_to_num(7), rtol=0, atol=0)
+    compare_lowered(lambda x: (x.to(half).float(), x.to(half).float() * 2), special, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_whole_numbers_and_other_halves_round_to_a_half(half: torch.dtype) -> None:
+    def rounded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        other = torch.float16 if half is torch.bfloat16 else torch.bfloat16
+        return x.to(half).long(), x.to(half).float(), y.to(half).to(other).float(), x.int().to(half) == x
+
+    compare_lowered(rounded, whole(6000, 300) - 3000, drawn(300) * 100, rtol=0, atol=0)
 
 
 def test_a_number_that_is_read_in_two_shapes_is_compared_with_itself() -> None:
