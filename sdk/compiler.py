@@ -61,7 +61,7 @@ from host.schedules.length_tiling import LengthTile, LengthTiling, TileDesign
 from host.schedules.proposer import Proposer
 from host.schedules.workload import Access, Axis, Move, Stage, Workload
 from host.transport import connect
-from targets import Bfloat16Products, Board, GpuMode, GpuModel, HardwareModel, MemoryLevel
+from targets import Bfloat16Products, Board, GpuMode, GpuModel, HardwareModel, MatrixTiles, MemoryLevel
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -98,6 +98,7 @@ __all__ = [
     "LengthTile",
     "LengthTiling",
     "Level",
+    "MatrixTiles",
     "Measurement",
     "MemoryLevel",
     "Move",

@@ -66,7 +66,8 @@ def allocate(size: int, pieces: int, seconds: float = 30.0) -> int:
 
 def allocate_in_children(size: int, children: int) -> None:
     """The same, spread over processes."""
-    code = f"import time; held = bytearray(b'x' * {size // children}); time.sleep(60)"
+    # Without a copy, which a process alone may not have the memory for.
+    code = f"import time; held = bytearray(b'x') * {size // children}; time.sleep(60)"
     for process in [subprocess.Popen([sys.executable, "-c", code]) for _ in range(children)]:
         process.wait()
 
