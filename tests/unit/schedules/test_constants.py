@@ -24,7 +24,6 @@ from tests.unit.schedules.cpu.test_attention import _space as attention_space
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
 from tests.unit.schedules.cpu.tiled.test_half_sums_programs import space_of as half_sums_space
 from tests.unit.schedules.cpu.tiles import tile_cases
-from tests.unit.schedules.cpu.tiles.test_quantised_tiles import tiles_board
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
 
 RULES = {rule.name: rule for rule in installed_rules() if rule.constants}
@@ -75,7 +74,7 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
     elif rule == "quantised_tiles":
         # Weights that few rows share come from memory, and those of many are computed with.
         for rows in (32, 512):
-            on = tiles_board()
+            on = tile_cases.board()
             [task] = [
                 one
                 for one in product(rows, 1024, 512, Kind(4, rounding=8), on)[0].tasks

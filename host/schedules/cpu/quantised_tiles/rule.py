@@ -1,8 +1,8 @@
 """Products of many rows with quantised weights, in tiles of bfloat16 numbers (AMX).
 
-Activations are rounded to bfloat16 once, and the weights of one or two panels are taken apart to it for all
-rows, a few groups at a time. Neither has an error above 1 / 256 of itself, where activations of 8 bits have
-one of 1 / 254 of the largest in their group. Sums stay in the tiles over the depth of those groups.
+Activations are rounded to bfloat16 once, and the weights of a few panels are taken apart to it for all rows,
+a few groups at a time. Neither has an error above 1 / 512 of itself, where activations of 8 bits have one of
+1 / 254 of the largest in their group. Sums stay in the tiles over the depth of those groups.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_BYTES = 512 << 10
 
 
 class QuantisedTiles(Rule):
-    """Tiles of rows and panels."""
+    """Tiles of rows and panels, of which pairs are multiplied together."""
 
     name = "quantised_tiles"
     processor = CPU

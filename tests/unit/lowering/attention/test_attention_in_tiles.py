@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host.build import target_for
-from host.build.kernel import compile_function
 from host.schedules import scheduled_function, space_for
 from host.schedules.cached_attention import extents_of
 from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.attention.test_cached_attention import ANY_TIME, Case, follow, lowered
-from tests.unit.schedules.cpu.tiles.test_quantised_tiles import callable_of, tiles_board
+from tests.unit.schedules.cpu.tiles import tile_cases
 
 # Numbers of bfloat16 have 8 bits, and results are means of values.
 TOLERANCE = 8e-3
@@ -32,14 +30,14 @@ CASES = [
 
 def program(case: Case, threads: int, splits: int = 1) -> Any:
     """The function as its rule makes it, callable; the test is skipped where the processor has no tiles."""
-    on = tiles_board(threads)
+    on = tile_cases.board(threads)
     [task] = lowered(case, on).tasks
     hardware = replace(on.hardware, parallel_launch_s=ANY_TIME)
     space = space_for(task, hardware, threads)
     assert extents_of(space.workload, hardware).in_tiles
     values = {"splits": splits, "parallel": threads} if threads > 1 else {}
     function = scheduled_function(space.apply(space.candidate(values, "test")))
-    return callable_of(compile_function(function, "kernel", target_for(on)))
+    return tile_cases.callable_here(function)
 
 
 @in_turn("case, form", CASES, [(1, 1), (2, 2)], ids=str)
@@ -51,6 +49,6 @@ def test_rows_attend_to_what_stands_before_them(case: Case, form: tuple[int, int
     "case", [Case(64, 2, 2, 40, 128, rounded=True), Case(36, 1, 1, 64, 128, rounded=True)], ids=str
 )
 def test_rows_and_elements_that_fill_no_tiles_have_none(case: Case) -> None:
-    on = tiles_board()
+    on = tile_cases.board()
     [task] = lowered(case, on).tasks
     assert not extents_of(space_for(task, on.hardware).workload, on.hardware).in_tiles

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,14 @@ def run(function: tirx.PrimFunc, arguments: list[np.ndarray]) -> np.ndarray | No
         tvm.runtime.load_module(str(made))["kernel"](*tensors)
     found: np.ndarray = tensors[-1].numpy()
     return found
+
+
+def callable_here(function: tirx.PrimFunc) -> Any:
+    """A compiled function to call; the test is skipped where this machine lacks the registers."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = library(function, Path(folder))
+        skip_where_nothing_ran(int(runs_here()))
+        return tvm.runtime.load_module(str(made))["kernel"]
 
 
 def skip_where_nothing_ran(ran: int) -> None:
