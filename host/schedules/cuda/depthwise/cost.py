@@ -42,9 +42,7 @@ def cuda_depthwise_seconds(tiling: Tiling, gpu: GpuModel) -> float:
 
 def _loads(tiling: Tiling) -> tuple[int, int]:
     """Vectors that a thread loads of the image and of the weights."""
-    window = tiling.window
-    places = len(window.rows.places(tiling.rows)) * len(window.columns.places(tiling.columns))
-    return places, window.taps
+    return tiling.places, tiling.window.taps
 
 
 def _instructions(tiling: Tiling) -> float:
@@ -54,8 +52,7 @@ def _instructions(tiling: Tiling) -> float:
     found = image * _LOAD_INSTRUCTIONS + weights * _WEIGHT_INSTRUCTIONS
     found += tiling.results * tiling.width * _RESULT_INSTRUCTIONS + _START_INSTRUCTIONS
     if window.bytes:
-        columns = len(window.columns.places(tiling.columns))
-        turned = tiling.groups * (columns + window.columns.taps) * words * _TURN
+        turned = tiling.groups * (tiling.column_places + window.columns.taps) * words * _TURN
         dots = tiling.groups * window.columns.taps * tiling.results * tiling.width
         return found + turned + dots
     if tiling.single:
@@ -90,7 +87,7 @@ def _l2_bytes(tiling: Tiling, placed: Occupancy) -> float:
     window = tiling.window
     side = window.rows
     once = min(1.0, side.stride / max(1, side.taps * side.distance)) if side.taps > 1 else 1.0
-    again = len(side.places(tiling.rows)) / (tiling.rows * side.stride) if once < 1.0 else 1.0
+    again = tiling.row_places / (tiling.rows * side.stride) if once < 1.0 else 1.0
     weights = placed.grid * min(window.channels, tiling.threads * tiling.width) * window.taps
     image = window.image.elements * again * window.image.element_bytes
     return image + weights * window.weights.element_bytes + _written(tiling)

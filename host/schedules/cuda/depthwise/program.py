@@ -12,8 +12,9 @@ from tvm import s_tir, tirx
 
 from host.schedules.cuda.depthwise import instructions as cuda
 from host.schedules.cuda.depthwise.tiles import Tiling
-from host.schedules.cuda.depthwise.window import DOT, Side, Window
+from host.schedules.cuda.depthwise.window import DOT, Window
 from host.schedules.cuda.epilogue import Element, Epilogue
+from host.schedules.cuda.image_windows import Side
 from host.schedules.cuda.nest import bound, buffer, put_into, sequence
 
 # A place along one direction of the image: the result that reads it, the tap, and whether that result is one.

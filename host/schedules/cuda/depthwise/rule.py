@@ -16,11 +16,11 @@ from host.schedules.cuda.depthwise.program import Program
 from host.schedules.cuda.depthwise.tiles import WORD, tiling_of
 from host.schedules.cuda.depthwise.window import Window, window_of
 from host.schedules.cuda.epilogue import inlined
-from host.schedules.cuda.multiprocessor import gpu_of, register_limit
+from host.schedules.cuda.image_windows import THREADS, TILE_COLUMNS, TILE_ROWS, up_to
+from host.schedules.cuda.multiprocessor import gpu_of
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-_COLUMNS, _ROWS, _THREADS = (1, 2, 3, 4, 7, 8), (1, 2, 4), (32, 64, 128, 256)
 # Bound on products of vectors that are written out one after the other: code beyond it leaves the
 # instruction cache.
 _MOST_PRODUCTS = 160
@@ -51,13 +51,13 @@ class CudaDepthwise(Rule):
         """The tile of a thread, the precision of its sums, and threads of a block."""
         window = _window(workload)
         least = WORD // min(window.image.element_bytes, window.result.element_bytes)
-        rows = (1,) if window.bytes or window.rows.axis is None else _ROWS
+        rows = (1,) if window.bytes or window.rows.axis is None else TILE_ROWS
         return {
             "width": tuple(size for size in (2, 4, 8, 16) if least <= size <= window.width),
-            "rows": _up_to(rows, window.rows.extent),
-            "cols": _up_to(_COLUMNS, window.columns.extent),
+            "rows": up_to(rows, window.rows.extent),
+            "cols": up_to(TILE_COLUMNS, window.columns.extent),
             "single": (0,) if window.bytes else (0, 1),
-            "threads": _THREADS,
+            "threads": THREADS,
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
@@ -66,9 +66,7 @@ class CudaDepthwise(Rule):
         tiling = tiling_of(window, values)
         if tiling.results * window.taps > _MOST_PRODUCTS or (tiling.rows > 1 and not tiling.whole):
             return False
-        if tiling.threads > gpu.threads_per_block:
-            return False
-        return tiling.registers <= register_limit(gpu, tiling.threads)
+        return tiling.fits(gpu)
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Puts the nest of blocks and threads in the place of the function's body."""
@@ -90,11 +88,6 @@ def _window(workload: Workload) -> Window:
     window = window_of(workload)
     assert window is not None, "the rule matched before"
     return window
-
-
-def _up_to(sizes: tuple[int, ...], extent: int) -> tuple[int, ...]:
-    """The sizes that an extent fills."""
-    return tuple(size for size in sizes if size <= extent)
 
 
 RULE = CudaDepthwise()

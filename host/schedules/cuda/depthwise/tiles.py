@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from host.schedules.api import Decisions
 from host.schedules.cuda.depthwise.window import DOT, Window
+from host.schedules.cuda.image_windows import ThreadTile
 
 # Bytes of a register.
 WORD = 4
@@ -17,33 +18,21 @@ _OTHER_REGISTERS = 40
 
 
 @dataclass(frozen=True)
-class Tiling:
+class Tiling(ThreadTile):
     """The tile of a thread.
 
     Attributes:
         window: of the convolution.
-        width: neighbouring channels.
-        rows, columns: results along both directions of the image.
-        threads: of a block.
         single: whether every product is added up in single precision.
     """
 
     window: Window
-    width: int
-    rows: int
-    columns: int
-    threads: int
     single: bool
 
     @property
     def words(self) -> int:
         """Registers of neighbouring channels of the image or of the weights."""
         return self.width * self.window.weights.element_bytes // WORD
-
-    @property
-    def results(self) -> int:
-        """Results of a thread for one channel."""
-        return self.rows * self.columns
 
     @property
     def groups(self) -> int:
@@ -68,7 +57,7 @@ class Tiling:
         """Registers of the part of the image that is multiplied at a time."""
         if self.window.bytes:
             return DOT * self.words
-        return len(self.window.columns.places(self.columns)) * self.words
+        return self.column_places * self.words
 
     @property
     def registers(self) -> int:
@@ -77,18 +66,6 @@ class Tiling:
         if not self.window.bytes and not self.single:
             sums = self.results * self.words * (1 if self.whole else 3) + (self.width if self.whole else 0)
         return sums + self.weight_words + self.image_words + _OTHER_REGISTERS
-
-    @property
-    def total(self) -> int:
-        """Threads of the whole program."""
-        window = self.window
-        rows, columns = -(-window.rows.extent // self.rows), -(-window.columns.extent // self.columns)
-        return window.images * rows * columns * (window.channels // self.width)
-
-    @property
-    def grid(self) -> int:
-        """Blocks of the whole program."""
-        return -(-self.total // self.threads)
 
 
 def tiling_of(window: Window, values: Decisions) -> Tiling:

@@ -23,7 +23,7 @@ def cuda_windows_seconds(tiling: Tiling, gpu: GpuModel) -> float:
     """Estimated seconds of one call of a program of the `cuda_windows` rule."""
     placed = occupancy(gpu, tiling.grid, tiling.threads, tiling.registers, 0)
     compute = waves(gpu, placed, _work(tiling, gpu)) / gpu.frequency_hz
-    image, result = tiling.pool.image, tiling.pool.result
+    image, result = tiling.window.image, tiling.window.result
     written = result.elements * result.element_bytes
     read = image.elements * image.element_bytes
     l2_seconds = (read * _again(tiling) + written) / gpu.level("L2").bandwidth_bytes_per_s
@@ -38,7 +38,7 @@ def cuda_windows_seconds(tiling: Tiling, gpu: GpuModel) -> float:
 
 def _instructions(tiling: Tiling) -> float:
     """Instructions of a thread."""
-    pool, width = tiling.pool, tiling.width
+    pool, width = tiling.window, tiling.width
     converted = width if pool.image.element_bytes < _WIDE else 0
     along = tiling.columns * (pool.columns.taps - 1) * width * tiling.row_places
     between = tiling.results * pool.rows.taps * width
@@ -50,7 +50,7 @@ def _work(tiling: Tiling, gpu: GpuModel) -> Work:
     """The cycles of one block, with other blocks beside it and alone."""
     warps = -(-tiling.threads // gpu.warp)
     issue = _instructions(tiling) * max(1.0, warps / gpu.partitions)
-    vector = tiling.width * tiling.pool.image.element_bytes
+    vector = tiling.width * tiling.window.image.element_bytes
     loaded = tiling.places * vector * tiling.threads / _CACHE_BYTES
     busy = max(issue, loaded) + _EXPOSED * min(issue, loaded)
     latency = gpu.level("L2").latency_s * gpu.frequency_hz
@@ -60,5 +60,5 @@ def _work(tiling: Tiling, gpu: GpuModel) -> Work:
 
 def _again(tiling: Tiling) -> float:
     """How often L2 gives an element of the image: blocks share columns in the first-level cache, not rows."""
-    side = tiling.pool.rows
+    side = tiling.window.rows
     return max(1.0, tiling.row_places / (tiling.rows * side.stride))

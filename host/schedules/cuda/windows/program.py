@@ -12,8 +12,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from host.schedules.cuda.depthwise.window import Side
 from host.schedules.cuda.epilogue import Epilogue, combination, loads
+from host.schedules.cuda.image_windows import Side
 from host.schedules.cuda.nest import bound, buffer, digits, put_into, sequence
 from host.schedules.cuda.vectors import Lanes, under
 from host.schedules.cuda.windows.tiles import Tiling
@@ -35,8 +35,8 @@ class Program:
     """
 
     def __init__(self, tiling: Tiling, anchor: s_tir.SBlock, epilogue: Epilogue) -> None:
-        self._tiling, self._pool, self._epilogue = tiling, tiling.pool, epilogue
-        pool = tiling.pool
+        self._tiling, self._pool, self._epilogue = tiling, tiling.window, epilogue
+        pool = tiling.window
         self._kind, element = combination(anchor)
         self._identity, dtype = anchor.init.value, str(anchor.body.buffer.dtype)
         self._conditions, self._fill, self._element = _apart(element)

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cuda.columnwise.columns import columns_of
 from host.schedules.cuda.epilogue import anchor_and_epilogue
-from host.schedules.cuda.multiprocessor import MANY_RESULTS, gpu_of, register_limit
+from host.schedules.cuda.image_windows import THREADS, TILE_COLUMNS, TILE_ROWS, ImageWindows, up_to
+from host.schedules.cuda.multiprocessor import MANY_RESULTS, gpu_of
 from host.schedules.cuda.windows.cost import cuda_windows_seconds
-from host.schedules.cuda.windows.pool import Pool, pool_of
+from host.schedules.cuda.windows.pool import pool_of
 from host.schedules.cuda.windows.program import Program
 from host.schedules.cuda.windows.tiles import tiling_of
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-_ROWS, _COLUMNS, _THREADS = (1, 2, 4), (1, 2, 3, 4, 7, 8), (32, 64, 128, 256)
 # Bounds on vectors that are loaded one after the other, and on what is combined of their elements: code
 # beyond that leaves the instruction cache.
 _MOST_PLACES, _MOST_STEPS = 64, 640
@@ -51,19 +51,19 @@ class CudaWindows(Rule):
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """The tile of a thread, and threads of a block."""
         pool = _pool(workload)
-        rows = _ROWS if pool.rows.axis is not None else (1,)
+        rows = TILE_ROWS if pool.rows.axis is not None else (1,)
         return {
-            "width": tuple(size for size in (1, 2, 4, 8) if size <= pool.width),
-            "rows": tuple(size for size in rows if size <= pool.rows.extent),
-            "cols": tuple(size for size in _COLUMNS if size <= pool.columns.extent),
-            "threads": _THREADS,
+            "width": up_to((1, 2, 4, 8), pool.width),
+            "rows": up_to(rows, pool.rows.extent),
+            "cols": up_to(TILE_COLUMNS, pool.columns.extent),
+            "threads": THREADS,
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Registers and threads are within the GPU's, and the code within the instruction cache."""
         pool, gpu = _pool(workload), gpu_of(hardware)
         tiling = tiling_of(pool, values)
-        if tiling.threads > gpu.threads_per_block or tiling.registers > register_limit(gpu, tiling.threads):
+        if not tiling.fits(gpu):
             return False
         steps = tiling.results * (1 if tiling.loops else pool.rows.taps) * pool.columns.taps * tiling.width
         # The least tile is a program of any pooling.
@@ -85,7 +85,7 @@ class CudaWindows(Rule):
         return cuda_windows_seconds(tiling_of(_pool(workload), values), gpu_of(hardware))
 
 
-def _pool(workload: Workload) -> Pool:
+def _pool(workload: Workload) -> ImageWindows:
     pool = pool_of(workload)
     assert pool is not None, "the rule matched before"
     return pool
