@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
 import tarfile
@@ -30,13 +31,14 @@ def run_model(driver: Driver, kit: Kit, name: str, folder: Path) -> Item:
 
     Returns:
         `load_s`, `first_run_s`, `difference`, `latency_s`, `samples`, `kernels` (seconds of one inference, by
-        name), `launch` (how they are started), `memory_bytes` (of the GPU, with the driver's context) and
-        `weights_bytes`.
+        name), `launch` (how they are started), `memory_bytes` (of the GPU, with the driver's context),
+        `weights_bytes` and `activations_bytes` (which the bundle states).
 
     Raises:
         ModelError: the executor refuses something, or an output is wrong.
     """
     bundle = unpacked(kit, name, folder)
+    manifest = json.loads((bundle / "manifest.json").read_text())
     before = driver.free_bytes()
     executable = folder / EXECUTOR
     shutil.copyfile(kit.folder / EXECUTOR, executable)
@@ -62,6 +64,7 @@ def run_model(driver: Driver, kit: Kit, name: str, folder: Path) -> Item:
         "launch": measured["conditions"]["launch"],
         "memory_bytes": taken,
         "weights_bytes": (bundle / "params.bin").stat().st_size,
+        "activations_bytes": manifest["memory"]["activations_bytes"],
     }
 
 

@@ -20,6 +20,7 @@ from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, TORCH_WAYS
 SCHEMA = "edgetlm.gpu/1"
 # The loop in registers whose operations the layers are shares of.
 PEAK = "fp16 products, sums in fp32"
+_STARTS = {"load_s": "loaded in", "first_run_s": "first inference"}
 
 
 def summary(kit: Kit, results: Path) -> dict[str, Any]:
@@ -100,7 +101,8 @@ def _spread(ratios: Mapping[str, float]) -> dict[str, Any]:
 def _model(name: str, entry: Item, peers: Mapping[str, Item], context: Item) -> dict[str, Any]:
     """Our latency, and the ratio to each way of torch and of ONNX Runtime.
 
-    `beyond_weights_bytes` is the memory of the GPU that is neither weights nor what every process takes.
+    `beyond_weights_bytes` is the memory of the GPU that is neither weights nor what every process takes;
+    `beyond_bytes` is that without the activations that the bundle states.
     """
     if "latency_s" not in entry:
         return {}
@@ -114,6 +116,8 @@ def _model(name: str, entry: Item, peers: Mapping[str, Item], context: Item) -> 
     if {"memory_bytes", "weights_bytes"} <= entry.keys() and "bytes" in context:
         taken = entry["memory_bytes"] - entry["weights_bytes"] - context["bytes"]
         beyond = {"beyond_weights_bytes": taken}
+        if "activations_bytes" in entry:
+            beyond["beyond_bytes"] = taken - entry["activations_bytes"]
     return {
         **{key: entry[key] for key in kept if key in entry},
         **beyond,
@@ -135,9 +139,18 @@ def text_of(found: Mapping[str, Any]) -> str:
     for name, entry in found["models"].items():
         if entry:
             lines.append(f"{name}: {entry['latency_s'] * 1e3:.3f} ms, {_ways(entry)}")
+            lines.append(f"  {_start_of(entry)}")
     lines.append(f"{found['programs']} programs, {len(found['errors'])} errors")
     lines += [f"  {name}: {text}" for name, text in list(found["errors"].items())[:20]]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _start_of(entry: Mapping[str, Any]) -> str:
+    """How long a model takes to be ready, and the memory that it takes beside its weights and activations."""
+    named = [f"{title} {entry[key]:.3f} s" for key, title in _STARTS.items() if key in entry]
+    if "beyond_bytes" in entry:
+        named.append(f"{entry['beyond_bytes'] / 1e6:.1f} MB beyond weights and activations")
+    return ", ".join(named) or "neither times of its start nor memory"
 
 
 def _ways(entry: Mapping[str, Any]) -> str:

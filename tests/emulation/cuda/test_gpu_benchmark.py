@@ -77,6 +77,7 @@ def test_everything_is_measured_and_a_later_run_goes_on(
     assert all("seconds" in one for one in first["programs"][ADDITION]["programs"])
     model = first["models"]["layers"]
     assert model["latency_s"] > 0 and model["first_run_s"] > 0 and model["kernels"]
+    assert model["activations_bytes"] > 0
     # There is no GPU for torch, and no tool of NVIDIA: a reason is kept, and everything else goes on.
     assert "sees no GPU" in first["layer_peers"][PRODUCT]["error"]
     assert "sees no GPU" in first["model_peers"]["layers graph"]["error"]

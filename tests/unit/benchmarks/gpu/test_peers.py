@@ -83,7 +83,8 @@ def test_missing_libraries_are_the_reason_of_each_item(
 def test_summary_has_each_library_under_its_name(tmp_path: Path) -> None:
     kit, results = _kit(tmp_path), tmp_path / "results"
     results.mkdir()
-    ours = {"latency_s": 0.001, "memory_bytes": 700, "weights_bytes": 200}
+    memory = {"memory_bytes": 2_000_700, "weights_bytes": 200, "activations_bytes": 500_100}
+    ours = {"latency_s": 0.001, "load_s": 0.25, "first_run_s": 0.002, **memory}
     (results / "models.json").write_text(json.dumps({MODEL: ours}))
     (results / "machine.json").write_text(json.dumps({"context": {"bytes": 400}}))
     peers = {
@@ -95,6 +96,9 @@ def test_summary_has_each_library_under_its_name(tmp_path: Path) -> None:
     found = summary(kit, results)
     assert found["models"][MODEL]["torch_over_ours"] == pytest.approx({"graph": 2.0})
     assert found["models"][MODEL]["onnxruntime_over_ours"] == pytest.approx({"onnxruntime": 3.0})
-    assert found["models"][MODEL]["beyond_weights_bytes"] == 100
+    assert found["models"][MODEL]["beyond_weights_bytes"] == 2_000_100
+    assert found["models"][MODEL]["beyond_bytes"] == 1_500_000
     assert found["errors"] == {f"model_peers: {MODEL} onnxruntime-graph": "no graph"}
-    assert "2.00 of torch's graph, 3.00 of onnxruntime" in text_of(found)
+    text = text_of(found)
+    assert "2.00 of torch's graph, 3.00 of onnxruntime" in text
+    assert "loaded in 0.250 s, first inference 0.002 s, 1.5 MB beyond weights and activations" in text
