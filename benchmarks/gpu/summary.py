@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.figures import Item, read
-from benchmarks.gpu.kit import Kit
+from benchmarks.gpu.kit import PLAN, Kit
 from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, TORCH_WAYS
 
 SCHEMA = "edgetlm.gpu/1"
@@ -169,9 +169,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("results", type=Path, help="folder that `python3 -m benchmarks.gpu` wrote")
     add_json_option(parser)
     options = parser.parse_args(arguments)
+    if not (options.kit / PLAN).is_file():
+        parser.error(f"{options.kit} is no kit: it has no {PLAN}")
+    gpu = read(options.results, "machine").get("gpu", {}).get("name")
+    if gpu is None:
+        parser.error(
+            f"{options.results} has no figures of a GPU: measure the kit by python3 -m benchmarks.gpu "
+            f"{options.kit} {options.results} on a machine with one"
+        )
     found = summary(Kit(options.kit), options.results)
     sys.stdout.write(text_of(found))
-    gpu = found["machine"].get("gpu", {}).get("name", "an unknown GPU")
     about = heading("benchmarks.gpu.summary", SCHEMA, arguments)
     # `machine` of a heading is the one that writes it.
     kept = {("gpu" if key == "machine" else key): value for key, value in found.items() if key != "schema"}

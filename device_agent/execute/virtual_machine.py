@@ -11,7 +11,7 @@ from device_agent.contract.manifest import PARAMETERS
 from device_agent.execute import ffi, shared_memory
 from device_agent.execute.cuda_graph import GraphedCall
 from device_agent.execute.kept_prompt import StateTensor
-from device_agent.execute.memory import pages
+from device_agent.execute.memory import pages, side_by_side
 from device_agent.execute.memory.free_memory import require_free
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
@@ -144,7 +144,7 @@ class VirtualMachine:
     ) -> None:
         self._device = ffi.device_of(kind)
         self.on_gpu = kind == "cuda"
-        self._parameters = [self._moved(tensor) for tensor in parameters]
+        self._parameters = self._moved(parameters)
         self._infos = list(inputs)
         self._length = 0
         if self.on_gpu:
@@ -152,7 +152,7 @@ class VirtualMachine:
         self.inputs = [self._input(info.shape, info.dtype) for info in inputs]
         self._zeros = [_Zeros(state) for _ in range(texts)]
         self._state_bytes = [tensor_bytes(info.shape, info.dtype) for info in state]
-        self._states = [[self._moved(tensor) for tensor in zeros.tensors] for zeros in self._zeros]
+        self._states = [self._moved(zeros.tensors) for zeros in self._zeros]
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             extra = view.find(b"tvm.contrib.") >= 0
         self._ffi = ffi.load_runtime(extra)
@@ -237,15 +237,9 @@ class VirtualMachine:
         """A tensor that the processor writes and the machine's device reads."""
         return shared_memory.tensor(shape, dtype) if self.on_gpu else ffi.empty(shape, dtype)
 
-    def _moved(self, tensor: Any) -> Any:
-        """A parameter on the machine's device: the tensor itself on the CPU, a copy on a GPU."""
-        if not self.on_gpu:
-            return tensor
-        copy = ffi.empty(tensor.shape, str(tensor.dtype), self._device)
-        ffi.copy(tensor, copy)
-        # The copy is asynchronous, so the source must stay valid until the copy has been made.
-        ffi.synchronise(self._device)
-        return copy
+    def _moved(self, tensors: Sequence[Any]) -> List[Any]:
+        """Tensors on the machine's device: they themselves on the CPU, copies on a GPU."""
+        return side_by_side.copied(tensors, self._device) if self.on_gpu else list(tensors)
 
     def synchronise(self) -> None:
         """Waits for the GPU, if there is one. Calls on the CPU are always complete."""

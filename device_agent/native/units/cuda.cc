@@ -4,3 +4,4 @@
 #include "cuda/graph.cc"
 #include "cuda/module.cc"
 #include "cuda/shared_memory.cc"
+#include "cuda/side_by_side.cc"

@@ -7,6 +7,8 @@
 // the host has written meanwhile.
 //
 // EMULATED_DISCRETE=1 in the environment: the GPU has memory of its own. EMULATED_NO_GRAPHS=1: nothing can be captured.
+// EMULATED_ALLOCATED names a file that gets a line for each allocation of the GPU's memory, its bytes, and another for each
+// that is freed, with a sign.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -41,15 +43,20 @@ static __thread int capture_broken;
 int emulated_launches, emulated_graphs;
 long long emulated_copied;
 
-// Counts bytes that host and GPU copy. EMULATED_COPIED names a file that gets a line for each copy, for tests of
-// executors that are no library.
-static void count_copied(size_t size) {
-  emulated_copied += size;
-  const char* path = getenv("EMULATED_COPIED");
+// Adds a line with a number of bytes to a file that a variable of the environment names, for tests of executors that are
+// no library.
+static void note(const char* variable, long long size) {
+  const char* path = getenv(variable);
   FILE* file = path != NULL ? fopen(path, "a") : NULL;
   if (file == NULL) return;
-  fprintf(file, "%zu\n", size);
+  fprintf(file, "%lld\n", size);
   fclose(file);
+}
+
+// Counts bytes that host and GPU copy. EMULATED_COPIED names a file that gets a line for each copy.
+static void count_copied(size_t size) {
+  emulated_copied += size;
+  note("EMULATED_COPIED", size);
 }
 
 static int wait_for_all(void);
@@ -98,16 +105,20 @@ static void remember(char* begin, size_t size) {
   blocks = block;
   pthread_mutex_unlock(&blocks_lock);
 }
-static void forget(const char* begin) {
+// How large a block was that is no longer allocated.
+static size_t forget(const char* begin) {
+  size_t size = 0;
   pthread_mutex_lock(&blocks_lock);
   for (Block** place = &blocks; *place != NULL; place = &(*place)->next) {
     if ((*place)->begin != begin) continue;
     Block* block = *place;
     *place = block->next;
+    size = block->size;
     free(block);
     break;
   }
   pthread_mutex_unlock(&blocks_lock);
+  return size;
 }
 static int allocated(const char* address) {
   pthread_mutex_lock(&blocks_lock);
@@ -125,13 +136,14 @@ int cuMemAlloc_v2(Address* address, size_t size) {
   if (posix_memalign(&memory, 256, size ? size : 1) != 0) return OUT_OF_MEMORY;
   memset(memory, 0xff, size);  // not a number: what is not written shows
   remember(memory, size ? size : 1);
+  note("EMULATED_ALLOCATED", size);
   *address = (Address)memory + MARK;
   return 0;
 }
 int cuMemFree_v2(Address address) {
   const int code = wait_for_all();
   if (code != 0) return code;
-  forget(host(address));
+  note("EMULATED_ALLOCATED", -(long long)forget(host(address)));
   free(host(address));
   return marked(address) ? 0 : INVALID_VALUE;
 }

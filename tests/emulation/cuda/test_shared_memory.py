@@ -1,4 +1,7 @@
-"""What both processors use lies in memory that they share, where the driver says that there is one memory."""
+"""What both processors use lies in memory that they share, where the driver says that there is one memory.
+
+Weights lie in one block of the GPU's own.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import helper
 
+from device_agent.wire.frames import tensor_bytes
 from tests.emulation.cuda import emulated
+from tests.emulation.cuda.test_bundles import gpu_bundle, layers
 from tests.emulation.cuda.test_graphs import check, drawn, run_in_python, run_script
 from tests.emulation.cuda.test_processors import detector, mixed_bundle
 from tests.integration.small_models import floats, save
@@ -197,3 +203,41 @@ def test_blocks_of_many_sizes_are_bounded(machine: dict[str, str]) -> None:
     assert lengths == [9, sum(4096 << power for power in range(9))]
     # One is in use, and of the others two are kept.
     assert large == 3 * (24 << 20)
+
+
+# Prints what the driver has noted when a bundle is loaded.
+_ALLOCATED = """
+import os, sys
+from device_agent import runtime
+model = runtime.load(sys.argv[1], trust="unsigned")
+print(open(os.environ["EMULATED_ALLOCATED"]).read())
+"""
+
+
+def _kept(noted: str) -> Counter[int]:
+    """Sizes of what was allocated and is not free, with their numbers."""
+    sizes = [int(line) for line in noted.split()]
+    return Counter(size for size in sizes if size > 0) - Counter(-size for size in sizes if size < 0)
+
+
+def test_weights_lie_side_by_side_in_one_allocation(
+    tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    bundle, _ = gpu_bundle(layers(tmp_path / "model.onnx"), tmp_path)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    sizes = [tensor_bytes(tuple(one["shape"]), one["dtype"]) for one in manifest["parameters"]]
+    assert len(sizes) >= 3 and any(size % 256 for size in sizes)
+    weights = sum(-(-size // 256) * 256 for size in sizes)
+    monkeypatch.setenv("EMULATED_ALLOCATED", str(tmp_path / "allocated"))
+    command = [sys.executable, "-c", _ALLOCATED, bundle]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **machine})
+    (tmp_path / "allocated").unlink()
+    with emulated.native_session(bundle, tmp_path, machine, monkeypatch):
+        native = (tmp_path / "allocated").read_text()
+    for noted in (done.stdout, native):
+        kept = _kept(noted)
+        assert kept[weights] == 1
+        # Blocks of activations and outputs are whole pages; inputs are in memory that the CPU shares.
+        others = sum(size * count for size, count in kept.items()) - weights
+        assert others <= manifest["memory"]["activations_bytes"] + 4096 * (sum(kept.values()) - 1)

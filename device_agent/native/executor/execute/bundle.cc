@@ -19,6 +19,7 @@
 #include "contract/text/text.h"
 #include "cuda/driver.h"
 #include "cuda/shared_memory.h"
+#include "cuda/side_by_side.h"
 #include "executor/errors.h"
 
 namespace edgetlm {
@@ -143,17 +144,13 @@ void Model::make_state(const CheckedManifest& manifest) {
   state_memory_ = std::make_shared<Pages>(places.back());
   for (size_t number = 0; number < count; ++number) {
     const TensorInfo& info = manifest.state[number % manifest.state.size()];
-    const tvm::runtime::Tensor zeros(ffi::Tensor::FromNDAlloc(Borrowed{state_memory_->begin() + places[number]},
-                                                              ffi::Shape(info.shape),
-                                                              ffi::StringToDLDataType(info.dtype), kCpu));
-    state_.push_back(zeros);
-    if (device_.device_type != kDLCPU) {
-      state_.back() = tvm::runtime::Tensor::Empty(ffi::Shape(info.shape), zeros->dtype, device_);
-      state_.back().CopyFrom(zeros);
-      synchronise();
-    }
+    state_.push_back(tvm::runtime::Tensor(ffi::Tensor::FromNDAlloc(Borrowed{state_memory_->begin() + places[number]},
+                                                                   ffi::Shape(info.shape),
+                                                                   ffi::StringToDLDataType(info.dtype), kCpu)));
   }
-  if (device_.device_type != kDLCPU) state_memory_.reset();
+  if (device_.device_type == kDLCPU) return;
+  state_ = copied_side_by_side(state_, device_);
+  state_memory_.reset();
 }
 
 void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory, bool mapped) {
@@ -168,15 +165,10 @@ void Model::map_parameters(const CheckedManifest& manifest, const std::string& d
     char* address = mapping_ == nullptr ? nullptr : mapping_->address + entry.offset;
     parameters_.push_back(tvm::runtime::Tensor(ffi::Tensor::FromNDAlloc(
         Borrowed{address}, ffi::Shape(entry.shape), ffi::StringToDLDataType(entry.dtype), kCpu)));
-    if (device_.device_type != kDLCPU) {
-      const tvm::runtime::Tensor host = parameters_.back();
-      parameters_.back() = tvm::runtime::Tensor::Empty(ffi::Shape(entry.shape), host->dtype, device_);
-      parameters_.back().CopyFrom(host);
-      synchronise();
-    }
   }
-  // A GPU has its own copies by now.
-  if (device_.device_type != kDLCPU) mapping_.reset();
+  if (device_.device_type == kDLCPU) return;
+  parameters_ = copied_side_by_side(parameters_, device_);
+  mapping_.reset();
 }
 
 ffi::Module Model::machine(const ffi::Module& library) const {

@@ -19,6 +19,7 @@ from benchmarks.gpu import __main__ as benchmark
 from benchmarks.gpu import driver, peers
 from benchmarks.gpu.kit import MODEL_SUFFIX, ONNX_SUFFIX, PLAN, Kit
 from benchmarks.gpu.peers import ONNX_RUNTIME_WAYS, TORCH_WAYS, WAYS, onnxruntime_peers
+from benchmarks.gpu.summary import main as summarise
 from benchmarks.gpu.summary import summary, text_of
 from tests.integration.small_models import convnet
 
@@ -102,3 +103,14 @@ def test_summary_has_each_library_under_its_name(tmp_path: Path) -> None:
     text = text_of(found)
     assert "2.00 of torch's graph, 3.00 of onnxruntime" in text
     assert "loaded in 0.250 s, first inference 0.002 s, 1.5 MB beyond weights and activations" in text
+
+
+def test_no_result_is_made_of_figures_without_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kit, results, output = _kit(tmp_path).folder, tmp_path / "results", tmp_path / "output.json"
+    for wrong, reason in (((kit, results), "has no figures of a GPU"), ((results, results), "is no kit")):
+        with pytest.raises(SystemExit):
+            summarise([*map(str, wrong), "--json", str(output)])
+        assert reason in capsys.readouterr().err
+    assert not output.exists()
