@@ -18,8 +18,8 @@ from host.build.cuda.model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
-from host.build.memory.crossings import CPU, Crossing, functions_for_cpu, with_crossings
-from host.build.memory.plan import entries_of, is_whole, plan_memory, planned_bytes
+from host.build.memory.crossings import CPU, GPU, Crossing, functions_for_cpu, with_crossings
+from host.build.memory.plan import GPU_ALIGNMENT, entries_of, is_whole, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.object_code import object_code
 from host.build.shapes import order_sizes, share_shapes
@@ -248,14 +248,10 @@ def _with_allocations(module: tvm.IRModule, whole: bool) -> tvm.IRModule:
 def _with_planned_memory(
     module: tvm.IRModule, target: tvm.target.Target, crosses: bool, whole: bool
 ) -> tvm.IRModule:
-    """The module with places for its intermediate tensors.
-
-    The runtime cannot move the beginning of a tensor in the memory of a GPU, so there each gets a block that
-    it shares only with tensors of other times. What lies on the CPU beside it is planned first.
-    """
+    """The module with places for its intermediate tensors, in a block of each processor."""
     if target.kind.name == "cuda":
         module = plan_memory(module, CPU) if crosses else module
-        return relax.transform.StaticPlanBlockMemory()(module)
+        return plan_memory(module, GPU, alignment=GPU_ALIGNMENT)
     return plan_memory(module, once=whole)
 
 

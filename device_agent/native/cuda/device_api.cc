@@ -97,6 +97,9 @@ class CudaDevice final : public DeviceAPI {
     return reinterpret_cast<void*>(address);
   }
 
+  // Addresses of a GPU are numbers: a tensor may begin anywhere in a block, without a copy.
+  bool SupportsDevicePointerArithmeticsOnHost() final { return true; }
+
   void FreeDataSpace(Device device, void* pointer) final {
     cuda_enter(device.device_id);
     // Called from destructors: a context that is gone has freed its memory already.

@@ -16,6 +16,8 @@ from host.build.memory.offsets import Buffer, place
 
 # Of every tensor: a line of the cache, the widest vector, and what `ensure_zero_offset` moves without a copy.
 ALIGNMENT = 64
+# Of tensors of a GPU, as of a driver's allocations: a warp loads whole lines of 128 bytes.
+GPU_ALIGNMENT = 256
 # Sizes above this are those of an expression without a bound.
 _UNBOUNDED = 1 << 60
 # An attribute of a function: the greatest value of each of its symbolic sizes.
@@ -30,7 +32,9 @@ def entries_of(module: tvm.IRModule) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def plan_memory(module: tvm.IRModule, device: int = 0, once: bool = False) -> tvm.IRModule:
+def plan_memory(
+    module: tvm.IRModule, device: int = 0, once: bool = False, alignment: int = ALIGNMENT
+) -> tvm.IRModule:
     """Place the intermediate tensors of each entry in one block, which is allocated once in a run.
 
     What an entry returns keeps memory of its own, since it outlives the run. So does a tensor whose size has
@@ -44,8 +48,10 @@ def plan_memory(module: tvm.IRModule, device: int = 0, once: bool = False) -> tv
         once: whether tensors of one place, shape and type are one object, where `is_whole` holds. Making a
             tensor takes the machine as long as a small kernel runs, and a network that is written out over
             its steps has the same tensors in each.
+        alignment: of every tensor, in bytes.
     """
-    changed = {name: _with_places(module, module[name], device, once) for name in entries_of(module)}
+    entries = entries_of(module)
+    changed = {name: _with_places(module, module[name], device, once, alignment) for name in entries}
     functions = {
         variable: changed.get(variable.name_hint, function) for variable, function in module.functions.items()
     }
@@ -73,7 +79,9 @@ def _is_whole(entry: relax.Function, device: int) -> bool:
     return uses.only_kernels and all(tensor in placed for tensor in kept)
 
 
-def _with_places(module: tvm.IRModule, entry: relax.Function, device: int, once: bool) -> relax.Function:
+def _with_places(
+    module: tvm.IRModule, entry: relax.Function, device: int, once: bool, alignment: int
+) -> relax.Function:
     body = entry.body
     if not isinstance(body, relax.SeqExpr):
         return entry
@@ -81,7 +89,7 @@ def _with_places(module: tvm.IRModule, entry: relax.Function, device: int, once:
     planned = _planned(uses)
     if not planned:
         return entry
-    layout = place(list(planned.values()), ALIGNMENT)
+    layout = place(list(planned.values()), alignment)
     offsets = dict(zip(planned, layout.offsets, strict=True))
     repeated = uses.written_alone() if once else frozenset()
     writer = _Writer(relax.BlockBuilder(module), layout.size_bytes, offsets, device, repeated)

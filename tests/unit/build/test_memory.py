@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +12,7 @@ from tvm import relax, s_tir, te
 from host.build.cache import KernelCache
 from host.build.kernel import compile_kernel, lower_function
 from host.build.memory.offsets import Buffer, Layout, place
-from host.build.memory.plan import is_whole, plan_memory, planned_bytes
+from host.build.memory.plan import ALIGNMENT, GPU_ALIGNMENT, is_whole, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.model import lower_to_executable
 
@@ -102,6 +103,21 @@ def test_the_block_is_no_larger_than_what_is_alive(target: tvm.target.Target) ->
     # `a` and two tensors of three times its size; outputs have memory of their own.
     assert planned == one + 2 * 3 * one
     assert planned <= whole
+
+
+@pytest.mark.parametrize("alignment", [ALIGNMENT, GPU_ALIGNMENT])
+def test_tensors_begin_at_multiples_of_a_line(target: tvm.target.Target, alignment: int) -> None:
+    with target:
+        text = plan_memory(lowered(branches(33)), alignment=alignment)["main"].script()
+    offsets = [int(found) for found in re.findall(r"alloc_tensor\(activations, (\d+)", text)]
+    assert len(offsets) == 4 and len(set(offsets)) == 3
+    assert all(offset % alignment == 0 for offset in offsets)
+
+
+def test_a_gpu_has_one_block_too() -> None:
+    gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_87"}, host="llvm")
+    # Two tensors of 3168 bytes and one of 1056, at multiples of 256.
+    assert lower_to_executable(branches(33), gpu).activations_bytes == 2 * 3328 + 1280
 
 
 def test_what_a_model_returns_lies_outside_of_the_block(target: tvm.target.Target) -> None:
