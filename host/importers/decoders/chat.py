@@ -27,8 +27,10 @@ def read_chat(folder: Path) -> tuple[bytes | None, tuple[Path, ...]]:
     """The chat templates of a folder.
 
     Args:
-        folder: of transformers. `chat_template` of tokenizer_config.json is a text or a list of named ones;
-            chat_template.jinja and additional_chat_templates/*.jinja count before it.
+        folder: of transformers. Where there is chat_template.jinja or additional_chat_templates/*.jinja, they
+            are all that there are, as transformers has it, and the latter count before the former. Else
+            `chat_template` of tokenizer_config.json is a text or a list of named ones; it has the default
+            where these files have none.
 
     Returns:
         The content of a bundle's file of them, None where there are none, and the files that it was made of.
@@ -40,16 +42,17 @@ def read_chat(folder: Path) -> tuple[bytes | None, tuple[Path, ...]]:
     config = _object(folder / CONFIG)
     templates = _named(folder, config.get("chat_template"))
     own = folder / TEMPLATE
-    files = (own,) if own.is_file() else ()
     others = sorted((folder / OTHERS).glob(f"*{_SUFFIX}"))[:_MOST_FILES]
+    files = [path for path in (own, *others) if path.is_file()]
     if files:
-        templates[DEFAULT] = _text(own)
-    templates |= {path.name.removesuffix(_SUFFIX): _text(path) for path in others}
+        usual = {DEFAULT: templates[DEFAULT]} if DEFAULT in templates else {}
+        named = {path.name.removesuffix(_SUFFIX): _text(path) for path in files if path != own}
+        templates = usual | ({DEFAULT: _text(own)} if own in files else {}) | named
     if not templates:
         return None, ()
     tokens = _special_tokens(_object(folder / MAP)) | _special_tokens(config)
     used = [folder / name for name in (CONFIG, MAP) if (folder / name).is_file()]
-    return chat_file(str(folder), templates, tokens), (*used, *files, *others)
+    return chat_file(str(folder), templates, tokens), (*used, *files)
 
 
 def chat_file(where: str, templates: Mapping[str, Any], tokens: Mapping[str, Any]) -> bytes:
