@@ -11,6 +11,7 @@ from device_agent.contract.language.chat_templates import DEFAULT, MOST_BYTES, c
 from device_agent.contract.manifest import ContractError
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
+from host.language_file import refuse_pointer
 
 # Those that transformers gives to templates.
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
@@ -120,6 +121,7 @@ def _text(path: Path) -> str:
 def _content(path: Path, most: int) -> bytes:
     with path.open("rb") as stream:
         content = stream.read(most + 1)
+    refuse_pointer(path, content)
     if len(content) > most:
         raise ModelFileError(f"{printable(path)} has more than {most} bytes: give the model's own file")
     return content
