@@ -225,7 +225,8 @@ def _widened(layout: WeightLayout, places: Mapping[str, str]) -> str:
     kept = parts > 1 and most >= layout.steps
     zeros = f"T.broadcast(T.int16(0), {lanes})"
     before = [f'halves = T.alloc_buffer(({len(places) * lanes},), "int16", scope="local")'] if kept else []
-    inner, behind = [], []
+    inner: list[str] = []
+    behind: list[str] = []
     for step in range(steps):
         index = _of_part(step, steps, parts)
         if layout.bits == 4 and step % 2 == 0:
