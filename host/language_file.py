@@ -14,6 +14,8 @@ GGUF_MAGIC = b"GGUF"
 # A folder of transformers with another model: an encoder, or one for images or sound.
 ENCODER = "encoder"
 _FORMATS = ("transformers", "gguf")
+# What Git without its extension for large files has in place of one.
+_LFS = b"version https://git-lfs.github.com/spec/"
 CONFIG_BYTES = 1 << 20
 # `model_type` of what host.importers.decoders reads, and the ends of classes of other language models.
 DECODER_TYPES = (*("gemma", "gemma2", "gemma3_text", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3"),)
@@ -43,6 +45,22 @@ def language_format(path: Path) -> str:
         return _FORMATS[1] if stream.read(len(GGUF_MAGIC)) == GGUF_MAGIC else ""
 
 
+def refuse_pointer(path: Path, head: bytes) -> None:
+    """Refuse what stands for a file that was not fetched.
+
+    Args:
+        path: of the file.
+        head: its first bytes, 43 at least.
+
+    Raises:
+        ModelFileError: it is a pointer of Git LFS.
+    """
+    if head.startswith(_LFS):
+        raise ModelFileError(
+            f"{path} is a pointer of Git LFS, not the file itself: fetch it with git lfs pull"
+        )
+
+
 def folder_config(folder: Path) -> dict[str, Any]:
     """A folder's config.json.
 
@@ -66,7 +84,9 @@ def saved_object(path: Path, most: int) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as stream:
-            value = parse(stream.read(most + 1), most, path.name)
+            content = stream.read(most + 1)
+        refuse_pointer(path, content)
+        value = parse(content, most, path.name)
     except ValueError as error:
         raise ModelFileError(f"{path.parent}: {error}: save the model again with save_pretrained") from error
     if not isinstance(value, dict):

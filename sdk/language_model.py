@@ -131,17 +131,8 @@ class LanguageModel(Closing):
     ) -> Iterator[str | int]:
         """Continue a text; a piece is computed when it is taken, and a text may be left at any time.
 
-        Args:
-            prompt: text, or numbers of tokens.
-            max_tokens: most tokens to generate.
-            temperature: at 0 always the most likely token; above, tokens are drawn.
-            top_k: draw from so many of the likeliest tokens; 0 draws from all.
-            top_p: draw from the fewest likeliest tokens whose probabilities sum up to this.
-            seed: of what is drawn.
-            stop: strings that end the text, of a prompt that is text: it is given up to the first of them.
-
-        Returns:
-            Pieces of text, or numbers of tokens where the prompt is numbers.
+        What the arguments mean, and what is returned, is said once, by `device_agent.runtime.Model.generate`:
+        this asks it in the model's process. Drafts are verified where that is faster.
 
         Raises:
             UserError: the prompt does not fit the model, or a value means nothing.
@@ -173,16 +164,7 @@ class LanguageModel(Closing):
     ) -> Iterator[str | int]:
         """Begin the next turn of a conversation, by the model's chat template; pieces of text, as `generate`.
 
-        Args:
-            messages: turns, oldest first, as {"role": "user", "content": "..."}; a "system" one may be first.
-            max_tokens: see `generate`, as all up to `stop`.
-            temperature: see there.
-            top_k: see there.
-            top_p: see there.
-            seed: see there.
-            stop: see there.
-            template: name of a chat template, of `chat_templates`; None for the usual one.
-            variables: that the template may name, as {"enable_thinking": False}.
+        What the arguments mean is said once, by `device_agent.runtime.Model.chat`.
 
         Raises:
             UserError: there is no chat template, it fails, or the messages do not fit the model.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
+from host.language_file import refuse_pointer
 from host.model_file.checkpoints import ULTRALYTICS, names_ultralytics, require_exporter
 
-_LFS = b"version https://git-lfs.github.com/spec/"
 # An archive of torch.export has one of these; one of torch.save has neither.
 _EXPORTED = ("serialized_exported_program.json", "models/model.json")
 _ZIP = b"PK\x03\x04"
@@ -49,10 +49,7 @@ def refuse_other_file(path: Path, head: bytes) -> None:
         ModelFileError: a pointer of Git LFS, weights without a model, or a model of Keras or for another
             runtime.
     """
-    if head.startswith(_LFS):
-        raise ModelFileError(
-            f"{path} is a pointer of Git LFS, not the file itself: fetch it with git lfs pull"
-        )
+    refuse_pointer(path, head)
     if head[:2] == b"\x80\x02" and path.suffix.lower() in (".pt", ".pth", ".bin", ".ckpt"):
         raise ModelFileError(
             f"{path} is a pickle of an old torch.save, without the model's code: {_steps(path, True)}"
@@ -68,7 +65,7 @@ def refuse_other_folder(path: Path) -> None:
     """Refuse a folder that is known not to be a model, with the next step.
 
     Raises:
-        ModelFileError: a SavedModel of TensorFlow, or a model for another runtime.
+        ModelFileError: a SavedModel of TensorFlow, an adapter of a model, or a model for another runtime.
         OSError: it cannot be read.
     """
     if (path / "saved_model.pb").is_file():
@@ -76,6 +73,11 @@ def refuse_other_folder(path: Path) -> None:
         raise ModelFileError(
             f"{path} is a SavedModel of TensorFlow: make TFLite of it, "
             f"{_CONVERTER.format(source=source, target=f'{path.name}.tflite')}"
+        )
+    if (path / "adapter_config.json").is_file():
+        raise ModelFileError(
+            f"{path} holds an adapter (LoRA) and not the model: merge both in Python with peft's "
+            "merge_and_unload(), and write the result with save_pretrained"
         )
     _refuse_converted(path)
 

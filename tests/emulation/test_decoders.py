@@ -77,6 +77,30 @@ def test_quantised_products(name: str, tmp_path: Path) -> None:
             assert (np.abs(ours - exact) <= most).all()
 
 
+def test_products_of_long_vectors_are_made_in_loops(tmp_path: Path) -> None:
+    """Registers of 256 bits: the steps of a group, of both planes and of several rows, come part by part."""
+    board = board_of("spacemit_k1")
+    functions, calls, wanted = {}, [], []
+    for name in ("int4", "int8", "Q6_K", "Q4_K", "int4, rounded", "int8, rounded"):
+        data = np.random.default_rng(2).normal(size=(3, 192)).astype("float32")
+        for rows in (1, 3):
+            model, weight = product(rows, 72, 192, KINDS[name], board)
+            [task] = [one for one in model.tasks if "dense" in one.name]
+            functions[task.workload_hash] = function = program(task, board)
+            assert "for part in range(4)" in str(function)
+            made = np.zeros(tuple(map(int, task.function.params[-1].shape)), "float32")
+            calls.append(Call(task.workload_hash, (data[:rows], *model.parameters, made)))
+            exact = data[:rows].astype("float64") @ weight.T.astype("float64")
+            wanted.append((exact, bound(data[:rows], weight, KINDS[name], board)))
+    emulated = executable(board, functions, tmp_path)
+    found = run(emulated, list(functions), calls, board.architecture, PROCESSORS[board.name][0])
+    made = [one[-1][:, : exact.shape[1]] for one, (exact, _) in zip(found, wanted, strict=True)]
+    for ours, (exact, most) in zip(made, wanted, strict=True):
+        assert (np.abs(ours - exact) <= most).all()
+    for one, several in zip(made[::2], made[1::2], strict=True):
+        assert (several[0] == one[0]).all()
+
+
 def test_matrices_of_bytes_have_any_number_of_rows(tmp_path: Path) -> None:
     """SMMLA takes two rows or planes: of a step, of what is verified, of chunks, of a row without another."""
     board = board_of("jetson_agx_thor")

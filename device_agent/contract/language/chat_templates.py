@@ -13,6 +13,7 @@ from typing import Any, Dict, Mapping, NamedTuple
 
 from device_agent.contract import strict_json
 from device_agent.contract.manifest import ContractError
+from device_agent.contract.text import printable
 
 CHAT = "chat.json"
 DEFAULT = "default"
@@ -58,7 +59,10 @@ def check_chat(templates: Mapping[str, Any], special_tokens: Mapping[str, Any]) 
         raise ContractError("it has more than %d special tokens" % _MOST_TOKENS)
     for name, text in templates.items():
         if not (isinstance(name, str) and _TEMPLATE.fullmatch(name) and isinstance(text, str)):
-            raise ContractError("one of its chat templates has no name, or is no text")
+            raise ContractError(
+                "its chat template %s has no name of letters, digits, '_', '.' and '-', or is no text"
+                % printable(repr(name), 60)
+            )
     for name, text in special_tokens.items():
         named = isinstance(name, str) and _TOKEN.fullmatch(name)
         if not (named and isinstance(text, str) and len(text) <= _TOKEN_CHARACTERS):

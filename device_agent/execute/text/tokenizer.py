@@ -72,6 +72,12 @@ class Tokenizer:
         """The text of some tokens, without special ones."""
         return str(self._implementation.decode(list(tokens)))
 
+    def special(self, token: int) -> str:
+        """The text of a special token, which `decode` leaves out; "" of any other."""
+        if self.decode([token]):
+            return ""
+        return str(self._implementation.decode([token], skip_special_tokens=False))
+
 
 class TextPieces:
     """The text of tokens that come one after the other.
@@ -113,6 +119,10 @@ class TextPieces:
             self._begin, self._told = self._told, len(self._tokens)
         self._ahead, self._held = 0, self._told
         return text[given:]
+
+    def special(self, token: int) -> str:
+        """The text of a special token, which is no part of the text; "" of any other."""
+        return self._tokenizer.special(token)
 
     def rest(self) -> str:
         """The text that is left at the end, without an incomplete character."""

@@ -11,6 +11,7 @@ from device_agent.contract.language.chat_templates import DEFAULT, MOST_BYTES, c
 from device_agent.contract.manifest import ContractError
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
+from host.language_file import refuse_pointer
 
 # Those that transformers gives to templates.
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
@@ -27,8 +28,10 @@ def read_chat(folder: Path) -> tuple[bytes | None, tuple[Path, ...]]:
     """The chat templates of a folder.
 
     Args:
-        folder: of transformers. `chat_template` of tokenizer_config.json is a text or a list of named ones;
-            chat_template.jinja and additional_chat_templates/*.jinja count before it.
+        folder: of transformers. Where there is chat_template.jinja or additional_chat_templates/*.jinja, they
+            are all that there are, as transformers has it, and the latter count before the former. Else
+            `chat_template` of tokenizer_config.json is a text or a list of named ones; it has the default
+            where these files have none.
 
     Returns:
         The content of a bundle's file of them, None where there are none, and the files that it was made of.
@@ -40,16 +43,17 @@ def read_chat(folder: Path) -> tuple[bytes | None, tuple[Path, ...]]:
     config = _object(folder / CONFIG)
     templates = _named(folder, config.get("chat_template"))
     own = folder / TEMPLATE
-    files = (own,) if own.is_file() else ()
     others = sorted((folder / OTHERS).glob(f"*{_SUFFIX}"))[:_MOST_FILES]
+    files = [path for path in (own, *others) if path.is_file()]
     if files:
-        templates[DEFAULT] = _text(own)
-    templates |= {path.name.removesuffix(_SUFFIX): _text(path) for path in others}
+        usual = {DEFAULT: templates[DEFAULT]} if DEFAULT in templates else {}
+        named = {path.name.removesuffix(_SUFFIX): _text(path) for path in files if path != own}
+        templates = usual | ({DEFAULT: _text(own)} if own in files else {}) | named
     if not templates:
         return None, ()
     tokens = _special_tokens(_object(folder / MAP)) | _special_tokens(config)
     used = [folder / name for name in (CONFIG, MAP) if (folder / name).is_file()]
-    return chat_file(str(folder), templates, tokens), (*used, *files, *others)
+    return chat_file(str(folder), templates, tokens), (*used, *files)
 
 
 def chat_file(where: str, templates: Mapping[str, Any], tokens: Mapping[str, Any]) -> bytes:
@@ -117,6 +121,7 @@ def _text(path: Path) -> str:
 def _content(path: Path, most: int) -> bytes:
     with path.open("rb") as stream:
         content = stream.read(most + 1)
+    refuse_pointer(path, content)
     if len(content) > most:
         raise ModelFileError(f"{printable(path)} has more than {most} bytes: give the model's own file")
     return content

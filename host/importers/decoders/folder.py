@@ -9,7 +9,7 @@ from pathlib import Path
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import TOKENIZER
 from device_agent.contract.text import printable
-from host.errors import ModelFileError
+from host.errors import ImportFailed, ModelFileError
 from host.importers.decoders.chat import read_chat
 from host.importers.decoders.config import MAX_VOCABULARY, Config
 from host.importers.decoders.description import HEAD, DecoderWeights, Product
@@ -20,7 +20,14 @@ from host.language_file import CONFIG_BYTES, folder_config, saved_object
 
 _INDEX_BYTES = LIMITS.model.directory_bytes
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_ADAPTER = "adapter_model.safetensors"
 _MAX_END_TOKENS = 64
+_WITHOUT_TOKENIZER = (
+    f"The bundle has no tokenizer, as the folder has no {TOKENIZER}: add the model's own, written by "
+    "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER), or give prompts as numbers of tokens."
+)
+# Ends of classes of transformers without the head that gives the next token.
+_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForRewardModel")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +123,7 @@ def read_folder(path: Path) -> ModelFolder:
 
     Raises:
         ModelFileError: no folder, or one without config.json or weights, or with damaged ones.
+        ImportFailed: its model gives something else than the next token.
         OSError: it cannot be read.
     """
     if not path.is_dir():
@@ -125,6 +133,7 @@ def read_folder(path: Path) -> ModelFolder:
             f"{path}: the folder has no config.json: give a folder that save_pretrained wrote"
         )
     config = Config(path.resolve(), folder_config(path))
+    _require_language_model(config)
     weights = _weights(path)
     files = tuple(sorted({tensor.path for tensor in weights.values()}))
     layout = read_layout(config)
@@ -132,17 +141,33 @@ def read_folder(path: Path) -> ModelFolder:
         weights = packed_tensors(path, layout, weights)
         config = Config(path.resolve(), {key: one for key, one in config.values.items() if key != FIELD})
     tokenizer = path / TOKENIZER
+    known = tokenizer.is_file()
     chat, chat_files = read_chat(path)
     return ModelFolder(
         path,
         config,
         weights,
         files,
-        tokenizer if tokenizer.is_file() else None,
+        tokenizer if known else None,
         _end_tokens(path, config),
+        notes=() if known else (_WITHOUT_TOKENIZER,),
         chat=chat,
         chat_files=chat_files,
     )
+
+
+def _require_language_model(config: Config) -> None:
+    """Refuse a model of a known architecture that gives something else than the next token."""
+    classes = config.values.get("architectures")
+    name = str(classes[0]) if isinstance(classes, list) and classes else ""
+    bare = name.endswith("Model") and not name.endswith(("LMHeadModel", "DoubleHeadsModel"))
+    if bare or name.endswith(_HEADS):
+        shown = printable(name, 100)
+        raise ImportFailed(
+            f"{config.where}: {shown} gives no next token: give a model that was saved as one of "
+            "transformers' classes ForCausalLM",
+            shown,
+        )
 
 
 def _weights(folder: Path) -> dict[str, StoredTensor]:
@@ -151,7 +176,7 @@ def _weights(folder: Path) -> dict[str, StoredTensor]:
     files = [folder / _WHOLE]
     if not files[0].is_file():
         files = sorted(entry for entry in folder.glob("*.safetensors") if entry.is_file())
-    if not files:
+    if not files or files[0].name == _ADAPTER:
         raise ModelFileError(_without_weights(folder))
     if len(files) > 1:
         raise ModelFileError(
@@ -190,6 +215,14 @@ def _indexed(folder: Path) -> dict[str, StoredTensor]:
 
 
 def _without_weights(folder: Path) -> str:
+    if (folder / _ADAPTER).is_file():
+        return (
+            f"{folder}: it holds an adapter (LoRA) and not the model: merge both in Python with peft's "
+            "merge_and_unload(), and write the result with save_pretrained"
+        )
+    lost = next((one for one in folder.glob("*.safetensors") if one.is_symlink() and not one.exists()), None)
+    if lost is not None:
+        return f"{folder}: {printable(lost.name, 100)} is a link to no file: download the weights again"
     if any(folder.glob("pytorch_model*.bin")):
         return (
             f"{folder}: its weights are pickles (pytorch_model.bin), which are not read: load the model in "

@@ -28,7 +28,12 @@ from host.importers.decoders.module import (
 from host.importers.decoders.products import EXACT, ROUNDED
 from host.importers.decoders.quantise import BITS, GROUP, ZERO
 from host.importers.decoders.reference import input_energies
-from host.importers.decoders.text import CALIBRATION_TOKENS, MOST_TOKENS, tokens_of_text
+from host.importers.decoders.text import (
+    CALIBRATION_TOKENS,
+    MOST_TOKENS,
+    require_tokenizer,
+    tokens_of_text,
+)
 from host.language_file import language_format
 from host.model import Decoder, ImportedModel, Signature, TensorSpec
 from host.model_file import detect_format
@@ -96,6 +101,7 @@ def import_decoder(
     weights = read.with_own_head(weights)
     _check_context(read, description, context, chunk, sequences)
     read.check(weights.tensors())
+    spoken = require_tokenizer(read)
     tokens = None if text is None else tokens_of_text(text, read, context, description.vocabulary)
     bits = read.bits or BITS[quantize]
     asymmetry = ZERO if asymmetric and not read.bits else ""
@@ -125,6 +131,11 @@ def import_decoder(
     ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
     for line in read.notes:
         notice(line)
+    if spoken > description.vocabulary:
+        notice(
+            f"The tokenizer has {spoken} tokens and the model {description.vocabulary}: prompts with the "
+            "others are refused. Give the tokenizer.json that belongs to the model."
+        )
     settings = {"context": [context], "chunk": [chunk], "bits": [bits], "seed": [seed]}
     # Others have the hash that they always had.
     settings |= {"verified": [verified]} if verified else {}

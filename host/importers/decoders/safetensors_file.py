@@ -19,9 +19,12 @@ from device_agent.contract.strict_json import parse
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.importers.decoders.quantise import Form, Quantised, quantise
+from host.language_file import refuse_pointer
 
 _TYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _LENGTH_BYTES = 8
+# As many as tell a pointer of Git LFS from a header.
+_HEAD_BYTES = 64
 # Elements that are converted at a time.
 _BLOCK = 1 << 22
 
@@ -145,9 +148,12 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
     size = path.stat().st_size
     with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+        head = stream.read(_HEAD_BYTES)
+        refuse_pointer(path, head)
+        length = int.from_bytes(head[:_LENGTH_BYTES], "little")
         if not 2 <= length <= min(LIMITS.model.directory_bytes, size - _LENGTH_BYTES):
             raise fail("its header is longer than the file, or than any")
+        stream.seek(_LENGTH_BYTES)
         data = stream.read(length)
     try:
         header = parse(data, LIMITS.model.directory_bytes, "the header")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from device_agent.contract.text import printable
-from host.errors import UserError
+from host.errors import ModelFileError, UserError
 from host.importers.decoders.folder import ModelFolder
+from host.language_file import refuse_pointer
 
 # More of a text is not looked at: each token is a run on the device, and logits of the whole vocabulary here.
 MOST_TOKENS = 256
 # Of a text that weights are rounded by: in pieces of so many as above, which need no more memory.
 CALIBRATION_TOKENS = 4 * MOST_TOKENS
 _BYTES_OF_A_TOKEN = 64
+# That of the largest vocabularies of today has some tens of millions.
+_TOKENIZER_BYTES = 1 << 27
 
 
 def tokens_of_text(
@@ -60,6 +64,43 @@ def tokens_of_text(
     return np.array(tokens, np.int32)
 
 
+def require_tokenizer(model: ModelFolder) -> int:
+    """The tokens that a model's tokenizer has, the greatest of them and all before; 0 where there is none.
+
+    Raises:
+        ModelFileError: it is damaged, or none: nothing of it is installed.
+        OSError: it cannot be read.
+    """
+    if model.tokenizer is None:
+        return 0
+    try:
+        return max(_loaded(model.tokenizer).get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    except (ModelFileError, OSError):
+        raise
+    except Exception as error:
+        # The library raises nothing narrower.
+        where = model.tokenizer if isinstance(model.tokenizer, Path) else model.path
+        raise ModelFileError(
+            f"{printable(where)}: the tokenizer cannot be used: {printable(error, 200)}: download it again, "
+            "or remove it and give prompts as numbers of tokens"
+        ) from error
+
+
+def _loaded(tokenizer: Path | bytes) -> Any:
+    from tokenizers import Tokenizer
+
+    if isinstance(tokenizer, bytes):
+        return Tokenizer.from_buffer(tokenizer)
+    with tokenizer.open("rb") as stream:
+        content = stream.read(_TOKENIZER_BYTES + 1)
+    refuse_pointer(tokenizer, content)
+    if len(content) > _TOKENIZER_BYTES:
+        raise ModelFileError(
+            f"{printable(tokenizer)} has more than {_TOKENIZER_BYTES} bytes: give the model's own file"
+        )
+    return Tokenizer.from_buffer(content)
+
+
 def _read(path: Path, asked: str, most: int) -> str:
     """As much of a file as can be needed."""
     try:
@@ -80,11 +121,8 @@ def _read(path: Path, asked: str, most: int) -> str:
 
 
 def _encoded(tokenizer: Path | bytes, text: str, asked: str) -> list[int]:
-    from tokenizers import Tokenizer
-
     try:
-        content = tokenizer if isinstance(tokenizer, bytes) else tokenizer.read_bytes()
-        return [int(token) for token in Tokenizer.from_buffer(content).encode(text).ids]
+        return [int(token) for token in _loaded(tokenizer).encode(text).ids]
     except Exception as error:
         # The library raises nothing narrower.
         raise UserError(f"{asked}: the tokenizer cannot be used: {printable(error, 200)}") from error

@@ -39,6 +39,9 @@ _SDOT_LANES, _SMMLA_OUTPUTS = 4, 2
 # Products that 16 bits hold the sum of, by the bits of a weight: of numbers from -8 to 7, or -128 to 127, by
 # numbers from -127 to 127 (see `WeightLayout.base`).
 _IN_16_BITS = {4: 32, 8: 2}
+# Panels of registers of 256 bits, by bits of a weight, and the parts of a group that a loop takes there: of
+# all steps in a row, LLVM for SpacemiT's X60 puts one plane behind the other, and keeps the group in memory.
+_LONG, _PARTS = {4: 64, 8: 32}, 4
 
 
 def has_intrinsic(layout: WeightLayout) -> bool:
@@ -215,20 +218,45 @@ def _widened(layout: WeightLayout, places: Mapping[str, str]) -> str:
         layout: of the weight.
         places: of activations, by their step, and of the sums that get their products, without lane.
     """
-    lanes, most, lines = layout.lanes, _IN_16_BITS[layout.bits], []
-    for step in range(layout.steps):
+    lanes, most = layout.lanes, _IN_16_BITS[layout.bits]
+    parts = _PARTS if lanes >= _LONG[layout.bits] else 1
+    steps = layout.steps // parts
+    # Sums of 16 bits go on from part to part where they hold all products of a group.
+    kept = parts > 1 and most >= layout.steps
+    zeros = f"T.broadcast(T.int16(0), {lanes})"
+    before = [f'halves = T.alloc_buffer(({len(places) * lanes},), "int16", scope="local")'] if kept else []
+    inner: list[str] = []
+    behind: list[str] = []
+    for step in range(steps):
+        index = _of_part(step, steps, parts)
         if layout.bits == 4 and step % 2 == 0:
-            lines.append(f'w{step // 2} = weight.vload([{step // 2}, 0, 0], "uint8x{lanes}")')
-        lines.append(f'e{step} = T.cast({_element(layout, step)}, "int16x{lanes}")')
+            byte = _of_part(step // 2, steps // 2, parts)
+            inner.append(f'w{step // 2} = weight.vload([{byte}, 0, 0], "uint8x{lanes}")')
+        inner.append(f'e{step} = T.cast({_element(layout, step, index=index)}, "int16x{lanes}")')
         for number, (given, total) in enumerate(places.items()):
-            number_of_row = f'T.cast(a[{given.format(step=step)}], "int16")'
+            half = f"halves[T.ramp(T.int32({number * lanes}), 1, {lanes})]"
+            loaded = f'halves.vload([{number * lanes}], "int16x{lanes}")'
+            number_of_row = f'T.cast(a[{given.format(step=index)}], "int16")'
             product = f"e{step} * T.broadcast({number_of_row}, {lanes})"
-            before = f"s{number}_{step - 1} + " if step % most else ""
-            lines.append(f"s{number}_{step} = {before}{product}")
-            if (step + 1) % most == 0 or step + 1 == layout.steps:
-                sums = f'c.vload([{total}0], "int32x{lanes}") + T.cast(s{number}_{step}, "int32x{lanes}")'
-                lines.append(f"c[{total}T.ramp(T.int32(0), 1, {lanes})] = {sums}")
-    return "".join(f"        {line}\n" for line in lines)
+            so_far = f"s{number}_{step - 1} + " if step % most else f"{loaded} + " if kept else ""
+            inner.append(f"s{number}_{step} = {so_far}{product}")
+            sums = f"s{number}_{step}"
+            if kept and step + 1 == steps:
+                before.append(f"{half} = {zeros}")
+                inner.append(f"{half} = {sums}")
+            if (step + 1) % most == 0 or step + 1 == steps:
+                sums = loaded if kept else sums
+                wide = f'c.vload([{total}0], "int32x{lanes}") + T.cast({sums}, "int32x{lanes}")'
+                line = f"c[{total}T.ramp(T.int32(0), 1, {lanes})] = {wide}"
+                (behind if kept else inner).append(line)
+    if parts > 1:
+        inner = [f"for part in T.serial({parts}):", *(f"    {line}" for line in inner)]
+    return "".join(f"        {line}\n" for line in (*before, *inner, *behind))
+
+
+def _of_part(place: int, count: int, parts: int) -> str:
+    """Text of a place among those of a part."""
+    return f"part * {count} + {place}" if parts > 1 else str(place)
 
 
 def _matrix_products(layout: WeightLayout, places: Mapping[str, str]) -> str:
@@ -332,11 +360,18 @@ def _given(layout: WeightLayout, place: str) -> str:
     return f'T.reinterpret(T.broadcast({group}, {lanes}), dtype="{kind}x{lanes * width}")'
 
 
-def _element(layout: WeightLayout, step: int, first: int = 0) -> str:
-    """Text of the vector of stored elements of a step, of the lanes from `first` on."""
+def _element(layout: WeightLayout, step: int, first: int = 0, index: str = "") -> str:
+    """Text of the vector of stored elements of a step, of the lanes from `first` on.
+
+    Args:
+        layout: of the weight.
+        step: of the group, or of a part of it.
+        first: lane.
+        index: text of the step in the group, where that is another.
+    """
     both = _lanes(layout) * layout.width
     if layout.bits == 8:
-        return f'weight.vload([{step}, {first}, 0], "{layout.stored}x{both}")'
+        return f'weight.vload([{index or step}, {first}, 0], "{layout.stored}x{both}")'
     if layout.widens:
         half = f"w{step // 2}" if step % 2 else f"T.shift_left(w{step // 2}, T.broadcast(T.uint8(4), {both}))"
         return f'T.shift_right(T.reinterpret({half}, dtype="int8x{both}"), T.broadcast(T.int8(4), {both}))'

@@ -40,7 +40,7 @@ class Quantised(Rule):
 
     name = "quantised"
     processor = CPU
-    version = 3
+    version = 4
     priority = 6
     constants = CONSTANTS
     decisions = (

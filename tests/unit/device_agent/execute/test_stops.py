@@ -12,13 +12,16 @@ from device_agent.execute.text.stops import StoppedPieces, checked_stops
 
 
 class Given:
-    """Pieces of a text by the number of their token, and what is left at its end."""
+    """Pieces of a text by the number of their token, and what is left at its end; "<" begins special ones."""
 
     def __init__(self, pieces: Sequence[str], left: str = "") -> None:
         self._pieces, self._left = pieces, left
 
     def add(self, token: int) -> str:
-        return self._pieces[token]
+        return "" if self.special(token) else self._pieces[token]
+
+    def special(self, token: int) -> str:
+        return self._pieces[token] if self._pieces[token].startswith("<") else ""
 
     def rest(self) -> str:
         return self._left
@@ -77,6 +80,19 @@ def test_only_what_may_become_a_stop_string_is_held_back() -> None:
     assert written(["one E", "N"], ["END"]) == (["one ", "", "EN"], False)
     assert written(["one E", "N"], ["END"], "D two") == (["one ", "", ""], True)
     assert written(["one", "END"], []) == (["one", "END", ""], False)
+
+
+def test_special_tokens_are_no_text_and_end_it_where_a_stop_string_has_them() -> None:
+    for stops in (["<end>"], ["zz", "<end>"]):
+        assert written(["one", "<end>", "two"], stops) == (["one", ""], True)
+    assert written(["one", "<end>", "two"], ["e<end>"]) == (["on", ""], True)
+    assert written(["one", "<end>", "two"], ["END"]) == (["one", "", "two", ""], False)
+    # Part of a stop string, whose other parts are text or special too.
+    assert written(["a", "b\n", "<end>", "<go>"], ["b\n<end><go>"]) == (["a", "", "", ""], True)
+    assert written(["a", "<end>", "\nb", "c"], ["<end>\n\n"]) == (["a", "", "\nb", "c", ""], False)
+    # Others are nothing between what is around them.
+    assert written(["E", "<pad>", "ND", "x"], ["END"]) == (["", "", ""], True)
+    assert written(["a<", "<end>"], ["<end>"], left="b") == (["a", "<"], True)
 
 
 def test_stop_strings_are_checked() -> None:

@@ -86,3 +86,18 @@ def test_a_prompt_of_other_bytes_than_utf8_is_refused(tmp_path):
     assert tokenizer.encode(WORDS[3]) == [3]
     with pytest.raises(ValueError, match="the prompt is not UTF-8"):
         tokenizer.encode(b"one \xff".decode("utf-8", "surrogateescape"))
+
+
+def test_special_tokens_are_told_from_others(tmp_path):
+    from tokenizers import Tokenizer as Implementation
+
+    path = write_tokenizer(tmp_path / "tokenizer.json")
+    made = Implementation.from_file(str(path))
+    made.add_special_tokens([WORDS[7], "<|end|>"])
+    made.add_tokens(["<plain>"])
+    made.save(str(path))
+    tokenizer = Tokenizer(str(tmp_path))
+    found = [tokenizer.special(token) for token in (6, 7, len(WORDS), len(WORDS) + 1, 1 << 20)]
+    assert found == ["", WORDS[7], "<|end|>", "", ""]
+    text = TextPieces(tokenizer, [1])
+    assert [text.add(7), text.special(7), text.add(6).strip()] == ["", WORDS[7], WORDS[6]]

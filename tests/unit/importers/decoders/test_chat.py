@@ -56,6 +56,21 @@ def test_a_file_of_its_own_counts_before_the_configuration(tmp_path: Path) -> No
     assert found(tmp_path).special_tokens == {}
 
 
+def test_files_of_templates_take_the_place_of_all_in_the_configuration(tmp_path: Path) -> None:
+    config(tmp_path, chat_template=[{"name": "default", "template": "a"}, {"name": "tools", "template": "b"}])
+    others = tmp_path / "additional_chat_templates"
+    others.mkdir()
+    assert found(tmp_path).templates == {"default": "a", "tools": "b"}
+    (others / "rag.jinja").write_text("rag")
+    (others / "folder.jinja").mkdir()
+    # transformers has no usual one then.
+    assert found(tmp_path).templates == {"default": "a", "rag": "rag"}
+    (tmp_path / "chat_template.jinja").write_text("own")
+    assert found(tmp_path).templates == {"default": "own", "rag": "rag"}
+    (others / "default.jinja").write_text("other")
+    assert found(tmp_path).templates == {"default": "other", "rag": "rag"}
+
+
 def test_a_folder_has_its_templates(tmp_path: Path) -> None:
     write(tmp_path, llama(), {"a": np.ones((2, 3), np.float32)})
     assert read_folder(tmp_path).chat is None

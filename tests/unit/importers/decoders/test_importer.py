@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from host.importers.decoders.reference import Answers, Questions, reference_logi
 from host.lowering import lower
 from host.model import ImportedModel
 from tests.decoders.operations import Machine, empty_state
+from tests.tiny_tokenizer import write_tokenizer
 from tests.unit.importers.decoders.models import llama, llama_weights, write
 from tests.unit.lowering.harness import board
 
@@ -34,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # As of a trained model: unit variance from product to product.
     weights = {name: value / (8 if value.ndim == 2 else 1) for name, value in llama_weights().items()}
     write(path, llama(architectures=["LlamaForCausalLM"], **FIELDS), weights)
-    (path / "tokenizer.json").write_text("{}")
+    write_tokenizer(path / "tokenizer.json")
     return path
 
 
@@ -48,6 +50,20 @@ def answers_of(value: float, vocabulary: int) -> Callable[..., Answers]:
     return lambda folder, asked, parts: Answers(
         tuple(np.full((len(tokens), vocabulary), value, np.float32) for tokens in asked.texts)
     )
+
+
+def test_tokens_that_the_model_does_not_have_are_told(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers_of(1.0, 128))
+    other = shutil.copytree(folder, tmp_path / "other")
+    lines: list[str] = []
+    for last, told in ((127, []), (128, ["The tokenizer has 129 tokens and the model 128: prompts with"])):
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        tokenizer["model"]["vocab"]["end"] = last
+        (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+        import_decoder(other, 32, 8, notice=lines.append)
+        assert len(lines) == len(told) and all(map(str.startswith, lines, told))
 
 
 def test_the_model_says_what_it_is(folder: Path, model: ImportedModel) -> None:

@@ -119,7 +119,7 @@ def test_every_value_is_kept(name: str, tmp_path: Path) -> None:
         groups = wanted.shape[0] * wanted.shape[1] // block
         stored = sum(one.nbytes for one in tensor.quantised(weight, bits).arrays)
         assert stored == wanted.size * way.bits // 8 + groups * (2 if middle else 3)
-    assert not read.notes
+    assert ["no tokenizer" in note for note in read.notes] == [True]
 
 
 def test_groups_of_64_share_their_scales(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_packed_model_is_deployed_as_it_is(name: str, tmp_path: Path) -> None:
     lines: list[str] = []
     model = import_decoder(path, 32, 8, notice=lines.append)
     assert {spec.dtype for spec in model.state} == {"float16"}
-    assert lines == []
+    assert ["no tokenizer" in line for line in lines] == [True]
     # Golden cases are those of the same values in floating point.
     plain = write(tmp_path / "plain", llama(**FIELDS), values)
     tokens = np.array([case.inputs[0][0] for case in model.golden[:24]], np.int32)
