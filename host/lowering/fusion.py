@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value
+from host.lowering.spec import Kind
 from host.model import Layer
 
 # Copies of one operation that a function may hold. Stages without loops of their own are written into each
@@ -116,11 +117,12 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
         if group.anchor is not None:
             return False
         direct = all(_is_epilogue(reader, node) for reader in readers[node.output])
-        return direct and _ends_with_epilogue(node, group)
+        return direct and _ends_with_epilogue(node, group) and _keeps_rows(node, node, group)
     if not node.spec.sharing.inlined:
         return False
+    anchor = _anchor_before(node, readers)
     closed = group.anchor is not None or not _ends_with_epilogue(node, group)
-    if closed and _follows_anchor(node, readers):
+    if anchor is not None and (closed or not _keeps_rows(anchor, node, group)):
         # Better as the end of the function before: there it works on values still in registers.
         return False
     return all(reader.spec.sharing.computes(reader, node) for reader in readers[node.output])
@@ -160,17 +162,18 @@ def _kept_apart(node: Node, group: Group, readers: dict[Value, list[Node]], choi
     )
 
 
-def _follows_anchor(node: Node, readers: dict[Value, list[Node]]) -> bool:
-    """Whether an anchor's function can end with `node`."""
+def _anchor_before(node: Node, readers: dict[Value, list[Node]]) -> Node | None:
+    """The anchor whose function can end with `node`, if there is one."""
     for value in node.inputs:
         producer = value.producer
         if producer is None or readers[value] != [node] or value.shape != node.output.shape:
             continue
         if producer.spec.sharing.anchor:
-            return True
-        if producer.spec.is_elementwise and _follows_anchor(producer, readers):
-            return True
-    return False
+            return producer
+        before = _anchor_before(producer, readers) if producer.spec.is_elementwise else None
+        if before is not None:
+            return before
+    return None
 
 
 def _is_epilogue(reader: Node, node: Node) -> bool:
@@ -189,4 +192,23 @@ def _ends_with_epilogue(node: Node, group: Group) -> bool:
             if not member.spec.sharing.epilogue:
                 return False
             behind.add(member)
+    return True
+
+
+def _keeps_rows(anchor: Node, node: Node, group: Group) -> bool:
+    """Whether what follows `node`, the anchor or behind it, leaves the elements of a row side by side.
+
+    The function of a row-wise operation makes a row at a time: a transpose may move whole rows, no columns.
+    """
+    if anchor.spec.kind is not Kind.ROW_WISE:
+        return True
+    within = anchor.attrs.get("dims", 1)
+    behind = {node}
+    for member in group.nodes:
+        if any(value.producer in behind for value in member.inputs):
+            behind.add(member)
+            if member.op == "transpose":
+                rank = len(member.attrs["axes"])
+                if tuple(member.attrs["axes"][-within:]) != tuple(range(rank - within, rank)):
+                    return False
     return True

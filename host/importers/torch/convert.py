@@ -21,7 +21,7 @@ from host.importers.native_output import converted, converting
 from host.importers.torch import operators, placed, recurrent
 from host.importers.torch.functions import complex_values, fourier
 from host.importers.torch.indexing import index_put, put_where
-from host.importers.torch.program import control_flow, decompositions, refused
+from host.importers.torch.program import assertions, control_flow, decompositions, refused
 from host.importers.torch.program.fold import CONSTANT, fold_constants
 from host.importers.torch.program.promotion import write_promotions
 from host.importers.torch.program.zero_points import note_zero_points
@@ -165,6 +165,7 @@ def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
         program = program.run_decompositions({k: v for k, v in known.items() if k not in kept})
     _refuse_kept(program)
     control_flow.write_out(program.graph_module)
+    assertions.leave_out(program.graph)
     write_promotions(program)
     note_zero_points(program)
     importer = _Importer()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 from tvm import relax
+from tvm.target import Target
 
+from host.lowering.emit import emit
+from host.lowering.fusion import fuse
+from host.lowering.tasks import make_tasks
+from host.schedules import space_for
+from research.pretraining.operator_sampler import Draw
+from targets import board_for, declared
 from tests.unit.lowering.harness import blocks, calls, check, functions, lowered, normal, run_lowered, weight
 
 op = relax.op
@@ -213,3 +221,24 @@ def test_a_value_that_a_reduction_reads_twice_is_computed_inside_of_it() -> None
         return op.sum(bb.emit(op.multiply(y, bb.emit(op.add(y, relax.const(1.0))))), [1])
 
     assert functions(check(build, [normal(3, 7)])) == ["fused_tanh_add_multiply_sum"]
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+@pytest.mark.parametrize("size", [6, 32])
+@pytest.mark.parametrize("axes", [(1, 0, 2), (0, 2, 1), (2, 0, 1)])
+def test_what_turns_a_row_wise_result_leaves_it_a_program(
+    name: str, size: int, axes: tuple[int, ...]
+) -> None:
+    """Whole rows move inside of the function that makes them; columns that become rows do not."""
+    board = board_for(declared()["x86_64-v4"])
+    assert board is not None
+    draw = Draw(random.Random(0))
+    shape = (size, 5 if size < 32 else size, 32)
+    attributes = {"dims": 1, "epsilon": 1e-5} if name == "layer_norm" else {}
+    made = draw.builder.one(name, [draw.input(*shape)], shape, "float32", **attributes)
+    turned = draw.builder.transpose(draw.builder.unary("sigmoid", made), axes)
+    graph = draw.builder.graph(draw.inputs, turned)
+    tasks = make_tasks(emit(graph, fuse(graph), Target(board.tvm_target))[0])
+    assert len(tasks) == (1 if axes[-1] == 2 else 2)
+    rules = [space_for(task, board.hardware, 1).rule.name for task in tasks]
+    assert rules[0] == "rowwise" and set(rules[1:]) <= {"injective"}

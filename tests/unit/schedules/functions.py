@@ -189,6 +189,19 @@ def softmax(*shape: int) -> tirx.PrimFunc:
     return _function(a, out)
 
 
+def softmax_of_moved_rows(first: int, second: int, size: int) -> tirx.PrimFunc:
+    """Softmax of [first, second, size] along the last axis, as [second, first, size]."""
+    a = te.placeholder((first, second, size), name="A")
+    k, m = te.reduce_axis((0, size), name="k"), te.reduce_axis((0, size), name="m")
+    top = te.compute((first, second), lambda i, j: te.max(a[i, j, k], axis=k), name="maximum")
+    power = te.compute(a.shape, lambda i, j, n: tirx.exp(a[i, j, n] - top[i, j]), name="exponential")
+    total = te.compute((first, second), lambda i, j: te.sum(power[i, j, m], axis=m), name="total")
+    out = te.compute(
+        (second, first, size), lambda j, i, n: power[i, j, n] / total[i, j], name="moved_quotient"
+    )
+    return _function(a, out)
+
+
 def lowered_softmax(*shape: int) -> tirx.PrimFunc:
     """Softmax along the last axis as a model is lowered to it."""
     model = lowered(lambda builder, x: relax.op.nn.softmax(x, -1), [np.zeros(shape, "float32")])

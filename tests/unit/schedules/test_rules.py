@@ -61,6 +61,12 @@ def _cases() -> dict[str, tuple]:
             "tiled",
         ),
         "softmax": (fn.softmax(2, 5, 64), [sa], fn.softmax_numpy(sa), "rowwise"),
+        "softmax, rows in another order": (
+            fn.softmax_of_moved_rows(2, 5, 64),
+            [sa],
+            fn.softmax_numpy(sa).transpose(1, 0, 2),
+            "rowwise",
+        ),
         "softmax, 37 long": (fn.softmax(6, 37), [so], fn.softmax_numpy(so), "rowwise"),
         "softmax, 50 long, lowered": (fn.lowered_softmax(6, 50), [sr], fn.softmax_numpy(sr), "rowwise"),
         "layer norm, 50 long, lowered": (

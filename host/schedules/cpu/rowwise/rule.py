@@ -213,13 +213,36 @@ def _depth(stage: Stage) -> int:
 
 
 def _rows(workload: Workload) -> int | None:
-    """Leading axes that all stages share; None if there is none or a reduction keeps others."""
+    """Leading axes that all stages share; None if there is none or a reduction keeps others.
+
+    Those of the last stage may be in another order: a transpose that moves whole rows follows.
+    """
     reductions = [s for s in workload.stages if s.reduction]
     rows = min(len(s.spatial) for s in reductions)
-    shapes = {tuple(axis.extent for axis in stage.axes[:rows]) for stage in workload.stages}
-    if rows == 0 or len(shapes) != 1 or any(len(s.spatial) != rows for s in reductions):
+    if rows == 0 or any(len(s.spatial) != rows for s in reductions):
         return None
-    return rows
+    *before, last = (tuple(axis.extent for axis in stage.axes[:rows]) for stage in workload.stages)
+    if len(set(before)) > 1:
+        return None
+    alike = not before or last == before[0]
+    return rows if alike or _moves_rows(workload.stages[-1], rows, before[0]) else None
+
+
+def _moves_rows(last: Stage, rows: int, extents: tuple[int, ...]) -> bool:
+    """Whether the leading axes of a stage number, in another order, the rows of what it reads of others."""
+    same = sorted(axis.extent for axis in last.axes[:rows]) == sorted(extents)
+    made = [access for access in last.reads if not access.argument]
+    return same and all(
+        access.shape[:rows] == extents
+        and not access.data_dependent
+        and all(
+            (dim < rows) == (axis < rows)
+            for axis, moves in enumerate(access.moves)
+            for move in moves
+            for dim, _ in move.moved
+        )
+        for access in made
+    )
 
 
 RULE = Rowwise()

@@ -253,3 +253,13 @@ def test_functions_of_weights_without_a_conversion_are_computed() -> None:
     compare_lowered(_OfWeights().requires_grad_(False), drawn(3, 4))
     with pytest.raises(ImportFailed, match=r"_linalg_svd\S* has no conversion"):
         imported(torch.linalg.svdvals, drawn(3, 4))
+
+
+def test_what_only_an_assertion_reads_is_left_out() -> None:
+    """Deformable attention of transformers asserts that a tensor of sizes fits the features."""
+
+    def checked(x: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+        torch._check((sizes.sum() == 6).item())
+        return x.exp() + sizes.to(torch.float32)
+
+    compare_lowered(checked, drawn(3, 2), torch.tensor([4, 2]))
