@@ -20,7 +20,6 @@ declare void @llvm.x86.tilestored64(i8, ptr, i64)
 declare void @llvm.x86.tdpbf16ps(i8, i8, i8)
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.usub.sat.i64(i64, i64)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 """
 

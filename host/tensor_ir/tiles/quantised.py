@@ -20,22 +20,12 @@ from host.tensor_ir.tiles.registers import RELEASED
 from host.tensor_ir.tiles.registers import ROWS as TILE_ROWS
 
 ROWS_PREFIX, PANELS_PREFIX = "edgetlm_tile_rows_", "edgetlm_quantised_tiles_"
-# Bytes of the sums of the two strips that are on their way to the result.
-_MOST_STRIP_BYTES = 256 << 10
-_STRIPS = (1, 2, 4, 8)
 # The first registers of rows and of weights; those before have the sums.
 _ROWS_FROM, _WEIGHTS_FROM = 4, 6
 # Halves of operands that are multiplied where both keep 16 bits; the product of both low halves is below
 # the last bit that counts. Each pair has one half of the pair before it.
 _HIGH, _LOW = 0, 1
 _EXACT = ((_LOW, _HIGH), (_HIGH, _HIGH), (_HIGH, _LOW))
-
-
-def strip_of(rows: int, wide: int) -> int:
-    """Panels of `wide` whose sums are written to the result together: as many as their place allows."""
-    fitting = _MOST_STRIP_BYTES // (2 * rows * LANES * 4)
-    pair = 2 if wide % 2 == 0 else 1
-    return max(n for n in _STRIPS if n == pair or (pair < n <= fitting and wide % n == 0))
 
 
 @dataclass(frozen=True)
@@ -146,21 +136,6 @@ class QuantisedPanels:
         return self.rows // (TILE_ROWS * self.tall)
 
     @property
-    def strip(self) -> int:
-        """Panels whose sums are written to the result together, so that each row gets lines side by side."""
-        return strip_of(self.rows, self.wide)
-
-    @property
-    def strip_bytes(self) -> int:
-        """Bytes of the sums of a strip."""
-        return self.rows * self.strip * LANES * 4
-
-    @property
-    def moved(self) -> int:
-        """Lines of the result of the strip before that are written while a block is multiplied in a turn."""
-        return TILE_ROWS * self.tall * self.pair
-
-    @property
     def block_bytes(self) -> int:
         """Bytes of a block that is taken apart."""
         return self.pair * self.steps * self.halves * TILE_BYTES
@@ -183,7 +158,8 @@ class QuantisedPanels:
         """The function in LLVM's language."""
         lines, form = Lines(), self.form
         lines.add(f"%apart = alloca [{2 * self.block_bytes} x i8], align 64")
-        lines.add(f"%sums = alloca [{2 * self.strip_bytes} x i8], align 64")
+        if self.parts > 1:
+            lines.add(f"%sums = alloca [{self.rows * self.pair * LANES * 4} x i8], align 64")
         lines.add(f"call i32 @{CONFIGURED.name}()")
         with (
             lines.loop("first_steps", self.steps) as step,
@@ -194,9 +170,6 @@ class QuantisedPanels:
         with lines.loop("blocks", self.wide // self.pair) as block:
             for part in range(self.parts):
                 _multiply(lines, self, block, part)
-        last = self.wide // self.strip - 1
-        with lines.loop("last_lines", self.rows * self.strip) as line:
-            _move(lines, self, str(last), line)
         lines.add(f"call i32 @{RELEASED.name}()")
         return defined(self.name, ", ".join(f"ptr noalias %{name}" for name in self.arguments), lines)
 
@@ -213,19 +186,16 @@ def _multiply(lines: Lines, one: QuantisedPanels, block: str, part: int) -> None
     last = one.wide // one.pair - 1
     later = lines.value(f"call i64 @llvm.umin.i64(i64 {later}, i64 {last})")
     with lines.loop(f"rows{part}", one.turns) as turn:
-        sums = _kept(lines, one, block, turn)
-        _begin(lines, one, part, sums)
+        _begin(lines, one, part, turn)
         with lines.loop(f"depth{part}", one.steps) as number:
             step = _in_turns(lines, one, turn, number)
             _products(lines, one, part, turn, step, lines.sum((step, size), (here, 1)))
-            _write(lines, one, part, block, turn, number)
             vectors, clipped = _share(lines, one, turn)
             tile = lines.sum((step, 1), following * one.steps)
             _take_apart(lines, one, later, tile, vectors, lines.sum((step, size), (there, 1)), clipped)
             tile = lines.sum((step, 1), (part + 2) % one.parts * one.steps)
             _fetch(lines, one, lines.sum((block, 1), (part + 2) // one.parts), tile, vectors)
-        for register, address in enumerate(sums):
-            lines.store(register, address, LANES * 4)
+        _end(lines, one, part, turn, block)
 
 
 def _in_turns(lines: Lines, one: QuantisedPanels, turn: str, number: str) -> str:
@@ -243,72 +213,34 @@ def _places(one: QuantisedPanels) -> list[tuple[int, int]]:
     return [(down, across) for down in range(one.tall) for across in range(one.pair)]
 
 
-def _sums_of(lines: Lines, one: QuantisedPanels, strip: str) -> str:
-    """Place of the sums of a strip in bytes: (rows / 16, panels, 16, 16); strips have two places in turn."""
-    second = lines.value(f"and i64 {strip}, 1")
-    return lines.sum((second, one.strip_bytes))
+def _begin(lines: Lines, one: QuantisedPanels, part: int, turn: str) -> None:
+    """Sums of the parts of the depth before this one."""
+    for register, address in enumerate(_kept(lines, one, turn) if part else []):
+        lines.load(register, address, LANES * 4)
+    for register in range(0 if part else one.tall * one.pair):
+        lines.zero(register)
 
 
-def _kept(lines: Lines, one: QuantisedPanels, block: str, turn: str) -> list[str]:
-    """Addresses of the sums of a turn with a block."""
-    blocks = one.strip // one.pair
-    strip, within = lines.value(f"udiv i64 {block}, {blocks}"), lines.value(f"urem i64 {block}, {blocks}")
-    first = lines.sum((_sums_of(lines, one, strip), 1), (within, one.pair * TILE_BYTES))
-    first = lines.sum((first, 1), (turn, one.tall * one.strip * TILE_BYTES))
+def _end(lines: Lines, one: QuantisedPanels, part: int, turn: str, block: str) -> None:
+    """Stores sums for the next part, or as the result."""
+    if part + 1 < one.parts:
+        for register, address in enumerate(_kept(lines, one, turn)):
+            lines.store(register, address, LANES * 4)
+        return
+    stride = one.columns * 4
+    first = lines.sum((turn, TILE_ROWS * one.tall * stride), (block, one.pair * LANES * 4))
+    for register, (down, across) in enumerate(_places(one)):
+        place = lines.sum((first, 1), down * TILE_ROWS * stride + across * LANES * 4)
+        lines.store(register, lines.place("%result", place), stride)
+
+
+def _kept(lines: Lines, one: QuantisedPanels, turn: str) -> list[str]:
+    """Where the sums of a turn wait for the next part of the depth."""
+    first = lines.sum((turn, one.tall * one.pair * TILE_BYTES))
     return [
-        lines.place("%sums", lines.sum((first, 1), (down * one.strip + across) * TILE_BYTES))
+        lines.place("%sums", lines.sum((first, 1), (down * one.pair + across) * TILE_BYTES))
         for down, across in _places(one)
     ]
-
-
-def _begin(lines: Lines, one: QuantisedPanels, part: int, sums: Sequence[str]) -> None:
-    """Sums of the parts of the depth before this one."""
-    for register, address in enumerate(sums):
-        if part == 0:
-            lines.zero(register)
-        else:
-            lines.load(register, address, LANES * 4)
-
-
-def _write(lines: Lines, one: QuantisedPanels, part: int, block: str, turn: str, step: str) -> None:
-    """Writes a share of the result of the strip before: rows of it for each block and turn.
-
-    Of the first strip's blocks, what is written to its own place is written again by those of the second
-    one, or in the end.
-    """
-    blocks = one.strip // one.pair
-    strip, within = lines.value(f"udiv i64 {block}, {blocks}"), lines.value(f"urem i64 {block}, {blocks}")
-    before = lines.value(f"call i64 @llvm.usub.sat.i64(i64 {strip}, i64 1)")
-    of_part = -(-one.moved // one.parts)
-    count = -(-of_part // one.steps)
-    first = lines.sum((within, one.turns * one.moved), (turn, one.moved))
-    for number in range(count):
-        line = lines.sum((step, count), part * of_part + number)
-        if part * of_part + count * one.steps > one.moved:
-            line = lines.value(f"call i64 @llvm.umin.i64(i64 {line}, i64 {one.moved - 1})")
-        line = lines.sum((first, 1), (line, 1))
-        _move(lines, one, before, line)
-        # What the next turn writes comes here meanwhile.
-        later, _, _ = _line_of(lines, one, before, lines.sum((line, 1), one.moved))
-        lines.add(f"call void @llvm.prefetch.p0(ptr {later}, i32 1, i32 3, i32 1)")
-
-
-def _line_of(lines: Lines, one: QuantisedPanels, strip: str, line: str) -> tuple[str, str, str]:
-    """The address of a line of a strip's result, its row and its panel."""
-    row, panel = lines.value(f"udiv i64 {line}, {one.strip}"), lines.value(f"urem i64 {line}, {one.strip}")
-    place = lines.sum((row, one.columns * 4), (strip, one.strip * LANES * 4), (panel, LANES * 4))
-    return lines.place("%result", place), row, panel
-
-
-def _move(lines: Lines, one: QuantisedPanels, strip: str, line: str) -> None:
-    """Writes one line of a strip's result; they are numbered row by row."""
-    address, row, panel = _line_of(lines, one, strip, line)
-    tile = lines.value(f"udiv i64 {row}, {TILE_ROWS}")
-    in_tile = lines.value(f"urem i64 {row}, {TILE_ROWS}")
-    place = lines.sum((_sums_of(lines, one, strip), 1), (tile, one.strip * TILE_BYTES))
-    place = lines.sum((place, 1), (panel, TILE_BYTES), (in_tile, LANES * 4))
-    sums = lines.value(f"load <16 x float>, ptr {lines.place('%sums', place)}, align 64")
-    lines.add(f"store <16 x float> {sums}, ptr {address}, align 4")
 
 
 def _products(lines: Lines, one: QuantisedPanels, part: int, turn: str, step: str, here: str) -> None:

@@ -18,7 +18,7 @@ _EXPOSED = EstimateConstant("quantised_tiles.exposed", 0.3)
 # Cycles of a step's own instructions.
 _TURN_CYCLES = EstimateConstant("quantised_tiles.turn", 4.0)
 # Cycles of a row of sums that is stored, or comes back where there are further groups.
-_SUM_CYCLES = EstimateConstant("quantised_tiles.sum", 2.5)
+_SUM_CYCLES = EstimateConstant("quantised_tiles.sum", 5.0)
 # Cycles of rounding one vector of activations and storing it in its tile.
 _ROUND_CYCLES = EstimateConstant("quantised_tiles.round", 3.0)
 
@@ -28,23 +28,12 @@ _DEPTH, _TILE_BYTES, _LINE_BYTES, _EXACT_PRODUCTS = 32, 1024, 64, 3
 
 
 def quantised_tiles_seconds(
-    workload: Workload,
-    hardware: HardwareModel,
-    threads: int,
-    values: Decisions,
-    strip: int,
+    workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
 ) -> float:
     """Estimated seconds of one call of a program of the `quantised_tiles` rule.
 
     Products of tiles, the loads of their operands and taking the next block apart overlap. Rows come from the
     cache that holds all of them, and weights that were taken apart from the first one or that of two blocks.
-
-    Args:
-        workload: the product.
-        hardware: the processor.
-        threads: that share the panels.
-        values: of the decisions.
-        strip: panels whose result is written together.
     """
     tiles = hardware.matrix_tiles
     assert tiles is not None, "the rule matched before"
@@ -74,9 +63,8 @@ def quantised_tiles_seconds(
     moved = tiles.rows * tall * pair * _SUM_CYCLES.on(hardware) * (2.0 - 1.0 / every)
     begun = of_part * pair * vector
     cycles = panels // pair * every * turns * (of_part * step + moved) + panels // wide * begun
-    # The result is written row by row, a strip at a time.
     written = rows * panels * lanes * 4
-    written_s = written * (1.0 + 1.0 / strip) * _seconds_a_byte(hardware, written)
+    written_s = written * _seconds_a_byte(hardware, written)
     read_s = size / hardware.levels[-1].bandwidth_bytes_per_s
     total = _overlapped(hardware, cycles / frequency, written_s, read_s)
     calls = panels // wide

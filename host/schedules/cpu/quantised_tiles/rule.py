@@ -24,7 +24,7 @@ from host.schedules.script import put_script
 from host.schedules.workload import Workload
 from host.tensor_ir.tiles.apart import MINIMA, SYMMETRIC, ZEROS
 from host.tensor_ir.tiles.lines import DEPTH, LANES
-from host.tensor_ir.tiles.quantised import QuantisedPanels, TiledRows, strip_of
+from host.tensor_ir.tiles.quantised import QuantisedPanels, TiledRows
 from targets import HardwareModel
 
 # Rows from which on taking weights apart pays.
@@ -34,7 +34,7 @@ _MOST_PANELS, _MOST_TILES = 64, 2
 # Elements of a row of weights that are worth storing sums for.
 _LEAST_DEPTH = 128
 # Bytes of the two blocks of weights that are taken apart, on the stack.
-_MOST_BYTES = 512 << 10
+_MOST_BYTES = 256 << 10
 
 
 class QuantisedTiles(Rule):
@@ -121,9 +121,7 @@ class QuantisedTiles(Rule):
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
-        rows = workload.stage(parts.DOTS).axes[0].extent
-        strip = strip_of(rows, values["vectors"])
-        return quantised_tiles_seconds(workload, hardware, threads, values, strip)
+        return quantised_tiles_seconds(workload, hardware, threads, values)
 
 
 def panels_of(workload: Workload, buffers: Mapping[str, tirx.Buffer], values: Decisions) -> QuantisedPanels:
