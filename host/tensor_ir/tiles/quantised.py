@@ -4,8 +4,8 @@ Rows of activations are numbers of bfloat16 in tiles, and so are weights once th
 (`host.tensor_ir.tiles.apart`). A product of two tiles adds 16 rows by 32 elements by 16 outputs in single
 precision (TDPBF16PS, Intel SDM).
 
-A block is a part of the depth of two panels. While it is multiplied with all rows, from the first cache
-level, vector units take the next one apart: the unit that multiplies tiles is one of its own, and a core
+A block is the depth of two panels, or a part of it. While it is multiplied with all rows, vector units take
+the next one apart: the unit that multiplies tiles is one of its own, and a core
 starts later instructions before earlier ones have ended.
 """
 
@@ -190,9 +190,9 @@ def _multiply(lines: Lines, one: QuantisedPanels, block: str, part: int) -> None
         with lines.loop(f"depth{part}", one.steps) as number:
             step = _in_turns(lines, one, turn, number)
             _products(lines, one, part, turn, step, lines.sum((step, size), (here, 1)))
-            vectors, clipped = _share(lines, one, turn)
+            vectors, apart = _share(lines, one, turn)
             tile = lines.sum((step, 1), following * one.steps)
-            _take_apart(lines, one, later, tile, vectors, lines.sum((step, size), (there, 1)), clipped)
+            _take_apart(lines, one, later, tile, vectors, lines.sum((step, size), (there, 1)), apart)
             tile = lines.sum((step, 1), (part + 2) % one.parts * one.steps)
             _fetch(lines, one, lines.sum((block, 1), (part + 2) // one.parts), tile, vectors)
         _end(lines, one, part, turn, block)
@@ -264,7 +264,7 @@ def _products(lines: Lines, one: QuantisedPanels, part: int, turn: str, step: st
 
 
 def _share(lines: Lines, one: QuantisedPanels, turn: str) -> tuple[list[str], bool]:
-    """The vectors of a tile of the depth of a block that a turn takes apart; whether turns are too many."""
+    """The vectors that a turn takes apart of a tile of the depth; whether they are of different panels."""
     every = one.pair * one.form.vectors
     count = -(-every // one.turns)
     vectors = [lines.sum((turn, count), number) for number in range(count)]
