@@ -1,46 +1,49 @@
-"""Products with quantised weights: weights become bfloat16 a few panels at a time, for all rows.
+"""Products with quantised weights: weights become bfloat16 a block at a time, for all rows.
 
-Rows of activations are numbers of bfloat16 in tiles, and so are weights once they are taken apart: each by
-its scale, with its zero point or minimum, rounded once. A product of two tiles adds 16 rows by 32 elements
-by 16 outputs in single precision (TDPBF16PS, Intel SDM).
+Rows of activations are numbers of bfloat16 in tiles, and so are weights once they are taken apart
+(`host.tensor_ir.tiles.apart`). A product of two tiles adds 16 rows by 32 elements by 16 outputs in single
+precision (TDPBF16PS, Intel SDM).
 
-A stored number n is at hand as a float without a conversion: its bits behind those of 128 (256 for whole
-bytes) are those of 128 + n.
+A block is the depth of two panels, or a part of it. While it is multiplied with all rows, vector units take
+the next one apart: the unit that multiplies tiles is one of its own, and a core
+starts later instructions before earlier ones have ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
+from host.tensor_ir.tiles.apart import MINIMA, SYMMETRIC, ZEROS, Form, Scales, scales_of, take_apart
 from host.tensor_ir.tiles.lines import CONFIGURED, DEPTH, LANES, LINE_BYTES, TILE_BYTES, Lines, defined
 from host.tensor_ir.tiles.registers import RELEASED
 from host.tensor_ir.tiles.registers import ROWS as TILE_ROWS
 
 ROWS_PREFIX, PANELS_PREFIX = "edgetlm_tile_rows_", "edgetlm_quantised_tiles_"
-# Elements of one lane in a step, see `host.lowering.quantised.layout`.
-_WIDTH = 4
-# Numbers of weights, by their bits: the float whose last bits they become, its bits, and the first of them.
-_BASES = {4: (128, 0x43000000, 16), 8: (256, 0x43800000, 15)}
-# Half of the last bit that is kept, by which a float is rounded to bfloat16.
-_HALF = 0x8000
-# Kinds of asymmetry.
-SYMMETRIC, ZEROS, MINIMA = 0, 1, 2
+# The first registers of rows and of weights; those before have the sums.
+_ROWS_FROM, _WEIGHTS_FROM = 4, 6
+# Halves of operands that are multiplied where both keep 16 bits; the product of both low halves is below
+# the last bit that counts. Each pair has one half of the pair before it.
+_HIGH, _LOW = 0, 1
+_EXACT = ((_LOW, _HIGH), (_HIGH, _HIGH), (_HIGH, _LOW))
 
 
 @dataclass(frozen=True)
 class TiledRows:
-    """16 rows of floats as tiles of bfloat16 numbers: (depth / 32, 16, 32).
+    """16 rows of floats as tiles of bfloat16 numbers: (depth / 32, halves, 16, 32).
 
     Attributes:
         depth: elements of a row, a multiple of 32.
+        halves: 1, or 2 where what rounding took off follows as a second number.
     """
 
     depth: int
+    halves: int
 
     @property
     def name(self) -> str:
         """The function's name; it takes the addresses of the first row and of the tiles."""
-        return f"{ROWS_PREFIX}{self.depth}"
+        return f"{ROWS_PREFIX}{self.depth}_{self.halves}"
 
     def text(self) -> str:
         """The function in LLVM's language."""
@@ -48,10 +51,15 @@ class TiledRows:
         with lines.loop("tiles", self.depth // DEPTH) as tile:
             for row in range(TILE_ROWS):
                 address = lines.place("%rows", lines.sum((tile, DEPTH * 4), row * self.depth * 4))
-                loaded = lines.value(f"load <32 x float>, ptr {address}, align 4")
-                narrow = lines.value(f"fptrunc <32 x float> {loaded} to <32 x bfloat>")
-                address = lines.place("%made", lines.sum((tile, TILE_BYTES), row * DEPTH * 2))
-                lines.add(f"store <32 x bfloat> {narrow}, ptr {address}, align 64")
+                left = lines.value(f"load <32 x float>, ptr {address}, align 4")
+                for half in range(self.halves):
+                    narrow = lines.value(f"fptrunc <32 x float> {left} to <32 x bfloat>")
+                    place = (half * TILE_ROWS + row) * DEPTH * 2
+                    address = lines.place("%made", lines.sum((tile, self.halves * TILE_BYTES), place))
+                    lines.add(f"store <32 x bfloat> {narrow}, ptr {address}, align 64")
+                    if half + 1 < self.halves:
+                        whole = lines.value(f"fpext <32 x bfloat> {narrow} to <32 x float>")
+                        left = lines.value(f"fsub <32 x float> {left}, {whole}")
         return defined(self.name, "ptr noalias %rows, ptr noalias %made", lines)
 
 
@@ -69,9 +77,10 @@ class QuantisedPanels:
         group: elements of one, a multiple of 32.
         ratio: groups of a block, which has a scale.
         columns: of the result.
-        wide: panels that are taken apart together; two of them are multiplied together where they are even.
+        wide: panels, of which two are multiplied together where they are even.
         tall: tiles of rows that are multiplied together, at most 2.
         together: groups that are taken apart together, a divisor of `groups`.
+        halves: 1, or 2 where both operands keep 16 bits, each as two numbers of bfloat16.
     """
 
     bits: int
@@ -86,6 +95,7 @@ class QuantisedPanels:
     wide: int
     tall: int
     together: int
+    halves: int
 
     @property
     def name(self) -> str:
@@ -111,169 +121,201 @@ class QuantisedPanels:
         return 2 if self.wide % 2 == 0 else 1
 
     @property
-    def vectors(self) -> int:
-        """Vectors of 64 bytes of a group of a panel."""
-        return self.group // (8 if self.bits == 4 else _WIDTH)
+    def parts(self) -> int:
+        """Parts of the depth that follow one another."""
+        return self.groups // self.together
+
+    @property
+    def steps(self) -> int:
+        """Tiles of the depth of a part."""
+        return self.together * self.group // DEPTH
+
+    @property
+    def turns(self) -> int:
+        """How often rows are multiplied with a block."""
+        return self.rows // (TILE_ROWS * self.tall)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block that is taken apart."""
+        return self.pair * self.steps * self.halves * TILE_BYTES
+
+    @property
+    def form(self) -> Form:
+        """How weights lie and become."""
+        return Form(
+            self.bits,
+            self.asymmetry,
+            self.multiplied,
+            self.single,
+            self.groups,
+            self.group,
+            self.ratio,
+            self.halves,
+        )
 
     def text(self) -> str:
         """The function in LLVM's language."""
-        lines = Lines()
-        lines.add(f"%apart = alloca [{self.wide * self.together * self.group * LANES * 2} x i8], align 64")
+        lines, form = Lines(), self.form
+        lines.add(f"%apart = alloca [{2 * self.block_bytes} x i8], align 64")
+        if self.parts > 1:
+            lines.add(f"%sums = alloca [{self.rows * self.pair * LANES * 4} x i8], align 64")
         lines.add(f"call i32 @{CONFIGURED.name}()")
-        for start in range(0, self.groups, self.together):
-            _take_apart(lines, self, start)
-            _multiply(lines, self, start)
+        with (
+            lines.loop("first_steps", self.steps) as step,
+            lines.loop("first_vectors", self.pair * form.vectors) as vector,
+        ):
+            to = lines.sum((step, self.pair * self.halves * TILE_BYTES))
+            _take_apart(lines, self, "0", step, [vector], to)
+        with lines.loop("blocks", self.wide // self.pair) as block:
+            for part in range(self.parts):
+                _multiply(lines, self, block, part)
         lines.add(f"call i32 @{RELEASED.name}()")
         return defined(self.name, ", ".join(f"ptr noalias %{name}" for name in self.arguments), lines)
 
 
-def _take_apart(lines: Lines, one: QuantisedPanels, start: int) -> None:
-    """The loop over all panels, and in it that over the groups from `start` on."""
-    size = one.group * LANES * 2
-    with (
-        lines.loop(f"panels{start}", one.wide) as panel,
-        lines.loop(f"groups{start}", one.together) as index,
-    ):
-        group = lines.sum((index, 1), start)
-        scale, offset = _line(lines, one, panel, group)
-        source = lines.sum((panel, one.groups * one.vectors * 64), (group, one.vectors * 64))
-        to = lines.sum((panel, one.together * size), (index, size))
-        halves = (0, 4) if one.bits == 4 else (0,)
-        for vector in range(one.vectors):
-            address = lines.place("%weight", lines.sum((source, 1), vector * 64))
-            loaded = lines.value(f"load <16 x i32>, ptr {address}, align 1")
-            for half, first in enumerate(halves):
-                for pair in range(_WIDTH // 2):
-                    low, high = (
-                        _weighed(lines, one, loaded, 8 * (2 * pair + place) + first, scale, offset)
-                        for place in (0, 1)
-                    )
-                    row = (vector * len(halves) + half) * _WIDTH // 2 + pair
-                    address = lines.place("%apart", lines.sum((to, 1), row * 64))
-                    lines.add(f"store <16 x i32> {_joined(lines, low, high)}, ptr {address}, align 64")
+def _multiply(lines: Lines, one: QuantisedPanels, block: str, part: int) -> None:
+    """The products of a part of the depth of a block with all rows, while the next one is taken apart."""
+    size = one.pair * one.halves * TILE_BYTES
+    # Blocks lie in two places in turn.
+    second = lines.value(f"and i64 {lines.sum((block, one.parts), part)}, 1")
+    here = lines.sum((second, one.block_bytes))
+    there = lines.value(f"sub i64 {one.block_bytes}, {here}")
+    later, following = lines.sum((block, 1), (part + 1) // one.parts), (part + 1) % one.parts
+    # Behind the last block, that is taken apart once more.
+    last = one.wide // one.pair - 1
+    later = lines.value(f"call i64 @llvm.umin.i64(i64 {later}, i64 {last})")
+    with lines.loop(f"rows{part}", one.turns) as turn:
+        _begin(lines, one, part, turn)
+        with lines.loop(f"depth{part}", one.steps) as number:
+            step = _in_turns(lines, one, turn, number)
+            _products(lines, one, part, turn, step, lines.sum((step, size), (here, 1)))
+            vectors, apart = _share(lines, one, turn)
+            tile = lines.sum((step, 1), following * one.steps)
+            _take_apart(lines, one, later, tile, vectors, lines.sum((step, size), (there, 1)), apart)
+            tile = lines.sum((step, 1), (part + 2) % one.parts * one.steps)
+            _fetch(lines, one, lines.sum((block, 1), (part + 2) // one.parts), tile, vectors)
+        _end(lines, one, part, turn, block)
 
 
-def _line(lines: Lines, one: QuantisedPanels, panel: str, group: str) -> tuple[str, str]:
-    """The scale of each output's weights in a group, and what is added to 128 (or 256) + n times it."""
-    block = group if one.ratio == 1 else lines.value(f"udiv i64 {group}, {one.ratio}")
-    blocks = one.groups // one.ratio
+def _in_turns(lines: Lines, one: QuantisedPanels, turn: str, number: str) -> str:
+    """The step that comes in a turn: every second turn goes back, so that it begins with what was used last.
 
-    def loaded(name: str, place: str, count: int, kind: str) -> str:
-        """16 numbers as floats."""
-        size = {"half": 2, "float": 4, "i8": 1}[kind]
-        at = lines.sum((panel, count * LANES * size), (place, LANES * size))
-        found = lines.value(f"load <16 x {kind}>, ptr {lines.place(f'%{name}', at)}, align {size}")
-        if kind == "float":
-            return found
-        instruction = "sitofp" if kind == "i8" else "fpext"
-        return lines.value(f"{instruction} <16 x {kind}> {found} to <16 x float>")
-
-    scale = loaded("factors", block, blocks, "float" if one.single else "half")
-    if one.multiplied:
-        by = loaded("multipliers", group, one.groups, "i8")
-        scale = lines.value(f"fmul <16 x float> {scale}, {by}")
-    # What is stored is more than the number of whole bytes, and of half bytes of symmetric weights.
-    more = {4: 8 if one.asymmetry == SYMMETRIC else 0, 8: 128}[one.bits]
-    least = float(_BASES[one.bits][0] + more)
-    if one.asymmetry == ZEROS:
-        zeros = loaded("zeros", block, blocks, "i8")
-        zeros = lines.value(f"fadd <16 x float> {zeros}, {_all_of(least)}")
-        less = lines.value(f"fmul <16 x float> {zeros}, {scale}")
-        return scale, lines.value(f"fneg <16 x float> {less}")
-    less = lines.value(f"fmul <16 x float> {scale}, {_all_of(-least)}")
-    if one.asymmetry == SYMMETRIC:
-        return scale, less
-    minimum = loaded("minima", block, blocks, "half")
-    if one.multiplied:
-        by = loaded("minimum_multipliers", group, one.groups, "i8")
-        minimum = lines.value(f"fmul <16 x float> {minimum}, {by}")
-    return scale, lines.value(f"fadd <16 x float> {less}, {minimum}")
-
-
-def _weighed(lines: Lines, one: QuantisedPanels, loaded: str, first: int, scale: str, offset: str) -> str:
-    """The weights whose numbers begin at one bit of each lane, with half of a bfloat16's last bit added."""
-    _, bits, place = _BASES[one.bits]
-    moved, by = loaded, place - first
-    if by:
-        moved = lines.value(f"{'shl' if by > 0 else 'lshr'} <16 x i32> {loaded}, {_all_bits(abs(by))}")
-    masked = lines.value(f"and <16 x i32> {moved}, {_all_bits((2**one.bits - 1) << place)}")
-    held = lines.value(f"or <16 x i32> {masked}, {_all_bits(bits)}")
-    number = lines.value(f"bitcast <16 x i32> {held} to <16 x float>")
-    made = lines.value(
-        f"call <16 x float> @llvm.fma.v16f32("
-        f"<16 x float> {number}, <16 x float> {scale}, <16 x float> {offset})"
-    )
-    whole = lines.value(f"bitcast <16 x float> {made} to <16 x i32>")
-    return lines.value(f"add <16 x i32> {whole}, {_all_bits(_HALF)}")
-
-
-def _joined(lines: Lines, low: str, high: str) -> str:
-    """The upper halves of two floats' bits in one lane."""
-    below = lines.value(f"lshr <16 x i32> {low}, {_all_bits(16)}")
-    above = lines.value(f"and <16 x i32> {high}, {_all_bits(0xFFFF0000 - 2**32)}")
-    return lines.value(f"or <16 x i32> {below}, {above}")
-
-
-def _multiply(lines: Lines, one: QuantisedPanels, start: int) -> None:
-    """The loops over tiles of rows, panels, and the depth of the groups that were taken apart.
-
-    Rows stay in the first cache level from panel to panel.
+    Of blocks that the first cache level does not hold, it has a part then.
     """
-    every, depth = one.groups * one.group // DEPTH, one.together * one.group // DEPTH
+    back = lines.value(f"and i64 {turn}, 1")
+    further = lines.value(f"sub i64 {one.steps - 1}, {lines.sum((number, 2))}")
+    return lines.sum((number, 1), (lines.value(f"mul i64 {back}, {further}"), 1))
+
+
+def _places(one: QuantisedPanels) -> list[tuple[int, int]]:
+    """Tile of rows and panel of each register of sums."""
+    return [(down, across) for down in range(one.tall) for across in range(one.pair)]
+
+
+def _begin(lines: Lines, one: QuantisedPanels, part: int, turn: str) -> None:
+    """Sums of the parts of the depth before this one."""
+    for register, address in enumerate(_kept(lines, one, turn) if part else []):
+        lines.load(register, address, LANES * 4)
+    for register in range(0 if part else one.tall * one.pair):
+        lines.zero(register)
+
+
+def _end(lines: Lines, one: QuantisedPanels, part: int, turn: str, block: str) -> None:
+    """Stores sums for the next part, or as the result."""
+    if part + 1 < one.parts:
+        for register, address in enumerate(_kept(lines, one, turn)):
+            lines.store(register, address, LANES * 4)
+        return
     stride = one.columns * 4
-    with (
-        lines.loop(f"rows{start}", one.rows // (TILE_ROWS * one.tall)) as row,
-        lines.loop(f"pairs{start}", one.wide // one.pair) as pair,
-    ):
-        places = [(down, across) for down in range(one.tall) for across in range(one.pair)]
-        first = lines.sum((row, TILE_ROWS * one.tall * stride), (pair, one.pair * LANES * 4))
-        results = [
-            lines.place("%result", lines.sum((first, 1), down * TILE_ROWS * stride + across * LANES * 4))
-            for down, across in places
-        ]
-        for tile, address in enumerate(results):
-            if start:
-                lines.load(tile, address, stride)
-            else:
-                lines.zero(tile)
-        with lines.loop(f"depth{start}", depth) as step:
+    first = lines.sum((turn, TILE_ROWS * one.tall * stride), (block, one.pair * LANES * 4))
+    for register, (down, across) in enumerate(_places(one)):
+        place = lines.sum((first, 1), down * TILE_ROWS * stride + across * LANES * 4)
+        lines.store(register, lines.place("%result", place), stride)
+
+
+def _kept(lines: Lines, one: QuantisedPanels, turn: str) -> list[str]:
+    """Where the sums of a turn wait for the next part of the depth."""
+    first = lines.sum((turn, one.tall * one.pair * TILE_BYTES))
+    return [
+        lines.place("%sums", lines.sum((first, 1), (down * one.pair + across) * TILE_BYTES))
+        for down, across in _places(one)
+    ]
+
+
+def _products(lines: Lines, one: QuantisedPanels, part: int, turn: str, step: str, here: str) -> None:
+    """The products of one tile of the depth, whose weights lie `here`."""
+    row_bytes = one.parts * one.steps * one.halves * TILE_BYTES
+    rows = lines.sum((turn, one.tall * row_bytes), (step, one.halves * TILE_BYTES))
+    rows = lines.sum((rows, 1), part * one.steps * one.halves * TILE_BYTES)
+    held: tuple[int, int] | None = None
+    for of_rows, of_weights in _EXACT if one.halves == 2 else ((_HIGH, _HIGH),):
+        if held is None or held[0] != of_rows:
             for down in range(one.tall):
-                at = lines.sum((row, one.tall * every * TILE_BYTES), (step, TILE_BYTES))
-                skipped = (down * every + start * one.group // DEPTH) * TILE_BYTES
-                lines.load(4 + down, lines.place("%tiles", lines.sum((at, 1), skipped)), DEPTH * 2)
+                place = lines.sum((rows, 1), down * row_bytes + of_rows * TILE_BYTES)
+                lines.load(_ROWS_FROM + down, lines.place("%tiles", place), DEPTH * 2)
+        if held is None or held[1] != of_weights:
             for across in range(one.pair):
-                at = lines.sum((pair, one.pair * depth * TILE_BYTES), (step, TILE_BYTES))
-                at = lines.sum((at, 1), across * depth * TILE_BYTES)
-                lines.load(6 + across, lines.place("%apart", at), LANES * 4)
-            for tile, (down, across) in enumerate(places):
-                lines.multiply(tile, 4 + down, 6 + across)
-            _fetch(lines, one, start, row, pair, step)
-        for tile, address in enumerate(results):
-            lines.store(tile, address, stride)
+                place = lines.sum((here, 1), (across * one.halves + of_weights) * TILE_BYTES)
+                lines.load(_WEIGHTS_FROM + across, lines.place("%apart", place), LANES * 4)
+        held = (of_rows, of_weights)
+        for register, (down, across) in enumerate(_places(one)):
+            lines.multiply(register, _ROWS_FROM + down, _WEIGHTS_FROM + across)
 
 
-def _fetch(lines: Lines, one: QuantisedPanels, start: int, row: str, pair: str, step: str) -> None:
-    """Fetches what the next panels have in place of those that are multiplied, a few lines a turn."""
-    size = one.group * LANES * one.bits // 8
-    each = DEPTH * LANES * one.bits // 8 // LINE_BYTES * one.pair
-    turns = one.rows // (TILE_ROWS * one.tall)
-    count = -(-each // turns)
-    at = lines.sum((pair, one.pair * one.groups * size), (step, DEPTH * LANES * one.bits // 8))
-    at = lines.sum((at, 1), one.wide * one.groups * size + start * size)
-    for number in range(count):
-        line = lines.sum((row, count), number)
-        if count * turns > each:
-            # The last tiles have no part of their own.
-            line = lines.value(f"call i64 @llvm.umin.i64(i64 {line}, i64 {each - 1})")
-        panel = lines.value(f"udiv i64 {line}, {each // one.pair}")
-        beside = lines.value(f"urem i64 {line}, {each // one.pair}")
-        place = lines.sum((at, 1), (panel, one.groups * size), (beside, LINE_BYTES))
+def _share(lines: Lines, one: QuantisedPanels, turn: str) -> tuple[list[str], bool]:
+    """The vectors that a turn takes apart of a tile of the depth; whether they are of different panels."""
+    every = one.pair * one.form.vectors
+    count = -(-every // one.turns)
+    vectors = [lines.sum((turn, count), number) for number in range(count)]
+    uneven = count * one.turns > every
+    if uneven:
+        # The last turns have none of their own.
+        vectors = [
+            lines.value(f"call i64 @llvm.umin.i64(i64 {vector}, i64 {every - 1})") for vector in vectors
+        ]
+    return vectors, uneven or one.form.vectors % count != 0
+
+
+def _take_apart(
+    lines: Lines,
+    one: QuantisedPanels,
+    block: str,
+    tile: str,
+    vectors: Sequence[str],
+    to: str,
+    apart: bool = False,
+) -> None:
+    """Takes vectors of a tile of the depth of a block apart, which go to a place of `%apart`.
+
+    Args:
+        lines: of the function.
+        one: the function.
+        block: number of the block.
+        tile: number of the tile in the depth.
+        vectors: numbers of the vectors in both panels.
+        to: bytes from the first place to that of the tile.
+        apart: whether vectors are of different panels.
+    """
+    form = one.form
+    scales, place, source = Scales("", {}), "", ""
+    for number, vector in enumerate(vectors):
+        if number == 0 or apart:
+            across = lines.value(f"udiv i64 {vector}, {form.vectors}")
+            panel = lines.sum((block, one.pair), (across, 1))
+            scales = scales_of(lines, form, panel, tile)
+            source = lines.sum((panel, form.panel_bytes), (tile, form.vectors * LINE_BYTES))
+            place = lines.sum((to, 1), (across, one.halves * TILE_BYTES))
+        within = lines.value(f"urem i64 {vector}, {form.vectors}")
+        take_apart(lines, form, lines.sum((source, 1), (within, LINE_BYTES)), scales, place, within)
+
+
+def _fetch(lines: Lines, one: QuantisedPanels, block: str, tile: str, vectors: Sequence[str]) -> None:
+    """Fetches the vectors that a later block has in place of those that are taken apart."""
+    form = one.form
+    for vector in vectors:
+        across = lines.value(f"udiv i64 {vector}, {form.vectors}")
+        within = lines.value(f"urem i64 {vector}, {form.vectors}")
+        panel = lines.sum((block, one.pair), (across, 1))
+        place = lines.sum((panel, form.panel_bytes), (tile, form.vectors * LINE_BYTES), (within, LINE_BYTES))
         lines.fetch(lines.place("%weight", place))
-
-
-def _all_of(number: float) -> str:
-    return "<" + ", ".join([f"float {number:.1f}"] * LANES) + ">"
-
-
-def _all_bits(number: int) -> str:
-    return "<" + ", ".join([f"i32 {number}"] * LANES) + ">"

@@ -11,20 +11,20 @@ from host.schedules.cpu.streams import shared_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-# Vector operations that take one vector of weights apart, for two that start in a cycle.
-_APART_OPERATIONS = EstimateConstant("quantised_tiles.apart_operations", 5.0)
-# Share of the shorter of arithmetic and transfer that the longer does not hide.
-_EXPOSED = EstimateConstant("quantised_tiles.exposed", 0.2)
-# Cycles of a turn's own instructions.
+# Vector operations that take 16 weights apart, for two that start in a cycle.
+_APART_OPERATIONS = EstimateConstant("quantised_tiles.apart_operations", 4.5)
+# Share of arithmetic and transfers that the longest of them does not hide.
+_EXPOSED = EstimateConstant("quantised_tiles.exposed", 0.3)
+# Cycles of a step's own instructions.
 _TURN_CYCLES = EstimateConstant("quantised_tiles.turn", 4.0)
-# Cycles of a row of sums that goes to the result, and comes back where there are further groups.
-_SUM_CYCLES = EstimateConstant("quantised_tiles.sum", 4.0)
+# Cycles of a row of sums that is stored, or comes back where there are further groups.
+_SUM_CYCLES = EstimateConstant("quantised_tiles.sum", 5.0)
 # Cycles of rounding one vector of activations and storing it in its tile.
 _ROUND_CYCLES = EstimateConstant("quantised_tiles.round", 3.0)
 
 CONSTANTS = (_APART_OPERATIONS, _EXPOSED, _TURN_CYCLES, _SUM_CYCLES, _ROUND_CYCLES)
-# Elements of a row of a tile, and bytes of a tile.
-_DEPTH, _TILE_BYTES = 32, 1024
+# Elements of a row of a tile; bytes of a tile and of a vector; products where both operands are two numbers.
+_DEPTH, _TILE_BYTES, _LINE_BYTES, _EXACT_PRODUCTS = 32, 1024, 64, 3
 
 
 def quantised_tiles_seconds(
@@ -32,35 +32,51 @@ def quantised_tiles_seconds(
 ) -> float:
     """Estimated seconds of one call of a program of the `quantised_tiles` rule.
 
-    Products of tiles and the loads of their operands overlap. Rows pass by for every few panels, from the
-    cache that holds all of them; weights that were taken apart come from the one that holds those and the
-    rows' tiles of the same depth.
+    Products of tiles, the loads of their operands and taking the next block apart overlap. Rows come from the
+    cache that holds all of them, and weights that were taken apart from the first one or that of two blocks.
     """
     tiles = hardware.matrix_tiles
     assert tiles is not None, "the rule matched before"
     dots = workload.stage(parts.DOTS)
-    rows, panels, groups, _, steps, lanes, width = (axis.extent for axis in dots.axes[:7])
+    rows, panels, groups, planes, steps, lanes, width = (axis.extent for axis in dots.axes[:7])
     wide, tall, together = values["vectors"], values["rows"], values["depth"]
     depth, frequency = groups * steps * width, hardware.frequency_hz
-    products = rows // tiles.rows * panels * (depth // _DEPTH)
     pair = 2 if wide % 2 == 0 else 1
-    turns = products / (pair * tall)
-    # Rows come from where all of them lie for the first panels, and then from where a tile of them does.
-    held = tall * tiles.rows * together * steps * width * 2
-    rows_s = _seconds_a_byte(hardware, rows * depth * 2) * pair / wide
-    rows_s += _seconds_a_byte(hardware, held) * (1.0 - pair / wide)
-    apart_s = _seconds_a_byte(hardware, wide * together * steps * width * lanes * 2 + held)
-    loads = turns * _TILE_BYTES * (tall * rows_s + pair * apart_s)
-    arithmetic = (products * tiles.row_cycles * tiles.rows + turns * _TURN_CYCLES.on(hardware)) / frequency
-    sums = rows * panels * (groups // together) * _SUM_CYCLES.on(hardware) / frequency
-    apart = panels * depth * _APART_OPERATIONS.on(hardware) / 2 / frequency
-    seconds = max(arithmetic, loads) + _EXPOSED.on(hardware) * min(arithmetic, loads) + sums + apart
+    of_part = together * steps * width // _DEPTH
+    turns, every = rows // (tiles.rows * tall), groups // together
     weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
     size = panels * groups * math.prod(weight.shape[2:]) * weight.element_bytes
-    moved = size / hardware.levels[-1].bandwidth_bytes_per_s
-    total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
-    rounded = rows * depth / hardware.lanes * _ROUND_CYCLES.on(hardware) / frequency
+    # What a step multiplies, loads and takes apart.
+    products = tall * pair * (_EXACT_PRODUCTS if planes == 2 else 1)
+    multiplied = products * tiles.row_cycles * tiles.rows + _TURN_CYCLES.on(hardware)
+    rows_s = _seconds_a_byte(hardware, rows * depth * 2 * planes)
+    # A turn begins with the steps of the one before it that the first cache level still holds.
+    step_bytes = (pair + tall) * _TILE_BYTES * planes
+    kept = min(1.0, hardware.levels[0].size_bytes / step_bytes / of_part)
+    block_s = _seconds_a_byte(hardware, 2 * pair * of_part * _TILE_BYTES * planes)
+    block_s = kept / hardware.levels[0].bandwidth_bytes_per_s + (1.0 - kept) * block_s
+    loads = _TILE_BYTES * planes * (tall * rows_s + pair * block_s) * frequency
+    vector = _APART_OPERATIONS.on(hardware) / 2 * planes * _DEPTH
+    vectors = size // (panels * depth // _DEPTH * _LINE_BYTES)
+    apart = vector / vectors * -(-pair * vectors // turns)
+    step = _overlapped(hardware, multiplied, loads, apart)
+    moved = tiles.rows * tall * pair * _SUM_CYCLES.on(hardware) * (2.0 - 1.0 / every)
+    begun = of_part * pair * vector
+    cycles = panels // pair * every * turns * (of_part * step + moved) + panels // wide * begun
+    written = rows * panels * lanes * 4
+    written_s = written * _seconds_a_byte(hardware, written)
+    read_s = size / hardware.levels[-1].bandwidth_bytes_per_s
+    total = _overlapped(hardware, cycles / frequency, written_s, read_s)
+    calls = panels // wide
+    # The last calls leave threads without any.
+    total *= -(-calls // threads) * threads / calls
+    rounded = rows * depth * planes / hardware.lanes * _ROUND_CYCLES.on(hardware) / frequency
     return shared_seconds(total + rounded, hardware, threads)
+
+
+def _overlapped(hardware: HardwareModel, *times: float) -> float:
+    """What takes place at the same time: the longest, and a share of the others."""
+    return max(times) + _EXPOSED.on(hardware) * (sum(times) - max(times))
 
 
 def _seconds_a_byte(hardware: HardwareModel, size: int) -> float:

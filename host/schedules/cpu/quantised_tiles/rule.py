@@ -1,8 +1,10 @@
 """Products of many rows with quantised weights, in tiles of bfloat16 numbers (AMX).
 
-Activations are rounded to bfloat16 once, and the weights of a few panels are taken apart to it for all rows,
-a few groups at a time. Neither has an error above 1 / 512 of itself, where activations of 8 bits have one of
-1 / 254 of the largest in their group. Sums stay in the tiles over the depth of those groups.
+Activations are rounded to bfloat16 once. Weights are taken apart to it for all rows, a block at a time: a
+part of the depth of two panels, while the block before it is multiplied. Neither has an error above 1 / 512
+of itself, where activations of 8 bits have one of 1 / 254 of the largest in their group. Products that keep
+16 bits have two numbers for each operand: what rounding took off is multiplied too, in three products. Sums
+stay in the tiles over the depth of a block.
 """
 
 from __future__ import annotations
@@ -20,17 +22,19 @@ from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, divisors
 from host.schedules.cpu.quantised_tiles.cost import CONSTANTS, quantised_tiles_seconds
 from host.schedules.script import put_script
 from host.schedules.workload import Workload
+from host.tensor_ir.tiles.apart import MINIMA, SYMMETRIC, ZEROS
 from host.tensor_ir.tiles.lines import DEPTH, LANES
-from host.tensor_ir.tiles.quantised import MINIMA, SYMMETRIC, ZEROS, QuantisedPanels, TiledRows
+from host.tensor_ir.tiles.quantised import QuantisedPanels, TiledRows
 from targets import HardwareModel
 
 # Rows from which on taking weights apart pays.
 _LEAST_ROWS = 32
-_MOST_PANELS, _MOST_TILES = 8, 2
+# Panels that one call of the function takes; the first block of a call is taken apart before any product.
+_MOST_PANELS, _MOST_TILES = 64, 2
 # Elements of a row of weights that are worth storing sums for.
 _LEAST_DEPTH = 128
-# Bytes of weights that are taken apart together, on the stack.
-_MOST_BYTES = 512 << 10
+# Bytes of the two blocks of weights that are taken apart, on the stack.
+_MOST_BYTES = 256 << 10
 
 
 class QuantisedTiles(Rule):
@@ -38,7 +42,7 @@ class QuantisedTiles(Rule):
 
     name = "quantised_tiles"
     processor = CPU
-    version = 1
+    version = 2
     priority = 5
     traced = False
     constants = CONSTANTS
@@ -54,8 +58,7 @@ class QuantisedTiles(Rule):
         rows, _, _, planes, steps, lanes, width = (
             axis.extent for axis in workload.stage(parts.DOTS).axes[:7]
         )
-        # Activations of two bytes keep them: values of attention, and whatever the import found to need them.
-        whole = planes == 1 and rows % tiles.rows == 0 and steps * width % DEPTH == 0
+        whole = planes <= 2 and rows % tiles.rows == 0 and steps * width % DEPTH == 0
         return hardware.dot_product == "u8s8" and lanes == LANES and rows >= _LEAST_ROWS and whole
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
@@ -73,9 +76,10 @@ class QuantisedTiles(Rule):
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """What is taken apart together fits the stack."""
-        steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[4:7])
-        return values["vectors"] * values["depth"] * steps * width * lanes * 2 <= _MOST_BYTES
+        """Both blocks fit the stack."""
+        planes, steps, lanes, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[3:7])
+        pair = 2 if values["vectors"] % 2 == 0 else 1
+        return 2 * pair * values["depth"] * steps * width * lanes * planes * 2 <= _MOST_BYTES
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Puts a loop over tiles of rows, and one over panels, into the place of the function's body."""
@@ -85,20 +89,21 @@ class QuantisedTiles(Rule):
         function = schedule.mod["main"]
         buffers = {buffer.name: buffer for buffer in function.params}
         one = panels_of(workload, buffers, sampler.values)
-        rows = TiledRows(one.groups * one.group)
+        rows = TiledRows(one.groups * one.group, one.halves)
+        size = rows.depth * rows.halves * LANES
         loop = "T.parallel" if threads > 1 else "T.serial"
         panels = int(buffers["output"].shape[1]) // LANES
         first = _first_panel(schedule)
         addresses = [_address(name, buffers, f"n * {one.wide} + {first}") for name in one.arguments[1:-1]]
         lines = [
-            f'tiles = T.sblock_alloc_buffer(({one.rows // LANES}, {rows.depth * LANES}), "uint16")',
+            f'tiles = T.sblock_alloc_buffer(({one.rows // LANES}, {size}), "uint16")',
             f"for n in {loop}({one.rows // LANES}):",
             f'    with T.sblock("{parts.ROUNDED}"):',
             f"        vn = T.axis.spatial({one.rows // LANES}, n)",
             "        T.reads()",
             "        T.writes()",
             # TVM makes a buffer as large as it sees elements in use.
-            f"        tiles[vn, {rows.depth * LANES - 1}] = T.uint16(0)",
+            f"        tiles[vn, {size - 1}] = T.uint16(0)",
             f'        T.evaluate(T.call_extern("int32", "{rows.name}", T.address_of(data[vn * {LANES}, 0]), '
             "T.address_of(tiles[vn, 0])))",
             f"for n in {loop}({panels // one.wide}):",
@@ -121,7 +126,7 @@ class QuantisedTiles(Rule):
 
 def panels_of(workload: Workload, buffers: Mapping[str, tirx.Buffer], values: Decisions) -> QuantisedPanels:
     """The function in LLVM's language that computes the panels of one iteration."""
-    rows, _, groups, _, steps, _, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
+    rows, _, groups, planes, steps, _, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
     weight, factors = buffers["weight"], buffers[SCALES]
     asymmetry = ZEROS if "zeros" in buffers else MINIMA if "minima" in buffers else SYMMETRIC
     return QuantisedPanels(
@@ -137,6 +142,7 @@ def panels_of(workload: Workload, buffers: Mapping[str, tirx.Buffer], values: De
         wide=values["vectors"],
         tall=values["rows"],
         together=values["depth"],
+        halves=planes,
     )
 
 

@@ -63,8 +63,42 @@ def test_random_programs_compute_the_product(kind: str, form: tuple[tuple[int, i
     assert np.sqrt(np.mean((made - wanted) ** 2)) <= 3e-3 * np.sqrt(np.mean(wanted**2))
 
 
-@pytest.mark.parametrize(("rows", "rounding"), [(64, 16), (36, 8), (16, 8)])
-def test_activations_of_two_bytes_and_rows_of_no_whole_tiles_are_in_none(rows: int, rounding: int) -> None:
+@in_turn("kind, form", KINDS, [((32, 64, 192), 1), ((64, 48, 384), 2), ((96, 256, 256), 1)])
+def test_operands_that_keep_16_bits_are_two_numbers(
+    kind: str, form: tuple[tuple[int, int, int], int]
+) -> None:
+    (rows, columns, depth), threads = form
+    on = cases.board(threads)
+    model, weight = product(rows, columns, depth, KINDS[kind]._replace(rounding=16), on)
+    space = space_for(task_of(model), on.hardware, threads)
+    if not fits(KINDS[kind]):
+        assert space.rule.name == "quantised"
+        return
+    assert space.rule.name == "quantised_tiles"
+    data = np.random.default_rng(2).normal(size=(rows, depth)).astype("float32")
+    data[0, :32], data[-1, -1] = 0.0, 1e4
+    values = space.sample(random.Random(rows + len(kind)))
+    made = made_of(space, values, model, data)[:, :columns]
+    wanted = data.astype("float64") @ weight.T.astype("float64")
+    assert (np.abs(made - wanted) <= np.abs(data) @ np.abs(weight).T * 2.0**-14 + 1e-6).all()
+    # Rounding one of the operands to 8 bits would be wrong by a hundred times this.
+    assert np.sqrt(np.mean((made - wanted) ** 2)) <= 2e-5 * np.sqrt(np.mean(wanted**2))
+
+
+def test_blocks_take_turns_in_two_places() -> None:
+    """Whether a block has one part of the depth or an odd or even number of them, and one panel or two."""
+    on = cases.board()
+    model, weight = product(64, 96, 384, rounded("int4"), on)
+    space = space_for(task_of(model), on.hardware)
+    data = np.random.default_rng(3).normal(size=(64, 384)).astype("float32")
+    wanted = data @ weight.T
+    for wide, tall, depth in ((6, 2, 12), (6, 1, 4), (3, 2, 6), (2, 2, 12)):
+        made = made_of(space, {"vectors": wide, "rows": tall, "depth": depth}, model, data)
+        np.testing.assert_allclose(made, wanted, atol=1e-2 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("rows", "rounding"), [(36, 8), (16, 8), (16, 16)])
+def test_rows_of_no_whole_tiles_are_in_none(rows: int, rounding: int) -> None:
     on = cases.board()
     model, _ = product(rows, 64, 512, Kind(4, rounding=rounding), on)
     assert space_for(task_of(model), on.hardware).rule.name == "quantised"
