@@ -15,8 +15,8 @@ from tvm import relax
 from host.build import default_schedule
 from host.dynamic.template import unify
 from host.lowering import lower
-from tests.unit.importers.harness import execute_cases, graph, load, value
-from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered
+from tests.unit.importers.harness import graph, load, value
+from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered, run_lowered_cases
 
 op = relax.op
 FLOATS = ["float32", "float64", "float16"]
@@ -94,7 +94,7 @@ def test_any_order_of_the_elements_is_sorted(count: int) -> None:
     cases = [rising, rising[::-1].copy(), np.zeros_like(rising), np.roll(rising, 1000)]
     model = lowered(_top(count, 0, True), [rising])
     for case, (values, places) in zip(
-        cases, execute_cases(model.module, [[case, *model.parameters] for case in cases]), strict=True
+        cases, run_lowered_cases(model, [[case] for case in cases]), strict=True
     ):
         wanted_values, wanted_places = _first(case, count, 0, True)
         np.testing.assert_array_equal(places, wanted_places)
@@ -124,7 +124,7 @@ def test_equal_elements_have_the_places_of_onnx_runtime(
     outputs = [value("v", np.empty((3, count), np.float32)), value("p", np.empty((3, count), np.int64))]
     onnx.save(graph([node], {"x": data}, outputs, {"k": np.array([count])}), path)
     model = lower(load(path, golden_cases=1), board())
-    values, places = execute_cases(model.module, [[data, *model.parameters]])[0]
+    values, places = run_lowered_cases(model, [[data]])[0]
     wanted_values, wanted_places = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})
     if is_sorted:
         np.testing.assert_array_equal(values, wanted_values)

@@ -14,8 +14,8 @@ from tvm import relax, tirx
 from host.build import default_schedule
 from host.lowering import lower
 from host.model import LoweredModel
-from tests.unit.importers.harness import execute_cases, graph, load, value
-from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered
+from tests.unit.importers.harness import graph, load, value
+from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered, run_lowered_cases
 
 op = relax.op
 COMBINED = {
@@ -131,6 +131,6 @@ def test_scatters_of_files_are_those_of_onnx_runtime(tmp_path: Path, operator: s
     onnx.save(graph([node], inputs, [value("y", data)]), path)
     model = lower(load(path, golden_cases=1), board())
     assert any("scatter" in name for name in functions(model))
-    found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+    found = run_lowered_cases(model, [list(inputs.values())])[0][0]
     wanted = onnxruntime.InferenceSession(str(path)).run(None, inputs)[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
