@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -211,12 +212,15 @@ def _batch_that_dies(batch: list[Unit], parts: Path, places: Places) -> None:
 
 
 _BATCH = recorder._record_batch
+_FORKED = multiprocessing.get_context("fork")
 
 
 def test_a_crash_of_the_compiler_is_one_units_failure(
     tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "_record_batch", _batch_that_dies)
+    # What dies compiles nothing: its processes need no compilers of their own, which take seconds to load.
+    monkeypatch.setattr(recorder.multiprocessing, "get_context", lambda _: _FORKED)
     boards = ("x86_64-v3", "rv64gcv", "raspberry_pi_4")
     wanted = [Unit("small/convnet", target) for target in boards] + [Unit("small/embedding", "x86_64-v3")]
     recorder._work(wanted, tmp_path, places, 2)

@@ -17,7 +17,7 @@ from host.model import LoweredModel
 from targets import board_for, declared
 from tests.scheduling.repetitions import in_turn
 from tests.unit.importers.harness import load
-from tests.unit.lowering.harness import board, functions, normal, run_cases, run_lowered_cases
+from tests.unit.lowering.harness import board, functions, normal, run_cases, run_lowered, run_lowered_cases
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 STEPS, BATCH, WIDTH, HIDDEN = 4, 2, 3, 6
@@ -212,7 +212,7 @@ def test_a_gpu_has_one_product_for_the_gates_of_a_step(tmp_path: Path, operator:
     lowered = lower(load(path, golden_cases=1), jetson.on_gpu())
     # And one product of the inputs of all steps.
     assert sum(task.weight for task in lowered.tasks if "dense" in task.name) == 3 * products + 1
-    (made,) = run_lowered_cases(lowered, [list(inputs.values())])
+    made = run_lowered(lowered, list(inputs.values()))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for ours, theirs in zip(made, session.run(None, inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -17,7 +17,7 @@ from host.lowering import lower
 from host.model import LoweredModel
 from tests.scheduling.repetitions import in_turn
 from tests.unit.importers.harness import load
-from tests.unit.lowering.harness import board, normal, run_lowered_cases
+from tests.unit.lowering.harness import board, normal, run_lowered, run_lowered_cases
 
 BATCH, CHANNELS, ROWS, COLUMNS = 2, 5, 9, 8
 REGIONS = np.array(
@@ -105,7 +105,7 @@ def test_regions_far_larger_than_the_image_are_sampled_by_pixel(
     model = _lowered(path, inputs, sampling_ratio=0, spatial_scale=0.5, **options)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     # A mean over many places outside of the image is small: each region counts by itself.
-    found = run_lowered_cases(model, [list(inputs.values())])[0][0]
+    found = run_lowered(model, list(inputs.values()))[0]
     wanted = session.run(None, inputs)[0]
     assert np.count_nonzero(np.abs(wanted).max(axis=(1, 2, 3))) >= 6
     np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-9)
@@ -133,7 +133,7 @@ def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> Non
     for samples in (0, 2):
         inputs = {**_inputs(regions), "numbers": np.array([-7, 1 << 40, 1], np.int64)}
         model = _lowered(tmp_path / "m.onnx", inputs, sampling_ratio=samples, spatial_scale=0.5)
-        found = run_lowered_cases(model, [list(inputs.values())])[0][0]
+        found = run_lowered(model, list(inputs.values()))[0]
         assert np.isfinite(found).all()
 
 
@@ -144,7 +144,7 @@ def test_regions_larger_than_the_image_are_sampled_as_a_whole(tmp_path: Path, mo
     inputs = _inputs(regions)
     model = _lowered(path, inputs, mode=mode, sampling_ratio=0)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    found = run_lowered_cases(model, [list(inputs.values())])[0][0]
+    found = run_lowered(model, list(inputs.values()))[0]
     np.testing.assert_allclose(found, session.run(None, inputs)[0], rtol=1e-3, atol=1e-5)
 
 

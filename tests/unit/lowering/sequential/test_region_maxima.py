@@ -16,7 +16,7 @@ from host.errors import LoweringError
 from host.lowering import lower
 from host.model import LoweredModel
 from tests.unit.importers.harness import graph, load, value
-from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered_cases
+from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered, run_lowered_cases
 
 IMAGES = (2, 5, 9, 8)
 REGIONS = np.array(
@@ -72,7 +72,7 @@ def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> Non
     regions = np.array([far[n:] + far[:n] for n in range(6)], np.float32)[:, :5]
     model = _lowered(tmp_path / "m.onnx", regions, 0.5)
     images = normal(*IMAGES)
-    found = run_lowered_cases(model, [[images, regions]])[0][0]
+    found = run_lowered(model, [images, regions])[0]
     assert np.isin(found, [*images.ravel(), 0]).all()
 
 
