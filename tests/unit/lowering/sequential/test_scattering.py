@@ -66,8 +66,9 @@ def test_updates_of_one_place_are_combined_in_order(kind: str, dtype: str) -> No
     model = lowered(build, inputs)
     assert functions(model) == ["fused_scatter"] * len(cases)
     for place, found in enumerate(run_lowered(model, inputs)):
-        axis, three = cases[place][2], inputs[3 * place : 3 * place + 3]
-        np.testing.assert_array_equal(found, _scattered(*three, axis, kind), err_msg=str(cases[place]))
+        data, indices, updates = inputs[3 * place : 3 * place + 3]
+        wanted = _scattered(data, indices, updates, cases[place][2], kind)
+        np.testing.assert_array_equal(found, wanted, err_msg=str(cases[place]))
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
