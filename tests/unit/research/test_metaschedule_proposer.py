@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import tomllib
@@ -76,9 +77,7 @@ def test_intrinsics_are_registered_with_few_callers(monkeypatch: pytest.MonkeyPa
     found: list[tuple[str, int]] = []
     monkeypatch.setattr(metaschedule, "_INTRINSICS", "wsgiref")
     monkeypatch.setattr(metaschedule, "_INTRINSIC_MODULES", {"x86_64": "util"})
-    monkeypatch.setattr(
-        metaschedule.importlib, "import_module", lambda name: found.append((name, len(inspect.stack(0))))
-    )
+    monkeypatch.setattr(importlib, "import_module", lambda name: found.append((name, len(inspect.stack(0)))))
     monkeypatch.setitem(sys.modules, "wsgiref", sys)
     del sys.modules["wsgiref"]
     metaschedule.register_intrinsics("x86_64")
