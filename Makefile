@@ -9,8 +9,7 @@ BIN := $(VENV)/bin
 # pip compiles what it installs on one core, which takes longer than installing it: all cores compile afterwards.
 # Files that are no valid Python, such as templates, are left as they are, as pip leaves them. So are a third of all:
 # tests of packages and what few programs import, which the first import compiles, and mypy, which is machine code.
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-PIP_INSTALL := $(PIP) install --no-compile
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SELDOM := /(tests?|testing)/|/transformers/models/|/ray/(rllib|data|serve|train|tune|llm)/|/mypyc?/
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
 # `make TORCH=cuda` where pip finds PyTorch with CUDA alone: see requirements/host.txt.
@@ -23,11 +22,6 @@ MODEL := $(OUT)/models/mobilenetv2.onnx
 HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/cpu.txt requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
 TEST_STAMP := $(VENV)/.installed-tests-$(shell cat requirements/*.txt pyproject.toml | sha256sum | cut -c1-16)
 
-# What the tests need beside a host, which comes while the host's packages are installed.
-OF_TESTS := bench cuda docs postgres ray tests $(if $(filter x86_64,$(shell uname -m)),loadgen)
-FETCHED := $(VENV)/fetched
-FETCHED_STAMP := $(TEST_STAMP:$(VENV)/.installed-%=$(FETCHED)/.%)
-
 # Environments apart from this one that tests use.
 APART := tflite-runtime ncnn onnxruntime-genai
 
@@ -38,10 +32,10 @@ deploy: $(MODEL)
 		--bundle $(OUT)/mobilenetv2/bundle --report $(OUT)/mobilenetv2/report.html \
 		--json $(OUT)/mobilenetv2/result.json
 
-# Packages of the system and of the tests come while pip installs a host: much of it is waiting. Afterwards a core
+# Packages of the system come while pip installs: much of both is waiting. So is what pip does afterwards: meanwhile a core
 # compiles the native executors, for which tests would wait, and goes on while `scripts/test` checks.
 test:
-	@$(MAKE) --no-print-directory -j 3 $(HOST_STAMP) system-packages $(if $(wildcard $(TEST_STAMP)),,$(FETCHED_STAMP)) $(APART)
+	@$(MAKE) --no-print-directory -j 2 $(HOST_STAMP) system-packages $(APART)
 	@$(BIN)/python -m tests.shared_cache --jobs 1 > /dev/null & executors=$$!; \
 	trap 'kill $$executors 2> /dev/null || true' EXIT; \
 	$(MAKE) --no-print-directory $(TEST_STAMP) && scripts/test
@@ -85,18 +79,11 @@ $(HOST_STAMP): | $(BIN)/python
 	@$(COMPILE)
 	@rm -f $(VENV)/.installed-host-* && touch $@
 
-# The lists without those that they build on, which are installed meanwhile.
-$(FETCHED_STAMP): | $(BIN)/python
-	@rm -rf $(FETCHED) && mkdir $(FETCHED)
-	@for list in $(OF_TESTS); do sed '/^-r /d' requirements/$$list.txt > $(FETCHED)/$$list.txt; done
-	$(PIP) download --no-deps --require-hashes -d $(FETCHED) $(OF_TESTS:%=-r $(FETCHED)/%.txt)
-	@touch $@
-
 $(TEST_STAMP): $(HOST_STAMP)
-	@test -e $(FETCHED_STAMP) || $(MAKE) --no-print-directory $(FETCHED_STAMP)
-	$(PIP_INSTALL) --require-hashes --no-index --find-links $(FETCHED) $(OF_TESTS:%=-r requirements/%.txt)
+	$(PIP_INSTALL) --require-hashes -r requirements/tests.txt
+	$(if $(filter x86_64,$(shell uname -m)),$(PIP_INSTALL) --require-hashes -r requirements/loadgen.txt)
 	@$(COMPILE)
-	@rm -rf $(VENV)/.installed-tests-* $(FETCHED) && touch $@
+	@rm -f $(VENV)/.installed-tests-* && touch $@
 
 clean:
 	rm -rf $(OUT) build dist *.egg-info
