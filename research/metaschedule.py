@@ -113,7 +113,10 @@ def register_intrinsics(architecture: str) -> None:
     assert spec is not None
     # The package is entered without running its __init__, which imports every architecture.
     sys.modules[_INTRINSICS] = importlib.util.module_from_spec(spec)
-    importlib.import_module(f"{_INTRINSICS}.{_INTRINSIC_MODULES[architecture]}")
+    # For each function, TVM looks up the module of every caller among all that are loaded: in a new thread,
+    # there are few callers.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(importlib.import_module, f"{_INTRINSICS}.{_INTRINSIC_MODULES[architecture]}").result()
 
 
 @derived_object

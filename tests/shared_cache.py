@@ -15,7 +15,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -129,9 +129,15 @@ def _user_cache(folder: Path) -> Iterator[None]:
             os.environ["XDG_CACHE_HOME"] = before
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Makes the executors. Zig's C++ library of each architecture lies where the tests find it afterwards."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=0, help="compilers at once (default: one for each core)")
-    jobs = parser.parse_args().jobs
+    jobs = parser.parse_args(arguments).jobs
+    os.environ["ZIG_GLOBAL_CACHE_DIR"] = str(ZIG)
     for name in ARCHITECTURES:
         print(executor_for(name, jobs))
+
+
+if __name__ == "__main__":
+    main()

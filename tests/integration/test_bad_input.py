@@ -95,6 +95,26 @@ Maker = Callable[[Path], Path]
         ("none.onnx", empty_input, [], 2, "input 'x' is empty (0 x 8), and so is every output"),
         ("edge.onnx", unknown_value, [], 1, "nothere' is not a graph input"),
         ("nan.onnx", small_models.with_nan, [], 2, "weight 'w' holds NaN"),
+        ("unknown.onnx", small_models.unknown_operator, [], 1, "com.example:Frobnicate"),
+        ("nonzero.onnx", small_models.uncompiled_operator, ["--backend", "tvm"], 1, "NonZero"),
+    ],
+)
+def test_each_file_that_is_wrong_is_one_line_and_leaves_nothing(
+    name: str,
+    make: Maker,
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    refused(make(tmp_path / name), arguments, code, words, tmp_path, capfd)
+
+
+@pytest.mark.usefixtures("own_files")
+@pytest.mark.parametrize(
+    ("name", "make", "arguments", "code", "words"),
+    [
         ("open.onnx", open_batch, [], 2, "--shape image="),
         ("open.onnx", open_batch, ["--shape", "image=1,3,16"], 2, "image"),
         ("net.onnx", small_models.convnet, ["--shape", "image=1,4,16,16"], 2, "image"),
@@ -111,11 +131,9 @@ Maker = Callable[[Path], Path]
         ("net.onnx", small_models.convnet, ["--threads", "4096"], 2, "cores"),
         ("net.onnx", small_models.convnet, ["--threads", "9999"], 2, "give 0 to 4096"),
         ("net.onnx", small_models.convnet, ["--backend", "litert"], 1, "litert"),
-        ("unknown.onnx", small_models.unknown_operator, [], 1, "com.example:Frobnicate"),
-        ("nonzero.onnx", small_models.uncompiled_operator, ["--backend", "tvm"], 1, "NonZero"),
     ],
 )
-def test_each_mistake_is_one_line_and_leaves_nothing(
+def test_each_option_that_is_wrong_is_one_line_and_leaves_nothing(
     name: str,
     make: Maker,
     arguments: list[str],
@@ -124,16 +142,28 @@ def test_each_mistake_is_one_line_and_leaves_nothing(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    model = make(tmp_path / name)
+    """The files are right, so that they need no worker."""
+    refused(make(tmp_path / name), arguments, code, words, tmp_path, capfd)
+
+
+def refused(
+    model: Path,
+    arguments: list[str],
+    code: int,
+    words: str,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A deployment ends with an exit code and one line that has some words in it; it leaves no file."""
     assert main(["deploy", str(model), *arguments]) == code
     printed = capfd.readouterr()
     lines = printed.err.splitlines()
     assert len(lines) == 1, printed.err
     assert lines[0].startswith("error: ")
     assert words in lines[0]
-    assert not list((tmp_path / "work").rglob("*.part"))
-    assert not list((tmp_path / "work").rglob("manifest.json"))
-    assert not list((tmp_path / "home").rglob("manifest.json"))
+    assert not list((folder / "work").rglob("*.part"))
+    assert not list((folder / "work").rglob("manifest.json"))
+    assert not list((folder / "home").rglob("manifest.json"))
 
 
 def test_energy_without_a_sensor_is_refused_before_any_work(

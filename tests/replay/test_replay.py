@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from tests.replay.unit import OF_THE_MACHINE, STAGES, TARGET, Line, Places
 
 _SUBJECT = Unit("operator/softmax_8x50x50", "x86_64-v3", BYTES, drawn=1)
 _KERNEL = (_SUBJECT.subject, _SUBJECT.target, "fused_softmax")
+_DEPTHWISE = Unit("operator/depthwise_3x3_s2_144_56", "x86_64-v4", PROGRAMS, drawn=16, threads=1)
 
 
 @pytest.fixture
@@ -90,9 +92,6 @@ def test_a_program_that_is_not_chosen_is_looked_at_too(
     _changed(monkeypatch, drawn=other)
     [found] = differences(before, unit.record(_SUBJECT, places))
     assert (found.key, found.stage, found.later) == (_KERNEL, "drawn", ())
-
-
-_DEPTHWISE = Unit("operator/depthwise_3x3_s2_144_56", "x86_64-v4", PROGRAMS, drawn=16, threads=1)
 
 
 def test_other_programs_of_the_same_decisions_are_found_without_a_new_version(
@@ -217,6 +216,9 @@ def test_a_crash_of_the_compiler_is_one_units_failure(
     tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "_record_batch", _batch_that_dies)
+    # Nothing is compiled: processes need no compilers of their own, which take seconds to load.
+    forked = multiprocessing.get_context("fork")
+    monkeypatch.setattr(recorder.multiprocessing, "get_context", lambda _: forked)
     boards = ("x86_64-v3", "rv64gcv", "raspberry_pi_4")
     wanted = [Unit("small/convnet", target) for target in boards] + [Unit("small/embedding", "x86_64-v3")]
     recorder._work(wanted, tmp_path, places, 2)
@@ -308,12 +310,9 @@ def test_two_commits_of_history_are_compared(tmp_path: Path, monkeypatch: pytest
     def of_commit(commit: str, name: str, cache: Path, jobs: int, only: str) -> Path:
         return _recording(tmp_path / commit, [_line(lowered=commit)])
 
-    def refuse(*given: Any, **more: Any) -> None:
-        raise AssertionError("the working tree was recorded")
-
     monkeypatch.setattr(base, "commit_of", {"old": "1" * 40, "new": "2" * 40}.__getitem__)
     monkeypatch.setattr(base, "record_commit", of_commit)
-    monkeypatch.setattr(recorder, "make", refuse)
+    monkeypatch.setattr(recorder, "make", lambda *given, **more: pytest.fail("the working tree was recorded"))
     result = tmp_path / "result.json"
     command = f"against --base old --head new --cache {tmp_path} --json {result}"
     assert main(command.split()) == 1

@@ -168,18 +168,25 @@ def test_a_watch_that_is_interrupted_leaves_nothing_half_done(
     assert seen.status == "drifted" and seen.reason == again.drift.reason
 
 
-def test_models_are_measured_again_and_rolled_back_where_that_helps(
-    tmp_path: Path, records: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    board, model = tmp_path / "board.toml", convnet(tmp_path / "net.onnx")
-    device = truth(board, 1)
+def with_two_versions(board: Path, records: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """A watched board with a model of ONNX Runtime and, in its place, the compiled one; the device's name."""
+    model, device = convnet(board.with_name("net.onnx")), truth(board, 1)
     watched(capsys, device, records)
     for backend in ("onnxruntime", "tvm"):
+        made, report = board.with_name(backend), board.with_name("r.html")
         sdk(
             capsys,
             f"deploy {model} --device {device} --threads 1 --records {records} --backend {backend}"
-            f" --bundle {tmp_path / backend} --report {tmp_path / 'r.html'} --no-train",
+            f" --bundle {made} --report {report} --no-train",
         )
+    return device
+
+
+def test_models_are_measured_again_and_rolled_back_where_that_helps(
+    tmp_path: Path, records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = tmp_path / "board.toml"
+    device = with_two_versions(board, records, capsys)
     # The compiled model suffers from what has changed, the other one less.
     truth(board, 2, slower=1.3, tvm_s=2 * TVM_S)
     row = watched(capsys, device, records, 3)
@@ -200,15 +207,8 @@ def test_models_are_measured_again_and_rolled_back_where_that_helps(
 def test_a_board_that_all_its_versions_run_slower_on_is_not_rolled_back(
     tmp_path: Path, records: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    board, model = tmp_path / "board.toml", convnet(tmp_path / "net.onnx")
-    device = truth(board, 1)
-    watched(capsys, device, records)
-    for backend in ("onnxruntime", "tvm"):
-        sdk(
-            capsys,
-            f"deploy {model} --device {device} --threads 1 --records {records} --backend {backend}"
-            f" --bundle {tmp_path / backend} --report {tmp_path / 'r.html'} --no-train",
-        )
+    board = tmp_path / "board.toml"
+    device = with_two_versions(board, records, capsys)
     truth(board, 2, slower=1.3)
     row = watched(capsys, device, records, 3, "--rollback")
     assert row["slower"] == "net" and row["earlier_faster"] is None and row["rolled_back"] is None

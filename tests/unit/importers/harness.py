@@ -16,21 +16,7 @@ from tvm import relax
 from host.importers import load_here as load
 from host.lowering import lower
 from host.model import ImportedModel
-from tests.unit.lowering.harness import board
-
-
-def execute(module: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Outputs of a relax module compiled by TVM alone."""
-    return execute_cases(module, [inputs])[0]
-
-
-def execute_cases(module: tvm.IRModule, cases: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
-    """The same for several sets of inputs, compiled once."""
-    # Hardly optimised: compiling takes longer than the few runs.
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(tvm.compile(module, target), tvm.cpu())
-    results = [machine["main"](*[tvm.runtime.tensor(array) for array in inputs]) for inputs in cases]
-    return [[value.numpy() for value in ([made] if hasattr(made, "numpy") else made)] for made in results]
+from tests.unit.lowering.harness import board, run, run_cases
 
 
 def _has_own_operators(module: tvm.IRModule) -> bool:
@@ -51,7 +37,7 @@ def check(model: ImportedModel, tolerance: float = 1e-4) -> ImportedModel:
     if _has_own_operators(module):
         lowered = lower(model, board())
         module, parameters = lowered.module, lowered.parameters
-    outputs = execute_cases(module, [[*case.inputs, *parameters] for case in model.golden])
+    outputs = run_cases(module, [[*case.inputs, *parameters] for case in model.golden])
     for case, results in zip(model.golden, outputs, strict=True):
         for made, wanted in zip(results, case.outputs, strict=True):
             assert made.dtype == wanted.dtype and made.shape == wanted.shape
@@ -112,7 +98,7 @@ def run_model(
     samples = [list(inputs.values())]
     imported = load(path, samples=samples, reference=lambda engine, file, given: [list(wanted)])
     assert imported.module is not None, imported.reason
-    made = execute(imported.module, samples[0])
+    made = run(imported.module, samples[0])
     for have, want in zip(made, wanted, strict=True):
         assert have.dtype == np.asarray(want).dtype
         np.testing.assert_allclose(have, want, rtol=relative, atol=absolute)

@@ -7,7 +7,7 @@ from tvm import relax
 
 from host.importers.native_output import quiet
 from host.importers.normalise import normalise
-from tests.unit.importers.harness import execute
+from tests.unit.lowering.harness import run
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 
@@ -37,7 +37,7 @@ def test_small_powers_become_products() -> None:
     for exponent, expected in ((2.0, X**2), (3.0, X**3), (1.0, X)):
         made = normalise(module(lambda b, x, e=exponent: relax.op.power(x, relax.const(e))))
         assert "relax.power" not in calls(made)
-        np.testing.assert_allclose(execute(made, [X])[0], expected, rtol=1e-5)
+        np.testing.assert_allclose(run(made, [X])[0], expected, rtol=1e-5)
 
 
 def test_other_powers_stay() -> None:
@@ -62,13 +62,13 @@ def test_takes_are_kept_within_bounds() -> None:
     def build(builder, x):
         return relax.op.take(x, relax.const(np.array([2, 7], "int64"), "int64"), 0, mode="fast")
 
-    np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], X[[2, 2]])
+    np.testing.assert_array_equal(run(normalise(module(build)), [X])[0], X[[2, 2]])
 
 
 def test_constant_places_below_0_count_from_the_end() -> None:
     for places, axis in ((-1, 1), ([-2, 0], 0)):
         build = lambda b, x, p=places, a=axis: relax.op.take(x, relax.const(p, "int64"), a)  # noqa: E731
-        np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], X.take(places, axis))
+        np.testing.assert_array_equal(run(normalise(module(build)), [X])[0], X.take(places, axis))
 
 
 def test_native_warnings_are_kept_quiet(capfd) -> None:
@@ -98,7 +98,7 @@ def test_scatters_of_a_part_leave_the_rest(shape: tuple[int, ...], axis: int) ->
         indices = relax.const(places.astype("int64"))
         return relax.op.scatter_elements(data, indices, relax.const(updates), axis=axis)
 
-    np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], wanted)
+    np.testing.assert_array_equal(run(normalise(module(build)), [X])[0], wanted)
 
 
 def test_indices_of_several_axes_are_kept_within_them() -> None:
@@ -116,10 +116,10 @@ def test_indices_of_several_axes_are_kept_within_them() -> None:
 
     at = (X * 3).astype(np.int64)
     rows, columns = (np.clip(np.where(at < 0, at + size, at), 0, size - 1) for size in X.shape)
-    np.testing.assert_array_equal(execute(normalise(module(taken)), [X])[0], X[rows, columns])
+    np.testing.assert_array_equal(run(normalise(module(taken)), [X])[0], X[rows, columns])
     written = X.copy()
     written[rows, columns] = 7
-    np.testing.assert_array_equal(execute(normalise(module(put)), [X])[0], written)
+    np.testing.assert_array_equal(run(normalise(module(put)), [X])[0], written)
 
 
 @pytest.mark.parametrize("index", [0, 7])
@@ -128,5 +128,5 @@ def test_scatters_into_one_number_stay_within_it(index: int) -> None:
         one, places = relax.const(np.float32(2)), relax.const(np.int64(index), "int64")
         return relax.op.scatter_elements(one, places, builder.emit(relax.op.sum(x)), axis=0)
 
-    (made,) = execute(normalise(module(build)), [X])
+    (made,) = run(normalise(module(build)), [X])
     np.testing.assert_allclose(made, X.sum(), atol=1e-5)

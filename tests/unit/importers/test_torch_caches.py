@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from host.importers import from_module
-from tests.unit.importers.harness import check, execute
+from tests.unit.importers.harness import check
+from tests.unit.lowering.harness import run
 
 pytestmark = pytest.mark.usefixtures("own_files")
 HEADS, PLACES, SIZE = 2, 24, 8
@@ -58,7 +59,7 @@ def test_rows_of_a_cache_are_written_to_their_places(write: str, count: int) -> 
     if write != "index_copy":
         places[-1] = -1
     model = check(imported(step, rows, torch.arange(count), cache))
-    made = execute(model.module, [one.numpy() for one in (rows, places, cache)])
+    made = run(model.module, [one.numpy() for one in (rows, places, cache)])
     for found, wanted in zip(made, step(rows, places, cache), strict=True):
         torch.testing.assert_close(torch.from_numpy(found), wanted)
 

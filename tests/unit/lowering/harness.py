@@ -61,17 +61,34 @@ def flat(result: Any) -> list[np.ndarray]:
     return [array for part in result for array in flat(part)]
 
 
+def hardly_optimised(target: tvm.target.Target) -> tvm.target.Target:
+    """The target, for which LLVM does little: with all it can, compiling takes longer than the few runs.
+
+    What LLVM makes of an operation is in question where bits are compared, and there alone.
+    """
+    return tvm.target.Target({**target.export(), "opt-level": 0})
+
+
 def run(module: tvm.IRModule, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Compile for this machine without any optimisation of ours, and run."""
-    # Hardly optimised by LLVM either: compiling takes longer than the run.
-    executable = tvm.compile(module, target=tvm.target.Target({"kind": "llvm", "opt-level": 0}))
+    return run_cases(module, [arguments])[0]
+
+
+def run_cases(module: tvm.IRModule, cases: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """The same for several sets of arguments, compiled once."""
+    executable = tvm.compile(module, target=hardly_optimised(tvm.target.Target({"kind": "llvm"})))
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    return flat(machine["main"](*[tvm.runtime.tensor(array) for array in arguments]))
+    return [flat(machine["main"](*map(tvm.runtime.tensor, arguments))) for arguments in cases]
 
 
 def run_lowered(model: LoweredModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Run a lowered model on inputs, its parameters behind them."""
-    return run(model.module, [*inputs, *model.parameters])
+    return run_lowered_cases(model, [inputs])[0]
+
+
+def run_lowered_cases(model: LoweredModel, cases: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """The same for several sets of inputs, compiled once."""
+    return run_cases(model.module, [[*inputs, *model.parameters] for inputs in cases])
 
 
 def check(

@@ -16,8 +16,8 @@ from host.lowering import lower
 from host.model import LoweredModel
 from targets import board_for, declared
 from tests.scheduling.repetitions import in_turn
-from tests.unit.importers.harness import execute_cases, load
-from tests.unit.lowering.harness import board, functions, normal
+from tests.unit.importers.harness import load
+from tests.unit.lowering.harness import board, functions, normal, run_cases, run_lowered, run_lowered_cases
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 STEPS, BATCH, WIDTH, HIDDEN = 4, 2, 3, 6
@@ -86,7 +86,7 @@ def _check(
     # A range of lengths is what has no loops on a processor.
     model = lower(load(path, golden_cases=1), board(lanes), any_length=not loops)
     cases = [inputs, *others]
-    made = execute_cases(model.module, [[*case.values(), *model.parameters] for case in cases])
+    made = run_lowered_cases(model, [list(case.values()) for case in cases])
     for case, found in zip(cases, made, strict=True):
         for ours, theirs in zip(found, session.run(None, case), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -149,7 +149,7 @@ def test_a_length_that_no_sequence_has_is_bounded(tmp_path: Path, lengths: Seque
     model = lower(load(path, golden_cases=1), board(4))
     wrong, bounded = np.array(lengths, np.int32), np.array([STEPS, 0], np.int32)
     cases = [[*{**inputs, "lengths": array}.values(), *model.parameters] for array in (wrong, bounded)]
-    found, wanted = execute_cases(model.module, cases)
+    found, wanted = run_cases(model.module, cases)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -212,7 +212,7 @@ def test_a_gpu_has_one_product_for_the_gates_of_a_step(tmp_path: Path, operator:
     lowered = lower(load(path, golden_cases=1), jetson.on_gpu())
     # And one product of the inputs of all steps.
     assert sum(task.weight for task in lowered.tasks if "dense" in task.name) == 3 * products + 1
-    (made,) = execute_cases(lowered.module, [[*inputs.values(), *lowered.parameters]])
+    made = run_lowered(lowered, list(inputs.values()))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for ours, theirs in zip(made, session.run(None, inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -16,8 +16,8 @@ from host.errors import LoweringError
 from host.lowering import lower
 from host.model import LoweredModel
 from tests.scheduling.repetitions import in_turn
-from tests.unit.importers.harness import execute_cases, load
-from tests.unit.lowering.harness import board, normal
+from tests.unit.importers.harness import load
+from tests.unit.lowering.harness import board, normal, run_lowered, run_lowered_cases
 
 BATCH, CHANNELS, ROWS, COLUMNS = 2, 5, 9, 8
 REGIONS = np.array(
@@ -74,7 +74,7 @@ def test_regions_are_those_of_onnx_runtime(
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     single = {**inputs, "regions": inputs["regions"] * np.float32(0.3)}
     cases = [inputs, single, {**inputs, "image": -np.abs(inputs["image"])}]
-    made = execute_cases(model.module, [[*case.values(), *model.parameters] for case in cases])
+    made = run_lowered_cases(model, [list(case.values()) for case in cases])
     for case, found in zip(cases, made, strict=True):
         np.testing.assert_allclose(found[0], session.run(None, case)[0], rtol=1e-4, atol=1e-5)
 
@@ -105,7 +105,7 @@ def test_regions_far_larger_than_the_image_are_sampled_by_pixel(
     model = _lowered(path, inputs, sampling_ratio=0, spatial_scale=0.5, **options)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     # A mean over many places outside of the image is small: each region counts by itself.
-    found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+    found = run_lowered(model, list(inputs.values()))[0]
     wanted = session.run(None, inputs)[0]
     assert np.count_nonzero(np.abs(wanted).max(axis=(1, 2, 3))) >= 6
     np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-9)
@@ -118,7 +118,7 @@ def test_a_maximum_is_nan_where_a_pixel_is(tmp_path: Path, samples: int) -> None
     broken = inputs["image"].copy()
     broken[:, 1, 4, 4] = np.nan
     cases = [{**inputs, "image": image} for image in (inputs["image"], broken, np.nan_to_num(broken))]
-    made = execute_cases(model.module, [[*case.values(), *model.parameters] for case in cases])
+    made = run_lowered_cases(model, [list(case.values()) for case in cases])
     whole, found, filled = (outputs[0] for outputs in made)
     # Bins of this channel that no place near the pixel belongs to are as before, and so are other channels.
     differs = np.isnan(found)
@@ -133,7 +133,7 @@ def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> Non
     for samples in (0, 2):
         inputs = {**_inputs(regions), "numbers": np.array([-7, 1 << 40, 1], np.int64)}
         model = _lowered(tmp_path / "m.onnx", inputs, sampling_ratio=samples, spatial_scale=0.5)
-        found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+        found = run_lowered(model, list(inputs.values()))[0]
         assert np.isfinite(found).all()
 
 
@@ -144,7 +144,7 @@ def test_regions_larger_than_the_image_are_sampled_as_a_whole(tmp_path: Path, mo
     inputs = _inputs(regions)
     model = _lowered(path, inputs, mode=mode, sampling_ratio=0)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+    found = run_lowered(model, list(inputs.values()))[0]
     np.testing.assert_allclose(found, session.run(None, inputs)[0], rtol=1e-3, atol=1e-5)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,6 +17,7 @@ import host
 from host.compile.tuning.proposers import method_proposers
 from host.errors import MeasureError
 from host.model import Candidate, Measurement
+from research import metaschedule
 from research.baselines.proposer import MetaScheduleProposer
 from tests.unit.tuning import simulated
 
@@ -66,3 +70,16 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MeasureError, match=r"needs XGBoost; pip install 'edgetlm\[bench\]'"):
         MetaScheduleProposer()
+
+
+def test_intrinsics_are_registered_with_few_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TVM looks through all modules for each caller of each function: seconds, below tests or commands."""
+    found: list[tuple[str, int]] = []
+    monkeypatch.setattr(metaschedule, "_INTRINSICS", "wsgiref")
+    monkeypatch.setattr(metaschedule, "_INTRINSIC_MODULES", {"x86_64": "util"})
+    monkeypatch.setattr(importlib, "import_module", lambda name: found.append((name, len(inspect.stack(0)))))
+    monkeypatch.setitem(sys.modules, "wsgiref", sys)
+    del sys.modules["wsgiref"]
+    metaschedule.register_intrinsics("x86_64")
+    [(name, callers)] = found
+    assert name == "wsgiref.util" and callers < 10

@@ -44,7 +44,8 @@ def _driver(folder: Path, code: int = 0) -> Path:
     library = folder / "libcuda.so.1"
     source = Path(__file__).with_name("driver.c")
     command = [str(zig_executable()), "cc", "-std=c11", "-shared", "-fPIC", f"-DCODE={code}", "-w"]
-    command += ["-target", "x86_64-linux-gnu.2.31", "-o", str(library), str(source)]
+    # Without -O2, zig first compiles libraries for a debugger, which nothing else needs.
+    command += ["-O2", "-target", "x86_64-linux-gnu.2.31", "-o", str(library), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
     return library

@@ -17,10 +17,10 @@ from host.importers import load_here as load
 from host.importers.golden import run_unoptimised
 from host.importers.onnx.contributed import DOMAIN, expansions
 from host.lowering import lower
-from tests.unit.importers.harness import check, execute
+from tests.unit.importers.harness import check
 from tests.unit.importers.onnx.contributed_nodes import CASES, Case, floats, integers, signed, unsigned
 from tests.unit.importers.onnx.grouped_attention_nodes import GROUPED_ATTENTION, grouped_attention
-from tests.unit.lowering.harness import board, functions
+from tests.unit.lowering.harness import board, functions, run, run_cases
 
 _ALL = (*CASES, *GROUPED_ATTENTION)
 _ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int32": 6}
@@ -56,8 +56,9 @@ def test_outputs_are_those_of_onnxruntime(
     monkeypatch.setattr("host.importers.onnx.importer.run_unoptimised", noted)
     made = load(write(case, tmp_path / "one.onnx"))
     assert made.module is not None, made.reason
-    for golden in made.golden:
-        for found, wanted in zip(execute(made.module, golden.inputs), golden.outputs, strict=True):
+    outputs = run_cases(made.module, [golden.inputs for golden in made.golden])
+    for golden, results in zip(made.golden, outputs, strict=True):
+        for found, wanted in zip(results, golden.outputs, strict=True):
             assert found.dtype == wanted.dtype and found.shape == wanted.shape
             # A quantised result may round to the other side of the middle between two steps.
             bound = (
@@ -204,7 +205,7 @@ def test_types_are_known_from_node_to_node(tmp_path: Path) -> None:
     (tmp_path / "deep.onnx").write_bytes(model.SerializeToString())
     made = load(tmp_path / "deep.onnx", samples=[[one]])
     assert made.module is not None, made.reason
-    np.testing.assert_allclose(execute(made.module, [one])[0], made.golden[0].outputs[0], atol=1e-5)
+    np.testing.assert_allclose(run(made.module, [one])[0], made.golden[0].outputs[0], atol=1e-5)
 
 
 def test_quantised_products_have_the_spread_of_their_roundings(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from host.importers import load_here as load
 from host.importers.onnx.operators import converter_for
 from host.importers.onnx.operators.context import Context
 from tests.unit.importers.every_type.lowered_models import lowered_as_onnxruntime
-from tests.unit.importers.harness import check, execute, graph, run_node, value
+from tests.unit.importers.harness import check, graph, run_node, value
+from tests.unit.lowering.harness import run
 
 RNG = np.random.default_rng(7)
 
@@ -157,7 +158,7 @@ def test_indices_beyond_the_table_read_nothing_foreign(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     module = load(path).module
     assert module is not None
-    assert execute(module, [whole(10**9)])[0].tolist() == [[3, 4]]
+    assert run(module, [whole(10**9)])[0].tolist() == [[3, 4]]
 
 
 def test_sequences_beyond_their_end_read_nothing_foreign(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_sequences_beyond_their_end_read_nothing_foreign(tmp_path: Path) -> None
     module = load(path, samples=samples, reference=lambda engine, file, given: [[inputs["x"]]]).module
     assert module is not None
     x = inputs["x"]
-    assert execute(module, samples[0])[0].tolist() == np.stack([x[::-1, 0], x[:, 1]], 1).tolist()
+    assert run(module, samples[0])[0].tolist() == np.stack([x[::-1, 0], x[:, 1]], 1).tolist()
 
 
 @pytest.mark.parametrize("base", [np.float32, np.int32, np.int64])

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from host.importers.normalise import normalise
 from host.importers.torch.convert import convert_program
-from tests.unit.importers.harness import execute
+from tests.unit.lowering.harness import run
 
 
 class Calls(nn.Module):
@@ -38,7 +38,7 @@ def imported(function: Callable[..., Any], *inputs: torch.Tensor) -> tvm.IRModul
 
 def compare(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
     """Fail unless the imported program computes what torch does."""
-    made = execute(imported(function, *inputs), [one.numpy() for one in inputs])
+    made = run(imported(function, *inputs), [one.numpy() for one in inputs])
     wanted = function(*inputs)
     for found, one in zip(made, wanted if isinstance(wanted, tuple | list) else [wanted], strict=True):
         # Roundings differ, other than by a position or a weight.

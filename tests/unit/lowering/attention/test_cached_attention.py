@@ -23,7 +23,7 @@ from host.schedules.cpu.cached_attention.cost import shared_from
 from targets import Board
 from tests.decoders.operations import cached_attention
 from tests.scheduling.repetitions import in_turn
-from tests.unit.lowering.harness import board, imported
+from tests.unit.lowering.harness import board, hardly_optimised, imported
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ def lowered(case: Case, on: Board | None = None) -> LoweredModel:
 ALWAYS, ANY_TIME = 1e-12, 1e-6
 
 
-def program(model: LoweredModel, threads: int, splits: int = 1, launch_s: float = ALWAYS) -> Any:
+def program(
+    model: LoweredModel, threads: int, splits: int = 1, launch_s: float = ALWAYS, optimised: bool = False
+) -> Any:
     """The function as its rule makes it, callable.
 
     Args:
@@ -87,15 +89,15 @@ def program(model: LoweredModel, threads: int, splits: int = 1, launch_s: float 
         threads: that share a call.
         splits: parts of the positions.
         launch_s: in which the model of the processor says that threads are woken.
+        optimised: by LLVM as for a bundle.
     """
     [task] = model.tasks
     space = space_for(task, replace(board().hardware, parallel_launch_s=launch_s), threads)
     assert space.rule.name == "cached_attention"
     values = {"splits": splits, "parallel": threads} if threads > 1 else {}
     made = scheduled_function(space.apply(space.candidate(values, "test")))
-    return tvm.compile(tvm.IRModule({"main": made.with_attr("global_symbol", "main")}), target=model.target)[
-        "main"
-    ]
+    target = model.target if optimised else hardly_optimised(model.target)
+    return tvm.compile(tvm.IRModule({"main": made.with_attr("global_symbol", "main")}), target=target)["main"]
 
 
 CASES = [
@@ -194,7 +196,7 @@ def test_rows_of_few_tokens_have_the_bits_of_steps(case: Case, threads: int, spl
     )
 
     def caller(own: Case) -> Any:
-        call = program(lowered(own), threads, splits)
+        call = program(lowered(own), threads, splits, optimised=True)
         kept = [tvm.runtime.tensor(np.zeros(shape, dtype)) for shape, dtype in own.shapes[4:]]
 
         def called(start: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from host.lowering import lower
 from host.model import ImportedModel, LoweredModel, Task
 from host.schedules import scheduled_function, space_for
 from tests.scheduling.repetitions import in_turn
-from tests.unit.lowering.harness import board, functions, run_lowered
+from tests.unit.lowering.harness import board, functions, run_lowered_cases
 from tests.unit.lowering.numeric_types.quantized_models import Arrays, activations, model, node, pair
 from tests.unit.schedules import functions as fn
 
@@ -78,8 +78,8 @@ def _check(imported: ImportedModel) -> LoweredModel:
     """Lower and run; a sum's last bit may move what is rounded by one step, at few places."""
     assert imported.module is not None, imported.reason
     lowered = lower(imported, board())
-    for case in imported.golden:
-        (found,) = run_lowered(lowered, list(case.inputs))
+    made = run_lowered_cases(lowered, [case.inputs for case in imported.golden])
+    for case, (found,) in zip(imported.golden, made, strict=True):
         differences = np.abs(found - case.outputs[0])
         assert differences.max() <= 0.02 * 1.001
         assert (differences > 0.01).mean() <= 0.01

@@ -22,10 +22,11 @@ from targets import Board, board_for, declared
 from tests.decoders.operations import dequantised
 from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.harness import board as plain_board
-from tests.unit.lowering.harness import flat, imported
+from tests.unit.lowering.harness import flat, hardly_optimised, imported
 from tests.unit.schedules.cpu import dot_cases as cases
 
 BITS = (4, 8)
+_ANY_PROCESSOR = hardly_optimised(tvm.target.Target({"kind": "llvm"}))
 
 
 class Kind(NamedTuple):
@@ -124,7 +125,7 @@ def run(
         variable: functions.get(variable.name_hint, function)
         for variable, function in model.module.functions.items()
     }
-    compiled = tvm.compile(tvm.IRModule(changed), target=model.target)
+    compiled = tvm.compile(tvm.IRModule(changed), target=hardly_optimised(model.target))
     if on is not None and not cases.runs_here(on):
         pytest.skip(f"this processor has no {on.hardware.dot_product}: the program is compiled and not run")
     machine = relax.VirtualMachine(compiled, tvm.cpu())
@@ -317,7 +318,7 @@ def weights_for(kind: Kind, name: str, instruction: str) -> None:
         module = module_of(operation, (given_one.shape, str(given_one.dtype)), shape, weight, kind)
         model = lower(imported(module), on)
         [task] = [one for one in model.tasks if "packed" in one.name]
-        call = tvm.compile(task.function.with_attr("global_symbol", "main"), target="llvm")
+        call = tvm.compile(task.function.with_attr("global_symbol", "main"), target=_ANY_PROCESSOR)
         made = np.zeros(tuple(map(int, task.function.params[-1].shape)), np.float32)
         result = tvm.runtime.tensor(made)
         call["main"](*(tvm.runtime.tensor(one) for one in (given_one, *model.parameters)), result)
@@ -348,7 +349,7 @@ def test_a_gpu_gets_weights_as_they_are(kind: str) -> None:
         for ours, theirs in zip(model.parameters, weight, strict=True):
             np.testing.assert_array_equal(np.asarray(ours), theirs)
         [task] = model.tasks
-        call = tvm.compile(task.function.with_attr("global_symbol", "main"), target="llvm")
+        call = tvm.compile(task.function.with_attr("global_symbol", "main"), target=_ANY_PROCESSOR)
         made = tvm.runtime.tensor(np.zeros(wanted.shape, np.float32))
         call["main"](*(tvm.runtime.tensor(one) for one in (given_one, *weight)), made)
         np.testing.assert_allclose(made.numpy(), wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())

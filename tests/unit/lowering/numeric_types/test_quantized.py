@@ -22,7 +22,7 @@ from host.schedules.cpu.dot.intrinsics import PLAIN
 from targets import Board
 from targets.nvidia import ORIN_NANO
 from tests.scheduling.repetitions import seeds
-from tests.unit.lowering.harness import LANES, board, functions, run_lowered
+from tests.unit.lowering.harness import LANES, board, functions, run_lowered_cases
 from tests.unit.lowering.numeric_types import quantized_models as models
 
 DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
@@ -41,8 +41,8 @@ def check(model: ImportedModel, dot_product: str, largest: float = 0.0) -> Lower
     """Lower and run; a result may differ from ONNX Runtime's by `largest`, at few places."""
     assert model.module is not None, model.reason
     result = lower(model, board_with(dot_product))
-    for case in model.golden:
-        (found,) = run_lowered(result, list(case.inputs))
+    made = run_lowered_cases(result, [case.inputs for case in model.golden])
+    for case, (found,) in zip(model.golden, made, strict=True):
         differences = np.abs(found - case.outputs[0])
         assert differences.max() <= largest * 1.001
         assert (differences > largest / 2).mean() <= 0.01
@@ -181,8 +181,8 @@ def test_random_programs_of_groups_compute_the_same_bytes(
         for name, function in lowered.module.functions.items()
     }
     program = replace(lowered, module=tvm.IRModule(changed))
-    for case in model.golden:
-        (found,) = run_lowered(program, list(case.inputs))
+    results = run_lowered_cases(program, [case.inputs for case in model.golden])
+    for case, (found,) in zip(model.golden, results, strict=True):
         assert (found == case.outputs[0]).all()
 
 

@@ -15,8 +15,8 @@ from tvm import relax
 from host.build import default_schedule
 from host.dynamic.template import unify
 from host.lowering import lower
-from tests.unit.importers.harness import execute_cases, graph, load, value
-from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered
+from tests.unit.importers.harness import graph, load, value
+from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered, run_lowered_cases
 
 op = relax.op
 FLOATS = ["float32", "float64", "float16"]
@@ -68,15 +68,24 @@ def _top(count: int, axis: int, largest: bool, dtype: str = "int64"):
 @pytest.mark.parametrize("largest", [True, False])
 def test_the_first_few_are_those_of_a_stable_sort(largest: bool, dtype: str) -> None:
     # Few of a row, all of a short one, many with several sorts on the way, and all of a long one.
-    for shape, count, axis in [((3, 130), 4, 1), ((2, 31, 3), 31, 1), ((2, 2100), 40, 1), ((777,), 777, 0)]:
-        data = _drawn(shape, dtype)
-        model = lowered(_top(count, axis, largest), [data])
-        values, places = run_lowered(model, [data])
+    cases = [((3, 130), 4, 1), ((2, 31, 3), 31, 1), ((2, 2100), 40, 1), ((777,), 777, 0)]
+
+    def build(bb, *inputs):
+        return relax.Tuple(
+            [_top(count, axis, largest)(bb, x) for x, (_, count, axis) in zip(inputs, cases, strict=True)]
+        )
+
+    inputs = [_drawn(shape, dtype) for shape, _, _ in cases]
+    model = lowered(build, inputs)
+    assert functions(model).count("fused_first_in_order") == len(cases)
+    found = run_lowered(model, inputs)
+    for data, (shape, count, axis), values, places in zip(
+        inputs, cases, found[::2], found[1::2], strict=True
+    ):
         wanted_values, wanted_places = _first(data, count, axis, largest)
-        np.testing.assert_array_equal(places, wanted_places)
-        np.testing.assert_array_equal(values, wanted_values)
+        np.testing.assert_array_equal(places, wanted_places, err_msg=str(shape))
+        np.testing.assert_array_equal(values, wanted_values, err_msg=str(shape))
         assert values.dtype == data.dtype
-        assert "fused_first_in_order" in functions(model)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float32", "uint64"])
@@ -93,9 +102,8 @@ def test_any_order_of_the_elements_is_sorted(count: int) -> None:
     rising = np.arange(3000, dtype=np.float32)
     cases = [rising, rising[::-1].copy(), np.zeros_like(rising), np.roll(rising, 1000)]
     model = lowered(_top(count, 0, True), [rising])
-    for case, (values, places) in zip(
-        cases, execute_cases(model.module, [[case, *model.parameters] for case in cases]), strict=True
-    ):
+    found = run_lowered_cases(model, [[case] for case in cases])
+    for case, (values, places) in zip(cases, found, strict=True):
         wanted_values, wanted_places = _first(case, count, 0, True)
         np.testing.assert_array_equal(places, wanted_places)
         np.testing.assert_array_equal(values, wanted_values)
@@ -124,7 +132,7 @@ def test_equal_elements_have_the_places_of_onnx_runtime(
     outputs = [value("v", np.empty((3, count), np.float32)), value("p", np.empty((3, count), np.int64))]
     onnx.save(graph([node], {"x": data}, outputs, {"k": np.array([count])}), path)
     model = lower(load(path, golden_cases=1), board())
-    values, places = execute_cases(model.module, [[data, *model.parameters]])[0]
+    values, places = run_lowered(model, [data])
     wanted_values, wanted_places = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})
     if is_sorted:
         np.testing.assert_array_equal(values, wanted_values)

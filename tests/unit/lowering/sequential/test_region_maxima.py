@@ -15,8 +15,8 @@ from host.build import default_schedule
 from host.errors import LoweringError
 from host.lowering import lower
 from host.model import LoweredModel
-from tests.unit.importers.harness import execute_cases, graph, load, value
-from tests.unit.lowering.harness import board, functions, lowered, normal
+from tests.unit.importers.harness import graph, load, value
+from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered, run_lowered_cases
 
 IMAGES = (2, 5, 9, 8)
 REGIONS = np.array(
@@ -51,7 +51,7 @@ def test_maxima_of_regions_are_those_of_onnx_runtime(tmp_path: Path, scale: floa
     assert "fused_region_maxima" in " ".join(functions(model))
     images = normal(*IMAGES)
     cases = [images, -np.abs(images) - 1]
-    made = execute_cases(model.module, [[case, REGIONS, *model.parameters] for case in cases])
+    made = run_lowered_cases(model, [[case, REGIONS] for case in cases])
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for case, found in zip(cases, made, strict=True):
         np.testing.assert_array_equal(found[0], session.run(None, {"x": case, "r": REGIONS})[0])
@@ -61,7 +61,7 @@ def test_a_maximum_is_nan_where_a_pixel_is(tmp_path: Path) -> None:
     model, images = _lowered(tmp_path / "m.onnx", REGIONS, 0.25), normal(*IMAGES)
     broken, largest = images.copy(), images.copy()
     broken[:, 1, 4, 4], largest[:, 1, 4, 4] = np.nan, 100
-    made = execute_cases(model.module, [[case, REGIONS, *model.parameters] for case in (broken, largest)])
+    made = run_lowered_cases(model, [[case, REGIONS] for case in (broken, largest)])
     found, wanted = (outputs[0] for outputs in made)
     assert 0 < np.count_nonzero(wanted == 100) < wanted[:, 1].size
     np.testing.assert_array_equal(found, np.where(wanted == 100, np.nan, wanted))
@@ -72,7 +72,7 @@ def test_regions_that_are_no_numbers_read_nothing_foreign(tmp_path: Path) -> Non
     regions = np.array([far[n:] + far[:n] for n in range(6)], np.float32)[:, :5]
     model = _lowered(tmp_path / "m.onnx", regions, 0.5)
     images = normal(*IMAGES)
-    found = execute_cases(model.module, [[images, regions, *model.parameters]])[0][0]
+    found = run_lowered(model, [images, regions])[0]
     assert np.isin(found, [*images.ravel(), 0]).all()
 
 

@@ -14,7 +14,7 @@ from tvm import relax, tirx
 from host.build import default_schedule
 from host.lowering import lower
 from host.model import LoweredModel
-from tests.unit.importers.harness import execute_cases, graph, load, value
+from tests.unit.importers.harness import graph, load, value
 from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered
 
 op = relax.op
@@ -47,15 +47,28 @@ def _whole(shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", COMBINED)
 @pytest.mark.parametrize("dtype", ["float32", "int64", "int8"])
 def test_updates_of_one_place_are_combined_in_order(kind: str, dtype: str) -> None:
-    for shape, count, axis in [((5, 7), 11, 0), ((5, 7), 9, 1), ((2, 6, 70), 9, 1), ((40,), 25, 0)]:
+    cases = [((5, 7), 11, 0), ((5, 7), 9, 1), ((2, 6, 70), 9, 1), ((40,), 25, 0)]
+    inputs: list[np.ndarray] = []
+    for shape, count, axis in cases:
         covered = (*shape[:axis], count, *shape[axis + 1 :])
         indices = _whole(covered, -shape[axis], shape[axis])
-        data, updates = _whole(shape, -3, 4).astype(dtype), _whole(covered, -3, 4).astype(dtype)
-        build = lambda bb, x, i, u: op.scatter_elements(x, i, u, axis, kind)  # noqa: B023, E731
-        model = lowered(build, [data, indices, updates])
-        assert functions(model) == ["fused_scatter"]
-        found = run_lowered(model, [data, indices, updates])[0]
-        np.testing.assert_array_equal(found, _scattered(data, indices, updates, axis, kind))
+        inputs += [_whole(shape, -3, 4).astype(dtype), indices, _whole(covered, -3, 4).astype(dtype)]
+
+    def build(bb, *inputs):
+        given = [inputs[place : place + 3] for place in range(0, len(inputs), 3)]
+        return relax.Tuple(
+            [
+                bb.emit(op.scatter_elements(*three, axis, kind))
+                for three, (_, _, axis) in zip(given, cases, strict=True)
+            ]
+        )
+
+    model = lowered(build, inputs)
+    assert functions(model) == ["fused_scatter"] * len(cases)
+    for place, found in enumerate(run_lowered(model, inputs)):
+        data, indices, updates = inputs[3 * place : 3 * place + 3]
+        wanted = _scattered(data, indices, updates, cases[place][2], kind)
+        np.testing.assert_array_equal(found, wanted, err_msg=str(cases[place]))
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
@@ -131,6 +144,6 @@ def test_scatters_of_files_are_those_of_onnx_runtime(tmp_path: Path, operator: s
     onnx.save(graph([node], inputs, [value("y", data)]), path)
     model = lower(load(path, golden_cases=1), board())
     assert any("scatter" in name for name in functions(model))
-    found = execute_cases(model.module, [[*inputs.values(), *model.parameters]])[0][0]
+    found = run_lowered(model, list(inputs.values()))[0]
     wanted = onnxruntime.InferenceSession(str(path)).run(None, inputs)[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
