@@ -171,6 +171,27 @@ def test_what_the_caches_of_a_core_deliver(
     assert levels[2].bandwidth_bytes_per_s == third * clock
 
 
+@pytest.mark.parametrize(
+    ("cpu", "features", "restrict", "cycles"),
+    [
+        ("Intel(R) Xeon(R) Processor", (*_ICE_LAKE, "amx_tile"), "", 1.0),
+        ("Intel(R) Xeon(R) Platinum 8180 CPU @ 2.50GHz", _V4, "", 1.0),
+        # One unit of 512 bits, two of 256, and cores that were not measured.
+        ("Intel(R) Xeon(R) Silver 4110 CPU @ 2.10GHz", _V4, "", 0.0),
+        ("Intel(R) Xeon(R) Processor", (*_ICE_LAKE, "amx_tile"), "avx2", 0.0),
+        ("Intel(R) Xeon(R) E-2388G CPU @ 3.20GHz", _ICE_LAKE, "", 0.0),
+        ("AMD EPYC 9354 32-Core Processor", (*_ICE_LAKE, "avx512_bf16"), "", 0.0),
+        ("AMD EPYC 9555 64-Core Processor", (*_ICE_LAKE, "avx512_bf16", "avx_vnni"), "", 0.0),
+    ],
+)
+def test_fetching_ahead_takes_turns_of_the_load_ports_beside_two_wide_units(
+    cpu: str, features: tuple[str, ...], restrict: str, cycles: float
+) -> None:
+    board = board_for(machine("x86_64", cpu, features=features), restrict)
+    assert board is not None
+    assert board.hardware.fetch_cycles == cycles
+
+
 def test_a_larger_first_level_has_more_ways() -> None:
     """Its sets are found by the bits of an address within a page of 4 KB."""
     described = machine("x86_64", "", features=("avx2", "fma"))
