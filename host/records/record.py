@@ -124,6 +124,7 @@ def invalidated(record: Record) -> Record:
 _LATER = (
     "learned",
     "fetch_cycles",
+    "loop_cycles",
     "bfloat16",
     "byte_tables",
     "half_arithmetic",

@@ -287,6 +287,8 @@ def _step_cycles(
     tile = vectors * rows * values["rows2"] * per_vector
     # A part of a vector costs half a slot where two halves start in a cycle, never less.
     arithmetic = tile / hardware.fma_per_cycle * max(narrow, hardware.half_vector_cost)
+    written_out = values["unroll"] * (unrolled_window(anchor, roles) if values["window"] else 1)
+    arithmetic += hardware.loop_cycles / written_out
     row_axis = roles.rows[0] if roles.rows else None
     loads = broadcasts = 0.0
     for access in anchor.reads:
