@@ -29,15 +29,14 @@ _XEON_ONE_UNIT = re.compile(r"Bronze|Silver|Gold 5[12]")
 # Bytes a cycle that one core gets from a third level behind a mesh, and from one beside it. A Xeon of the
 # fifth generation: 9 (29 GB/s at 3.2 GHz, `sdk devices calibrate`).
 _MESH_BYTES, _RING_BYTES = 10, 20
-# Cycles of a load port of fetching a line ahead beside two units of 512 bits. A Xeon of the fifth generation:
-# tiles of 7 x 2 vectors, which compute for 7 cycles in a step of the sum and fetch two lines in it, take 1.19
-# times as long as those that fetch a seventh of that, of 14 x 1 vectors 1.14 and 1.19 times (weights warm). A
-# Zen 4 computes for 14 cycles meanwhile, and takes 1.00 times as long (research/collection).
+# Cycles of a load port of fetching a line ahead beside two units of 512 bits. Programs of dense products, weights
+# warm, that fetch for each tile all that it reads: 1.09 times the time of the same without fetching on a Xeon of
+# the fifth generation, and 1.00 on a Zen 4, which computes twice as long meanwhile. Shared by the tiles of a
+# block: 1.00 on both (medians of 38, 26, 14 and 12 pairs; docs/gensor.md).
 _XEON_FETCH_CYCLES = 1.0
 # Cycles of its vectors' units in a turn of a loop: the units share two of the five ports of integers, and
-# counting takes a turn of them now and then. Four steps of the sum written out, in place of one, are 0.98 of
-# the time there (median of 77 pairs of programs of dense products), and 1.00 on a Zen 4, whose integers have
-# ports of their own.
+# counting takes a turn of them now and then. Four steps of the sum written out, in place of one, take 0.986
+# of the time there, and 1.000 on a Zen 4, whose integers have ports of their own (medians of 77 and 73 pairs).
 _XEON_LOOP_CYCLES = 0.2
 _XEON_CLIENT_CORE = re.compile(r"Xeon\(R\) (E-|W-1)")
 DECLARED = {
