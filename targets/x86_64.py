@@ -36,7 +36,8 @@ _MESH_BYTES, _RING_BYTES = 10, 20
 _XEON_FETCH_CYCLES = 1.0
 # Cycles of its vectors' units in a turn of a loop: the units share two of the five ports of integers, and
 # counting takes a turn of them now and then. Four steps of the sum written out, in place of one, take 0.986
-# of the time there, and 1.000 on a Zen 4, whose integers have ports of their own (medians of 77 and 73 pairs).
+# of the time there, and 1.000 on a Zen 4, whose integers have ports of their own (medians of 77 and of 73
+# pairs).
 _XEON_LOOP_CYCLES = 0.2
 _XEON_CLIENT_CORE = re.compile(r"Xeon\(R\) (E-|W-1)")
 DECLARED = {
