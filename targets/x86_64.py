@@ -30,7 +30,7 @@ _XEON_ONE_UNIT = re.compile(r"Bronze|Silver|Gold 5[12]")
 # fifth generation: 9 (29 GB/s at 3.2 GHz, `sdk devices calibrate`).
 _MESH_BYTES, _RING_BYTES = 10, 20
 # Cycles of a load port of fetching a line ahead beside two units of 512 bits. Programs of dense products,
-# weights warm, that fetch for each tile all that it reads: 1.09 times the time of the same without fetching on
+# weights warm, that fetch for each tile all that it reads: 1.09 times the time of those that do not fetch on
 # a Xeon of the fifth generation, and 1.00 on a Zen 4, which computes twice as long meanwhile. Shared by the
 # tiles of a block: 1.00 on both (medians of 38, 26, 14 and 12 pairs; docs/gensor.md).
 _XEON_FETCH_CYCLES = 1.0
