@@ -233,6 +233,10 @@ class HardwareModel:
         issue_width: vector instructions that one core can start in a cycle, loads among them.
         loads_per_cycle: loads of a register that one core can start in a cycle.
         look_ahead: operations that wait in the core while later ones start: how far out of order it works.
+        fetch_cycles: cycles of the load ports that an instruction takes which fetches a line ahead; 0 where
+            that is hidden behind arithmetic.
+        loop_cycles: cycles that counting takes the units of vectors in each turn of a loop, where they share
+            their ports with it; 0 where it has others.
         dot_product: operands of the instruction that adds the products of several pairs to each 32-bit lane,
             as often in a cycle as a fused multiply-add: four bytes, "u8s8" (unsigned by signed: x86 VNNI) or
             "s8s8" (signed by signed: Arm SDOT), or two numbers of 16 bits, "s16s16" (x86 VPMADDWD and an
@@ -264,6 +268,8 @@ class HardwareModel:
     issue_width: float = 5.0
     loads_per_cycle: float = 2.0
     look_ahead: float = 192.0
+    fetch_cycles: float = 0.0
+    loop_cycles: float = 0.0
     dot_product: str = ""
     bfloat16: Bfloat16Products | None = None
     matrix_tiles: MatrixTiles | None = None

@@ -123,6 +123,8 @@ def invalidated(record: Record) -> Record:
 # Of the hardware, what a board's measurements teach, and what older versions did not name.
 _LATER = (
     "learned",
+    "fetch_cycles",
+    "loop_cycles",
     "bfloat16",
     "byte_tables",
     "half_arithmetic",

@@ -171,6 +171,28 @@ def test_what_the_caches_of_a_core_deliver(
     assert levels[2].bandwidth_bytes_per_s == third * clock
 
 
+@pytest.mark.parametrize(
+    ("cpu", "features", "restrict", "shared"),
+    [
+        ("Intel(R) Xeon(R) Processor", (*_ICE_LAKE, "amx_tile"), "", True),
+        ("Intel(R) Xeon(R) Platinum 8180 CPU @ 2.50GHz", _V4, "", True),
+        # One unit of 512 bits, two of 256, and cores that were not measured.
+        ("Intel(R) Xeon(R) Silver 4110 CPU @ 2.10GHz", _V4, "", False),
+        ("Intel(R) Xeon(R) Processor", (*_ICE_LAKE, "amx_tile"), "avx2", False),
+        ("Intel(R) Xeon(R) E-2388G CPU @ 3.20GHz", _ICE_LAKE, "", False),
+        ("AMD EPYC 9354 32-Core Processor", (*_ICE_LAKE, "avx512_bf16"), "", False),
+        ("AMD EPYC 9555 64-Core Processor", (*_ICE_LAKE, "avx512_bf16", "avx_vnni"), "", False),
+    ],
+)
+def test_fetching_and_counting_take_turns_beside_two_wide_units(
+    cpu: str, features: tuple[str, ...], restrict: str, shared: bool
+) -> None:
+    board = board_for(machine("x86_64", cpu, features=features), restrict)
+    assert board is not None
+    assert (board.hardware.fetch_cycles > 0.0) == shared
+    assert (board.hardware.loop_cycles > 0.0) == shared
+
+
 def test_a_larger_first_level_has_more_ways() -> None:
     """Its sets are found by the bits of an address within a page of 4 KB."""
     described = machine("x86_64", "", features=("avx2", "fma"))

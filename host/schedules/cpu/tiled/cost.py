@@ -8,6 +8,8 @@ imbalance are ours; the paper's exact expressions are not public.
 
 from __future__ import annotations
 
+import math
+
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.tiled.padding import PADDING_CONSTANTS, padding_seconds
@@ -19,6 +21,7 @@ from host.schedules.cpu.tiled.roles import (
     keeps_conditions,
     lost_by_panels,
     outer_iterations,
+    outer_order,
     parallel_chunks,
     registers,
     roles_of,
@@ -58,6 +61,7 @@ _CLOSE_CONFLICT = EstimateConstant("tiled.close_conflict", 1.03, neutral=1.0)
 _STREAM = EstimateConstant("tiled.stream", 0.7, spread=0.2)
 _MANY_STREAMS = EstimateConstant("tiled.many_streams", 0.6, spread=0.2)
 _FOLLOWED_STREAMS = 6
+_LINE_ELEMENTS = 16
 # What is lost without fetching ahead from `FETCHING_ROWS` on, and what fetching costs below, as shares of the
 # time in which the weights come: with 4 rows of 768 to 2048 weights it costs up to 26% (nothing is computed
 # that could hide it), with 8 it halves the time from cold memory; BERT-base gains 5.4% where its weights take
@@ -177,7 +181,8 @@ def _compute_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, value
     """Seconds of arithmetic, computed once for the programs that differ in other decisions alone."""
     tile = (values["vectors"], values["rows"], values["rows2"], values["unroll"], values["window"])
     fetch = values.get("fetch")
-    key = (tile, fetch, values["panel"] if fetch else 0)
+    lines = lines_fetched(roles, values, values["vectors"]) if hardware.fetch_cycles else 0.0
+    key = (tile, fetch, values["panel"] if fetch else 0, lines)
     known = anchor.known("tiled.compute", hardware)
     found: float | None = known.get(key)
     if found is None:
@@ -282,6 +287,8 @@ def _step_cycles(
     tile = vectors * rows * values["rows2"] * per_vector
     # A part of a vector costs half a slot where two halves start in a cycle, never less.
     arithmetic = tile / hardware.fma_per_cycle * max(narrow, hardware.half_vector_cost)
+    written_out = values["unroll"] * (unrolled_window(anchor, roles) if values["window"] else 1)
+    arithmetic += hardware.loop_cycles / written_out
     row_axis = roles.rows[0] if roles.rows else None
     loads = broadcasts = 0.0
     for access in anchor.reads:
@@ -302,7 +309,9 @@ def _step_cycles(
         1.0 / hardware.loads_per_cycle,
     )
     load_cycles += broadcasts / hardware.loads_per_cycle
-    instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
+    fetched = lines_fetched(roles, values, vectors) if hardware.fetch_cycles else 0.0
+    load_cycles += fetched * hardware.fetch_cycles
+    instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + fetched + 2.0 / values["unroll"]
     supply = instructions / hardware.issue_width
     sums = vectors * rows * values["rows2"]
     latency = hardware.fma_latency_cycles / _overlapping(roles, hardware, sums, depth)
@@ -310,6 +319,21 @@ def _step_cycles(
     power = max(1.0, _SHARED_PORTS.on(hardware))
     ports: float = (arithmetic**power + load_cycles**power) ** (1.0 / power)
     return max(ports, supply, latency) * conflict
+
+
+def lines_fetched(roles: Roles, values: Decisions, vectors: int) -> float:
+    """Lines of the next panel that a step of a tile of so many vectors fetches, where weights are fetched.
+
+    All tiles of a block share the lines of the next panels (`nest.Nest.prefetch`). Where panels are the
+    innermost loop around a tile, each tile fetches as many lines as it reads.
+    """
+    if not values.get("fetch"):
+        return 0.0
+    counts = counts_of(roles, values)
+    order = outer_order(roles, counts)
+    trips = {"second": counts.second_blocks, "rows": counts.tile_blocks}
+    sharing = math.prod(trips[name] for name in order[order.index("vectors") + 1 :])
+    return vectors * roles.lanes / _LINE_ELEMENTS / (sharing * values["block"] * values["block2"])
 
 
 def _overlapping(roles: Roles, hardware: HardwareModel, sums: int, depth: int) -> float:

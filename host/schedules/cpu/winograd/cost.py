@@ -78,6 +78,7 @@ def _product_cycles(shape: WinogradShape, hardware: HardwareModel, values: Decis
     supply = tile + loads + (rows if loads > 1 else 0) + 2.0 / values["unroll"]
     supply /= hardware.issue_width
     latency = hardware.fma_latency_cycles / max(1.0, hardware.look_ahead / (tile * depth))
+    arithmetic += hardware.loop_cycles / values["unroll"]
     step = max(arithmetic, load_cycles, supply, latency)
     # Accumulators are fetched and put back in every part of the reduction.
     each = step * depth + _TILE_OVERHEAD_CYCLES.on(hardware) + 2.0 * tile
