@@ -107,7 +107,9 @@ def _of_one() -> Iterator[NodeProto]:
         yield _node(operator, "x x", f"y_{operator}_itself")
     yield _node("Not", "y_Equal_itself", "y_is_nan")
     yield _node("Equal", "y_Equal_itself false", "y_is_false")
-    for name, code in (("bool", 9), ("half", 10), ("double", 11)):
+    # ONNX leaves open what becomes of numbers that an integer type does not hold.
+    integers = (("int8", 3), ("uint8", 2), ("int16", 5), ("uint16", 4), ("int32", 6), ("int64", 7))
+    for name, code in (("bool", 9), ("half", 10), ("double", 11), *integers):
         yield _node("Cast", "x", f"y_{name}", to=code)
     yield _node("Cast", "y_bool", "y_number", to=1)
     yield _node("Where", "y_bool x one", "y_where")

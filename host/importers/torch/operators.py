@@ -155,6 +155,10 @@ def _of_truth(extreme: Callable[..., Any]) -> Converter:
 
     def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
         truth, emit, dtype = given["self"], builder.emit, str(given["self"].ty.dtype)
+        sizes, dimension = sizes_of(truth), given.get("dim")
+        if sizes is not None and 0 in (sizes if dimension is None else [sizes[dimension]]):
+            # Of nothing, each element is anything, and none is.
+            return relax.const(np.full(tuple(node.meta["val"].shape), extreme is relax.op.min))
         if dtype != "bool":
             truth = emit(relax.op.not_equal(truth, relax.const(0, dtype)))
         numbers = emit(relax.op.astype(truth, "int32"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from host.lowering.attention.choice import MatrixExtents, is_faster_as_one
 from host.lowering.attention.function import AttentionShape, Operand
-from host.lowering.attention.masks import Choice, as_mask, causal_offset
+from host.lowering.attention.masks import Choice, causal_offset, joined
 from host.lowering.attention.scores import (
     READING,
     Both,
@@ -111,7 +111,7 @@ def _on_vectors(builder: Builder, found: _Found, lanes: int) -> Value | None:
     """The operation of CPUs."""
     scores, shape = found.scores, found.shape
     depth, columns = scores.key.shape[-2:]
-    if columns < _FEWEST_COLUMNS or any(isinstance(one, Choice) for one, _ in scores.masks):
+    if columns < _FEWEST_COLUMNS or any(_is_computed(one) for one, _ in scores.masks):
         return None
     extents = AttentionShape.of(found.batch, shape[-2], columns, depth, shape[-1], lanes)
     mask = _mask(builder, scores)
@@ -142,12 +142,11 @@ def _on_matrices(builder: Builder, found: _Found, gpu: GpuModel) -> Value | None
     extents = MatrixExtents(math.prod(found.batch), shape[-2], columns, depth, shape[-1])
     if scores.scale <= 0 or not is_faster_as_one(extents, gpu):
         return None
-    causal = None
-    if len(scores.masks) == 1 and isinstance(scores.masks[0][0], Value):
-        causal = causal_offset(scores.masks[0][0], scores.shape[-2], columns)
-    mask = None if causal is not None else _mask(builder, scores)
-    if scores.masks and mask is None and causal is None:
+    mask = _mask(builder, scores)
+    if scores.masks and mask is None:
         return None
+    causal = None if mask is None else causal_offset(mask[0], scores.shape[-2], columns)
+    mask = mask if causal is None else None
     tensors, operands = _operands(builder, found, mask)
     attrs = {**operands, "scale": scores.scale, "causal": causal}
     return builder.one(MATRIX_OPERATION, tensors, shape, "float32", **attrs)
@@ -176,18 +175,32 @@ def _mask(builder: Builder, scores: Scores) -> tuple[Value, Operand] | None:
     """What is added to the scores, as one tensor; None without a mask, or if masks have different shapes."""
     if not scores.masks:
         return None
-    (first, shape), *others = scores.masks
-    mask = as_mask(builder, first)
-    for other, seen in others:
-        if _long(seen) != _long(shape):
-            return None
-        mask = builder.binary("add", mask, _seen_as(builder, as_mask(builder, other), seen, shape))
+    shape = scores.masks[0][1]
+    if any(_long(seen) != _long(shape) for _, seen in scores.masks):
+        return None
+    # From the last operation back: scores meet the last one first.
+    mask = joined(builder, [_mask_seen_as(builder, one, seen, shape) for one, seen in reversed(scores.masks)])
+    if mask is None:
+        return None
     if shape[-2:] != scores.shape[-2:] or _long(shape) != _long(scores.shape):
         return None
     if mask.dtype != "float32" and not scores.steps:
         return None
     tensor, operand = _operand(mask, shape)
     return tensor, replace(operand, dtype=tensor.dtype)
+
+
+def _is_computed(mask: Value | Choice) -> bool:
+    """Whether it is a choice whose condition is not known."""
+    return isinstance(mask, Choice) and mask.condition.data is None
+
+
+def _mask_seen_as(builder: Builder, mask: Value | Choice, seen: Shape, shape: Shape) -> Value | Choice:
+    """A mask of scores of the shape `seen` as one of `shape`, see `_seen_as`."""
+    if isinstance(mask, Value):
+        return mask if seen == shape else _seen_as(builder, mask, seen, shape)
+    condition = mask.condition if seen == shape else _seen_as(builder, mask.condition, seen, shape)
+    return replace(mask, condition=condition)
 
 
 def _scaled(builder: Builder, scores: Scores) -> Value:

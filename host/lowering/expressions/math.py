@@ -168,18 +168,20 @@ def exp_below(x: Expression, largest: Expression) -> Expression:
 
 def _odd_rational(x: Expression, bound: float, p: Sequence[float], q: Sequence[float]) -> Expression:
     def ratio(b: Expression) -> Expression:
-        return bind(b * b, lambda u: b * _polynomial(p, u) / _polynomial(q, u))
+        # Rounding makes the quotient up to 1.0000002, of which 1 - |y| would be negative.
+        quotient = bind(b * b, lambda u: b * _polynomial(p, u) / _polynomial(q, u))
+        return bind(quotient, lambda y: _limit(y, -1.0, 1.0))
 
     return bind(x, lambda v: bind(_limit(v, -bound, bound), ratio))
 
 
 def tanh(x: Expression) -> Expression:
-    """Hyperbolic tangent in float32: a quotient of two polynomials of `x`, clipped to [-9, 9]."""
+    """Hyperbolic tangent in float32, within [-1, 1]: a quotient of two polynomials of `x` in [-9, 9]."""
     return _odd_rational(x, 9.0, _TANH_P, _TANH_Q)
 
 
 def erf(x: Expression) -> Expression:
-    """The error function in float32: a quotient of two polynomials of `x`, clipped to [-3.9, 3.9]."""
+    """The error function in float32, within [-1, 1]: a quotient of two polynomials of `x` in [-3.9, 3.9]."""
     return _odd_rational(x, 3.9, _ERF_P, _ERF_Q)
 
 

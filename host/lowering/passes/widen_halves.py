@@ -12,19 +12,14 @@ from host.lowering.graph import Graph, Node, Value, constant, map_outputs
 from host.lowering.rebuild import rebuild
 from host.lowering.types import ROUNDED, numeric_type
 
-# What leaves the numbers as they are.
-_MOVES = frozenset(
+# What gives no numbers but those that it reads, their opposites and constants: to round what is read or what
+# is given comes to the same.
+_CHOICES = frozenset(
     {
-        "broadcast",
-        "concat",
-        "interleave",
-        "pad",
-        "pad_repeated",
-        "permute",
-        "reshape",
-        "slice",
-        "take",
-        "transpose",
+        *("broadcast", "concat", "dilate", "interleave", "pad", "pad_repeated", "permute", "reshape"),
+        *("slice", "take", "transpose"),
+        *("abs", "clip", "maximum", "minimum", "negative", "relu", "where"),
+        *("max", "min", "pool"),
     }
 )
 # Operations whose result may be far off where an operand is not rounded.
@@ -87,7 +82,7 @@ def _shows_rounding(node: Node, value: Value) -> bool:
         made = left.pop().producer
         if made is not None and made.op == "cast" and not _holds(made.inputs[0].dtype):
             return True
-        if made is not None and made.op in _MOVES:
+        if made is not None and made.op in _CHOICES:
             left.extend(one for one in made.inputs if one not in seen and _is_narrow(one))
             seen.update(made.inputs)
     return False

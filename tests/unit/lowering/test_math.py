@@ -65,6 +65,17 @@ def test_relative_error(function: Callable, exact: Callable, low: float, high: f
     assert relative_error(evaluate(function, values), exact(values.astype("float64"))) < bound
 
 
+@pytest.mark.parametrize("function", [math.tanh, math.erf])
+def test_complements_to_one_are_never_negative(function: Callable) -> None:
+    found = evaluate(function, grid(-12.0, 12.0))
+    assert found.min() >= -1 and found.max() <= 1
+
+
+@pytest.mark.parametrize("function", [math.gelu, math.gelu_tanh])
+def test_far_below_zero_little_is_left(function: Callable) -> None:
+    assert np.abs(evaluate(function, np.array([-12.0, -1e3, -1e6, -1e30], "float32"))).max() <= 1e-6
+
+
 def test_complements_of_error_functions_at_the_ends() -> None:
     found = evaluate(math.erfc, np.array([np.nan, np.inf, -np.inf, 11.0, -11.0, 0.0]))
     np.testing.assert_array_equal(found, np.array([np.nan, 0, 2, 0, 2, found[5]], "float32"))

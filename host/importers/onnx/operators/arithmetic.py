@@ -47,6 +47,30 @@ def _in_singles(context: Context, inputs: Inputs, attributes: Attributes) -> Any
     return relax.op.astype(context.emit(convert_with_tvm(context, [wide], attributes)), dtype)
 
 
+def _cast(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    wanted: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(attributes["to"])
+    made = _whole(context, inputs[0], wanted)
+    return convert_with_tvm(context, inputs, attributes) if made is None else made
+
+
+def _cast_like(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    value, like = inputs
+    whole = not isinstance(like, relax.ShapeExpr) and dtype_of(like).startswith(("int", "uint"))
+    made = _whole(context, value, np.dtype(dtype_of(like))) if whole else None
+    return convert_with_tvm(context, inputs, attributes) if made is None else made
+
+
+def _whole(context: Context, value: Any, wanted: np.dtype[Any]) -> Any:
+    """Floats that are computed, as whole numbers; None for others.
+
+    ONNX leaves open what becomes of infinities, NaN and numbers that the type does not hold: it is what the
+    processor makes of them. TVM would compute remainders, also of the numbers that the type holds.
+    """
+    if wanted.kind not in "iu" or not isinstance(value, relax.Var) or "float" not in dtype_of(value):
+        return None
+    return relax.op.astype(value, wanted.name)
+
+
 def _bit_cast(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     dtype = helper.tensor_dtype_to_np_dtype(attributes["to"]).name
     source = dtype_of(inputs[0])
@@ -142,6 +166,8 @@ def _thresholded_relu(context: Context, inputs: Inputs, attributes: Attributes) 
 
 CONVERTERS: dict[str, Converter] = {
     "BitCast": _bit_cast,
+    "Cast": _cast,
+    "CastLike": _cast_like,
     "CumProd": _cumulative(product=True),
     "CumSum": _cumulative(product=False),
     "Det": _det,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,13 @@ def _pad(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         axes = _axes(context, inputs, len(shape))
     if value is None:
         value = scalar(0, dtype_of(data))
-    if widths is None or axes is None or mode == "wrap" or dtype_of(data) == "bool":
+    if widths is None or axes is None:
         return _pad_by_values(context, inputs, value, mode)
     before, after = [0] * len(shape), [0] * len(shape)
     for position, axis in enumerate(axes):
         before[axis], after[axis] = int(widths[position]), int(widths[position + len(axes)])
+    if mode == "wrap" or dtype_of(data) == "bool":
+        return _pad_by_values(context, inputs, value, mode, (before, after))
     return _pad_constant(context, data, value, mode, (before, after))
 
 
@@ -92,47 +95,78 @@ def _pad_with(context: Context, data: Any, value: Any, before: list[int], after:
     return context.compute(compute, data, value)
 
 
-def _pad_by_values(context: Context, inputs: Inputs, value: Any, mode: str) -> Any:
-    """Widths or axes that the model computes; the output has the declared shape."""
-    shape, out = shape_of(context, inputs[0]), context.output_shape()
-    given = get(inputs, 3)
-    count = shape_of(context, inputs[1])[0] // 2
-    axes = [inputs[3]] if given is not None else []
+def _pad_by_values(
+    context: Context,
+    inputs: Inputs,
+    value: Any,
+    mode: str,
+    known: tuple[list[int], list[int]] | None = None,
+) -> Any:
+    """Widths or axes that the model computes, or the `known` widths; the output has the declared shape."""
+    shape = shape_of(context, inputs[0])
+    if known is None:
+        out, axes = context.output_shape(), [] if get(inputs, 3) is None else [inputs[3]]
+        given = [inputs[1], value, *axes]
+    else:
+        out = tuple(sum(sizes) for sizes in zip(known[0], shape, known[1], strict=True))
+        given = [value]
 
-    def compute(data: te.Tensor, widths: te.Tensor, fill: te.Tensor, *rest: te.Tensor) -> te.Tensor:
-        def before(dimension: int) -> Any:
-            if not rest:
-                return bounded(widths[dimension])
-            width: Any = tirx.IntImm("int64", 0)
-            for k in range(count):
-                axis = tirx.Cast("int64", rest[0][k])
-                here = tirx.any(axis == dimension, axis == dimension - len(shape))
-                width = tirx.if_then_else(here, bounded(widths[k]), width)
-            return width
+    def compute(data: te.Tensor, *rest: te.Tensor) -> te.Tensor:
+        fill = rest[0 if known is not None else 1]
+
+        def width(dimension: int, side: int) -> Any:
+            if known is not None:
+                return tirx.IntImm("int64", known[side][dimension])
+            return _given_width(rest[0], rest[2:], dimension, side, len(shape))
 
         def element(*at: Any) -> Any:
-            moved = [tirx.Cast("int64", i) - before(d) for d, i in enumerate(at)]
-            source = data(*[_wrapped(i, size, mode) for i, size in zip(moved, shape, strict=True)])
-            if mode != "constant":
-                return source
-            inside = tirx.all(*[tirx.all(i >= 0, i < size) for i, size in zip(moved, shape, strict=True)])
-            return tirx.Select(opaque(inside), source, fill(*[0] * len(fill.shape)))
+            moved = [tirx.Cast("int64", i) - width(d, 0) for d, i in enumerate(at)]
+            if mode == "constant":
+                places = [_within(i, size) for i, size in zip(moved, shape, strict=True)]
+                inside = [tirx.all(i >= 0, i < size) for i, size in zip(moved, shape, strict=True)]
+                return tirx.Select(opaque(tirx.all(*inside)), data(*places), fill(*[0] * len(fill.shape)))
+            sides = ((width(d, 0), width(d, 1)) for d in range(len(shape)))
+            parts = zip(moved, shape, sides, strict=True)
+            return data(*[_wrapped(i, size, *both, mode) for i, size, both in parts])
 
         return te.compute(out, element, name="pad")
 
-    return context.compute(compute, inputs[0], inputs[1], value, *axes)
+    return context.compute(compute, inputs[0], *given)
 
 
-def _wrapped(index: Any, size: int, mode: str) -> Any:
-    """An index outside of an axis mapped to one inside."""
-    last = tirx.IntImm("int64", size - 1)
-    if mode == "reflect" and size > 1:
-        period = tirx.IntImm("int64", 2 * (size - 1))
-        folded = tirx.floormod(index, period)
-        return tirx.Select(folded <= last, folded, period - folded)
-    if mode == "wrap":
-        return tirx.floormod(index, tirx.IntImm("int64", size))
-    return tirx.max(tirx.min(index, last), tirx.IntImm("int64", 0))
+def _given_width(widths: te.Tensor, axes: Sequence[te.Tensor], dimension: int, side: int, rank: int) -> Any:
+    """The width before (side 0) or behind (1) a dimension, from the model's own tensors."""
+    count = int(widths.shape[0]) // 2
+    if not axes:
+        return bounded(widths[dimension + side * count])
+    width: Any = tirx.IntImm("int64", 0)
+    for k in range(count):
+        axis = tirx.Cast("int64", axes[0][k])
+        here = tirx.any(axis == dimension, axis == dimension - rank)
+        width = tirx.if_then_else(here, bounded(widths[k + side * count]), width)
+    return width
+
+
+def _within(index: Any, size: int) -> Any:
+    """The nearest index of an axis."""
+    last, zero = tirx.IntImm("int64", size - 1), tirx.IntImm("int64", 0)
+    return tirx.max(tirx.min(index, last), zero)
+
+
+def _wrapped(index: Any, size: int, before: Any, after: Any, mode: str) -> Any:
+    """An index outside of an axis mapped to one inside of what negative widths leave of it."""
+    zero, one = tirx.IntImm("int64", 0), tirx.IntImm("int64", 1)
+    first = tirx.max(-before, zero)
+    left = tirx.max(size - first - tirx.max(-after, zero), one)
+    place = index - first
+    if mode == "reflect":
+        folded = tirx.floormod(place, tirx.max(2 * (left - 1), one))
+        place = tirx.Select(folded < left, folded, 2 * (left - 1) - folded)
+    elif mode == "wrap":
+        place = tirx.floormod(place, left)
+    else:
+        place = tirx.max(tirx.min(place, left - 1), zero)
+    return _within(first + place, size)
 
 
 CONVERTERS: dict[str, Converter] = {"Pad": _pad}

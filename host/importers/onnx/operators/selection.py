@@ -18,6 +18,7 @@ from host.importers.onnx.operators.context import (
     convert_with_tvm,
     dtype_of,
     get,
+    known,
     scalar,
     shape_of,
 )
@@ -25,6 +26,8 @@ from host.tensor_ir.opaque import opaque
 
 # Of one model: a place is found by comparing it with every element.
 _MOST_COMPARISONS = 1 << 30
+# Of a OneHot, whose numbers are a constant.
+_MOST_CLASSES = 1 << 24
 
 
 def wrap_negative(context: Context, indices: Any, size: int) -> Any:
@@ -47,6 +50,14 @@ def _gather(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     indices = wrap_negative(context, indices, shape[axis])
     # "clip" keeps an index out of range, which only a wrong input has, from reading foreign memory.
     return relax.op.take(data, indices, axis, mode="clip")
+
+
+def _scatter(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """ScatterElements before opset 11; TVM's does not count from the end."""
+    data, indices, updates = inputs
+    shape = shape_of(context, data)
+    counted = wrap_negative(context, indices, shape[attributes.get("axis", 0) % len(shape)])
+    return convert_with_tvm(context, [data, counted, updates], attributes)
 
 
 def _topk(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
@@ -146,13 +157,21 @@ def _tensor_scatter(context: Context, inputs: Inputs, attributes: Attributes) ->
 
 
 def _one_hot(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
-    """The depth is a number, which may come as a tensor of one."""
-    depth = constant_value(inputs[1])
-    if depth is not None:
-        inputs = [inputs[0], constant(depth.reshape(())), *inputs[2:]]
-    made = context.emit(convert_with_tvm(context, inputs, attributes))
-    # TVM makes float64 of numbers of any other type.
-    return relax.op.astype(made, dtype_of(inputs[2]))
+    """A comparison with each class: TVM's knows constant numbers alone, and miscounts some negative axes."""
+    indices, _, values = inputs
+    depth = known(context, inputs, 1, "depth")
+    if depth is None:
+        raise context.fail("its depth is missing")
+    count, shape = int(depth.reshape(-1)[0]), shape_of(context, indices)
+    if not 0 < count <= _MOST_CLASSES:
+        raise context.fail(f"it has a depth of {count}")
+    axis = attributes.get("axis", -1) % (len(shape) + 1)
+    whole = context.emit(relax.op.astype(indices, "int64"))
+    counted = context.emit(relax.op.expand_dims(wrap_negative(context, whole, count), axis))
+    classes = np.arange(count, dtype=np.int64).reshape(-1, *[1] * (len(shape) - axis))
+    here = context.emit(relax.op.equal(counted, constant(classes)))
+    off, on = (context.emit(relax.op.take(values, scalar(k, "int64"), 0, mode="clip")) for k in (0, 1))
+    return relax.op.where(here, on, off)
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -162,6 +181,7 @@ CONVERTERS: dict[str, Converter] = {
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "ReverseSequence": _reverse_sequence,
+    "Scatter": _scatter,
     "TensorScatter": _tensor_scatter,
     "TopK": _topk,
     "Unique": _data_dependent,

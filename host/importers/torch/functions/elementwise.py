@@ -26,6 +26,15 @@ def _sign_bit(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, An
     return None if str(given["self"].ty.dtype) == "bool" else _is_negative(builder, given["self"])
 
 
+def _sign(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
+    """1, 0 or -1; torch makes 0 of NaN. None of whole numbers, which TVM converts."""
+    data, dtype = given["self"], str(given["self"].ty.dtype)
+    if not dtype.startswith(("float", "bfloat")):
+        return None
+    emit, op = builder.emit, relax.op
+    return emit(op.where(emit(op.isnan(data)), relax.const(0.0, dtype), emit(op.sign(data))))
+
+
 def _with_sign(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
     """The size of one number with the sign of another one."""
     emit, op, (data, other) = builder.emit, relax.op, _operands(builder, node, given)
@@ -123,5 +132,6 @@ CONVERTERS: Mapping[str, Any] = {
     "fmin.default": _extreme_number(relax.op.minimum),
     "hypot.default": _hypotenuse,
     **dict.fromkeys(("pow.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor"), _whole_power),
+    "sign.default": _sign,
     "signbit.default": _sign_bit,
 }

@@ -17,8 +17,12 @@ from host.lowering.graph import Value
 from host.lowering.ops.forms import elementwise, of_one
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec
-from host.lowering.types import ROUNDED
+from host.lowering.types import ROUNDED, numeric_type
 from host.tensor_ir.opaque import opaque
+
+# Processors make integers of 32 or 64 bits, of which ONNX Runtime and torch take the lowest bits. Without
+# that, LLVM may make anything of a number that the type does not hold, such as an end of the type.
+_BY_WAY_OF = {**dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32"), "uint32": "int64"}
 
 
 def _read(builder: Builder, call: OperatorCall) -> Value:
@@ -32,6 +36,8 @@ def _cast(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
         return value
     if dtype == "bool":
         return nonzero(value)
+    if dtype in _BY_WAY_OF and numeric_type(source).is_float:
+        value = tirx.Cast(_BY_WAY_OF[dtype], value)
     return tirx.Cast(dtype, value)
 
 

@@ -114,3 +114,40 @@ def test_conversions_to_all_types(tmp_path: Path, dtype: str) -> None:
         nodes.append(helper.make_node("Cast", ["a"], [f"in_{kind}"], to=code))
         nodes.append(helper.make_node("Cast", [f"in_{kind}"], [f"y_back_{kind}"], to=codes[dtype]))
     lowered_as_onnxruntime(tmp_path / "model.onnx", nodes, {"a": numbers})
+
+
+@pytest.mark.parametrize("dtype", _FLOATS)
+def test_numbers_that_integers_do_not_hold(tmp_path: Path, dtype: str) -> None:
+    """ONNX leaves open what becomes of them; the conversions are those of the processor."""
+    numbers = np.array([300.7, -300.7, 4e4, -4e4, 1e20, -1e20, np.inf, -np.inf, np.nan, 7.9, -7.9]).astype(
+        dtype
+    )
+    kinds = [kind for kind in _INTEGERS if kind not in ("uint32", "uint64")]
+    codes = {kind: helper.np_dtype_to_tensor_dtype(np.dtype(kind)) for kind in kinds}
+    nodes = [helper.make_node("Cast", ["a"], [f"y_{kind}"], to=code) for kind, code in codes.items()]
+    lowered_as_onnxruntime(tmp_path / "model.onnx", nodes, {"a": numbers})
+
+
+_OF_HALVES = {
+    **{operator: ["h"] for operator in ("Abs", "Neg", "Relu", "ReduceMax")},
+    **{operator: ["h", "k"] for operator in ("Max", "Min")},
+    "Clip": ["h", "", "k"],
+    "Where": ["c", "h", "k"],
+}
+
+
+def test_what_is_chosen_among_halves_is_one(tmp_path: Path) -> None:
+    """Without rounding, numbers between two halves would come through; ONNX Runtime lets them."""
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=(2, 3, 7)).astype("float32")
+    half = TensorProto.FLOAT16
+    nodes = [helper.make_node("Cast", [one], [name], to=half) for one, name in (("a", "h"), ("b", "k"))]
+    nodes.append(helper.make_node("ReduceMax", ["k"], ["most"], keepdims=0))
+    for operator, given in _OF_HALVES.items():
+        given = [*given[:-1], "most"] if operator == "Clip" else given
+        nodes.append(helper.make_node(operator, given, [f"h_{operator}"]))
+        nodes.append(helper.make_node("Cast", [f"h_{operator}"], [f"y_{operator}"], to=TensorProto.FLOAT))
+    inputs = {"a": a, "b": b, "c": a > b}
+    made, _ = both(tmp_path / "model.onnx", nodes, inputs)
+    for operator, array in zip(_OF_HALVES, made, strict=True):
+        np.testing.assert_array_equal(array, array.astype("float16").astype("float32"), operator)

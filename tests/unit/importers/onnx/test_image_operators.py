@@ -194,3 +194,18 @@ def test_slices_where_a_condition_holds(tmp_path: Path, attributes: dict) -> Non
     condition = np.arange(length) % 3 != 1
     node = helper.make_node("Compress", ["x", "condition"], ["y"], **attributes)
     compare(tmp_path / "m.onnx", node, {"x": real(3, 4), "condition": condition})
+
+
+@pytest.mark.parametrize(("operator", "opset"), [("Resize", 10), ("Upsample", 9)])
+def test_nearest_elements_before_opset_11(tmp_path: Path, operator: str, opset: int) -> None:
+    """Of an axis that becomes shorter, what lies above is taken."""
+    scales = np.array([1, 1, 1.7, 0.7 if operator == "Resize" else 2.3], np.float32)
+    node = helper.make_node(operator, ["x", "s"], ["y"], mode="nearest")
+    compare(tmp_path / "model.onnx", node, {"x": real(1, 2, 5, 7)}, {"s": scales}, opset)
+
+
+def test_bytes_are_rounded_once_where_both_axes_are_resized(tmp_path: Path) -> None:
+    data = RNG.integers(0, 256, (1, 2, 5, 7)).astype(np.uint8)
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")
+    scales = np.array([1, 1, 1.7, 0.7], np.float32)
+    compare(tmp_path / "model.onnx", node, {"x": data}, {"s": scales}, 20)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from host.errors import ImportFailed
@@ -259,3 +259,29 @@ def test_a_recurrent_layer_that_does_not_fit_together_is_refused(
                 converter_for("GRU")(context, inputs, attributes)
             output = builder.emit_output(inputs[0])
         builder.emit_func_output(output)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["constant", "given"])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_negative_widths_cut_before_anything_is_repeated(tmp_path: Path, mode: str, given: bool) -> None:
+    widths, x = whole(-1, 2, 2, -1), real(5, 4)
+    nodes = [] if given else [helper.make_node("Constant", [], ["p"], value=numpy_helper.from_array(widths))]
+    nodes.append(helper.make_node("Pad", ["x", "p"], ["y"], mode=mode))
+    inputs = {"x": x, "p": widths} if given else {"x": x}
+    lowered_as_onnxruntime(tmp_path / "model.onnx", nodes, inputs)
+
+
+def test_indices_of_the_older_scatter_count_from_the_end(tmp_path: Path) -> None:
+    node = helper.make_node("Scatter", ["x", "i", "u"], ["y"], axis=1)
+    indices = np.array([[1, -1], [0, 3]], np.int64)
+    inputs = {"x": real(2, 5), "i": indices, "u": real(2, 2)}
+    lowered_as_onnxruntime(tmp_path / "model.onnx", [node], inputs, opset=10)
+
+
+@pytest.mark.parametrize("axis", [-3, -2, 1])
+def test_one_of_classes_along_any_axis(tmp_path: Path, axis: int) -> None:
+    """With values that are given, of which TVM's converter knows nothing."""
+    depth = helper.make_node("Constant", [], ["d"], value=numpy_helper.from_array(np.array(5)))
+    node = helper.make_node("OneHot", ["i", "d", "v"], ["y"], axis=axis)
+    inputs = {"i": np.array([[0, -1, 5], [-5, 7, 2]]), "v": np.array([-1, 2**60 + 1])}
+    lowered_as_onnxruntime(tmp_path / "model.onnx", [depth, node], inputs)

@@ -47,6 +47,18 @@ def test_functions_keep_the_digits_of_small_results() -> None:
     compare_lowered(lambda x: (x.erfc(), x.expm1(), (x + 1).log1p()), double, rtol=1e-12, atol=0)
 
 
+def test_the_sign_of_nan_is_zero() -> None:
+    numbers = torch.tensor([NAN, INFINITY, -INFINITY, 0, -0.0, 2, -2])
+    compare_lowered(lambda x: (x.sign(), x.half().sign(), x.nan_to_num(3).int().sign()), numbers)
+
+
+def test_each_of_no_elements_is_not_zero() -> None:
+    def asked(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.all(0), x.any(0), x.all(), x.any(), x.all(1), x.any(1, keepdim=True)
+
+    compare_lowered(asked, torch.zeros(0, 3))
+
+
 def test_the_place_of_the_last_nan_is_that_of_the_maximum() -> None:
     x = torch.where(drawn(2, 3, 9, 8) > 0.8, NAN, drawn(2, 3, 9, 8))
     compare_lowered(lambda x: functional.max_pool2d(x, 2, return_indices=True), x)

@@ -196,6 +196,49 @@ def test_a_row_of_nothing_but_excluded_scores_stays_the_mean() -> None:
     assert not _is_one_function(check(build, inputs))
 
 
+_LEAST = float(np.finfo("float32").min)
+
+
+@pytest.mark.parametrize(
+    ("order", "fill", "given"),
+    [
+        ("choice, sum", _LEAST, False),
+        ("choice, sum", -2e4, True),
+        ("sum, choice", _LEAST, False),
+        ("sum, choice", _LEAST, True),
+        ("sum, choice", -2e4, False),
+        ("choice, choice", _LEAST, False),
+        ("choice, choice", -np.inf, False),
+    ],
+)
+def test_masks_that_exclude_a_row_together(order: str, fill: float, given: bool) -> None:
+    """No mask excludes all of row 3: what is left of it is the mean of what is excluded least, or NaN."""
+    generator = np.random.default_rng(0)
+    seen, others = generator.random((2, 20, 66)) > 0.3
+    # Columns that the one, the other or both exclude.
+    seen[3], others[3] = np.arange(66) % 3 == 0, np.arange(66) % 3 == 1
+    other = np.where(others, np.float32(0), np.float32(fill))
+    inputs = [normal(20, DEPTH), normal(66, DEPTH), normal(66, 16), *([other] if given else [])]
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor, *masks: Tensor) -> Tensor:
+        added = masks[0] if masks else relax.const(other)
+        steps = {
+            "choice": lambda scores, chosen: relax.op.where(
+                relax.const(chosen), scores, relax.const(np.float32(fill))
+            ),
+            "sum": lambda scores, chosen: relax.op.add(scores, added),
+        }
+
+        def masked(scores: Tensor) -> Tensor:
+            for step, chosen in zip(order.split(", "), (seen, others), strict=True):
+                scores = builder.emit(steps[step](scores, chosen))
+            return scores
+
+        return _attention(query, builder.emit(key), value, masked)
+
+    check(build, inputs, rtol=5e-3, atol=5e-3)
+
+
 def test_weights_that_something_else_reads_stay_tensors() -> None:
     inputs = [normal(2, 20, DEPTH), normal(2, 66, DEPTH), normal(2, 66, 16)]
 

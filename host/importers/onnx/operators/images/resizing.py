@@ -7,7 +7,7 @@ becomes, axis by axis, a weighted sum of a few neighbours whose numbers and weig
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from host.importers.onnx.operators.context import (
     get,
     shape_of,
 )
+
+_SIMPLE = "simple"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,11 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Method:
-    """The attributes of Resize, as the specification of ONNX names and defines them."""
+    """The attributes of Resize, as the specification of ONNX names and defines them.
+
+    Before opset 11, `nearest` is `_SIMPLE`: upwards where an axis becomes shorter, else downwards, as ONNX's
+    own tests and ONNX Runtime have it.
+    """
 
     mode: str
     coordinates: str
@@ -75,7 +81,7 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     data = inputs[0]
     method = _method(attributes)
     if context.opset < 11:
-        method = _Method(method.mode, "asymmetric", "floor", -0.75, False, False, 0.0)
+        method = _Method(method.mode, "asymmetric", _SIMPLE, -0.75, False, False, 0.0)
         region, scales, sizes = None, inputs[1], None
     else:
         region, scales, sizes = get(inputs, 1), get(inputs, 2), get(inputs, 3)
@@ -88,7 +94,9 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     simple = _resize2d(context, data, method, out, factors)
     if simple is not None:
         return simple
-    result = data
+    moves = method.mode == "nearest" or "float" in dtype_of(data)
+    # What is rounded is the result, and not what is resized along one axis alone.
+    result = data if moves else context.emit(relax.op.astype(data, "float32"))
     for position, axis in enumerate(axes):
         wants_region = method.coordinates == "tf_crop_and_resize"
         if out[axis] == shape[axis] and factors[axis] == 1.0 and not wants_region:
@@ -100,12 +108,19 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         )
         window = _pick(context, region, [position, position + len(axes)]) if wants_region else None
         step = _Axis(shape[axis], out[axis], scale, window)
-        factor = factors[axis]
+        factor, along = factors[axis], _along(step, method)
         if method.mode == "nearest" and factor is not None and not wants_region:
-            result = context.emit(_pick_nearest(result, axis, step, method, factor))
+            result = context.emit(_pick_nearest(result, axis, step, along, factor))
             continue
-        result = _resize_axis(context, result, axis, step, method)
-    return result
+        result = _resize_axis(context, result, axis, step, along)
+    return result if moves else relax.op.astype(result, dtype_of(data))
+
+
+def _along(step: _Axis, method: _Method) -> _Method:
+    """The method along one axis."""
+    if method.nearest != _SIMPLE:
+        return method
+    return replace(method, nearest="ceil" if step.out < step.size else "floor")
 
 
 def _pick(context: Context, values: Any, positions: list[int]) -> Any:
@@ -178,7 +193,8 @@ def _resize2d(
     upward = all(end % size == 0 for size, end in zip(shape, out, strict=True))
     if (
         method.mode == "nearest"
-        and (method.coordinates, method.nearest) == ("asymmetric", "floor")
+        and method.coordinates == "asymmetric"
+        and method.nearest in ("floor", _SIMPLE)
         and upward
     ):
         return relax.op.image.resize2d(data, out[2:], None, "NCHW", "nearest_neighbor", "asymmetric", "floor")
@@ -332,7 +348,7 @@ def _upsample(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     changed = {
         "mode": b"linear" if mode in (b"linear", b"bilinear") else mode,
         "coordinate_transformation_mode": b"asymmetric",
-        "nearest_mode": b"floor",
+        "nearest_mode": _SIMPLE.encode(),
     }
     method = Context(context.builder, "Resize", 13, context.outputs, context.output_shapes, context.values)
     return _resize(method, [inputs[0], None, factors], changed)
