@@ -58,11 +58,13 @@ def check_chat(templates: Mapping[str, Any], special_tokens: Mapping[str, Any]) 
     if len(special_tokens) > _MOST_TOKENS:
         raise ContractError("it has more than %d special tokens" % _MOST_TOKENS)
     for name, text in templates.items():
-        if not (isinstance(name, str) and _TEMPLATE.fullmatch(name) and isinstance(text, str)):
+        shown = printable(repr(name), 60)
+        if not (isinstance(name, str) and _TEMPLATE.fullmatch(name)):
             raise ContractError(
-                "its chat template %s has no name of letters, digits, '_', '.' and '-', or is no text"
-                % printable(repr(name), 60)
+                "the name of its chat template %s is not of A-Z, a-z, 0-9, _, . and -" % shown
             )
+        if not isinstance(text, str):
+            raise ContractError("its chat template %s is no text" % shown)
     for name, text in special_tokens.items():
         named = isinstance(name, str) and _TOKEN.fullmatch(name)
         if not (named and isinstance(text, str) and len(text) <= _TOKEN_CHARACTERS):

@@ -227,7 +227,7 @@ def test_a_bundle_without_templates_says_what_to_do(tmp_path: Path) -> None:
         (b'{"schema": "edgetlm.chat/1", "templates": []}', "no templates"),
         (b'{"schema": "edgetlm.chat/1", "templates": {}, "special_tokens": {}}', "0 chat templates"),
         (b'{"schema": "edgetlm.chat/1", "templates": {"a": 1}, "special_tokens": {}}', "is no text"),
-        (b'{"schema": "edgetlm.chat/1", "templates": {"../a": ""}, "special_tokens": {}}', "no name"),
+        (b'{"schema": "edgetlm.chat/1", "templates": {"../a": ""}, "special_tokens": {}}', "is not of A-Z"),
         (b'{"schema": "edgetlm.chat/1", "templates": {"a": ""}, "special_tokens": {"x": ""}}', "tokens"),
         (b" " * (MOST_BYTES + 1), "more than 1048576 bytes"),
     ],

@@ -90,7 +90,7 @@ def test_a_folder_has_its_templates(tmp_path: Path) -> None:
         (b'{"chat_template": 3}', "neither a text nor a list of named ones"),
         (b'{"chat_template": ["a"]}', "neither a text nor a list of named ones"),
         (b'{"chat_template": [{"name": "a"}]}', "is no text"),
-        (b'{"chat_template": [{"name": "../a\\u001b", "template": ""}]}', "has no name"),
+        (b'{"chat_template": [{"name": "../a\\u001b", "template": ""}]}', "is not of A-Z"),
         (b'{"chat_template": "\\ud800"}', "no text of whole characters"),
         (b'{"chat_template": "a", "bos_token": "' + b"x" * 2000 + b'"}', "no short text"),
         (b'{"chat_template": "' + b"x" * (1 << 20) + b'"}', "more than 524288 bytes"),

@@ -118,7 +118,7 @@ def test_a_chat_template_without_a_name_is_named(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "to\x1bol use.jinja").write_text("")
     with pytest.raises(
-        ModelFileError, match=r"its chat template 'to.*ol use' has no name of letters"
+        ModelFileError, match=r"the name of its chat template 'to.*ol use' is not of A-Z"
     ) as refusal:
         read_chat(tmp_path)
     assert "\x1b" not in str(refusal.value)
