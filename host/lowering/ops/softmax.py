@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 from tvm import te, tirx
 
@@ -61,8 +63,8 @@ def _softmax(stage: Stage, node: Node) -> None:
     value = node.inputs[0]
     rows, dtype = value.shape[:-1], value.dtype
     data, vectors = stage.tensor(value, "prologue"), WholeVectors(stage, value.shape[-1], dtype)
-    # Not minus infinity: a row may be nothing else.
-    element = vectors.read(rows, lambda i: load(data, i), tirx.min_value(dtype), "row")
+    # Not the least number, which a row of excluded scores may be throughout: the share of each would be less.
+    element = vectors.read(rows, lambda i: load(data, i), tirx.const(-inf, dtype), "row")
     exponential = math.exp_of_nonpositive if dtype == "float32" else tirx.exp
     k = te.reduce_axis((0, vectors.length), "k")
     largest = stage.compute(rows, lambda i: te.max(element([*i, k]), axis=[k]), "max")

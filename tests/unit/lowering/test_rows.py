@@ -28,12 +28,12 @@ def test_softmax(axis: int) -> None:
 
 
 @pytest.mark.parametrize("any_length", [False, True])
-@pytest.mark.parametrize("mask", [-1e9, -np.inf])
+@pytest.mark.parametrize("mask", [-1e9, -np.inf, float(np.finfo("float32").min)])
 def test_softmax_of_rows_that_are_no_whole_number_of_vectors(mask: float, any_length: bool) -> None:
-    """What makes a row whole vectors has no weight even beside masked scores."""
+    """What makes a row whole vectors has no weight even where all scores are masked."""
     for size in (33, 37, 47, 50):
         scores = 3 * normal(2, 3, size)
-        scores[..., 30:] = mask
+        scores[..., 30:], scores[1, 1] = mask, mask
         model = check(lambda bb, x: op.nn.softmax(x, -1), [scores], any_length=any_length)
         # Only a function of any length has to copy the row.
         assert ("row" in blocks(model)) == any_length
