@@ -35,6 +35,8 @@ _MOST_PANELS, _MOST_TILES = 64, 2
 _LEAST_DEPTH = 128
 # Bytes of the two blocks of weights that are taken apart, on the stack.
 _MOST_BYTES = 256 << 10
+# Rows at most: between parts of the depth, the stack has sums of all rows too, 128 bytes of each.
+_MOST_ROWS = 8192
 
 
 class QuantisedTiles(Rule):
@@ -49,7 +51,7 @@ class QuantisedTiles(Rule):
     decisions = (TILE_VECTORS, TILE_ROWS, DecisionKind("depth", Level.BLOCK, WordClass.TILE))
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """The function of such a product, with rows and groups of whole tiles."""
+        """The function of such a product, with rows and groups of whole tiles; the stack holds its sums."""
         if not {parts.ROUNDED, parts.DOTS, parts.TOTALS} <= {stage.name for stage in workload.stages}:
             return False
         tiles = hardware.matrix_tiles
@@ -59,7 +61,8 @@ class QuantisedTiles(Rule):
             axis.extent for axis in workload.stage(parts.DOTS).axes[:7]
         )
         whole = planes <= 2 and rows % tiles.rows == 0 and steps * width % DEPTH == 0
-        return hardware.dot_product == "u8s8" and lanes == LANES and rows >= _LEAST_ROWS and whole
+        fits = _LEAST_ROWS <= rows <= _MOST_ROWS
+        return hardware.dot_product == "u8s8" and lanes == LANES and fits and whole
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Panels and tiles of rows that registers hold the sums of, and groups whose weights caches hold."""

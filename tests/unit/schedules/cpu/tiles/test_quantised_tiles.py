@@ -102,3 +102,12 @@ def test_rows_of_no_whole_tiles_are_in_none(rows: int, rounding: int) -> None:
     on = cases.board()
     model, _ = product(rows, 64, 512, Kind(4, rounding=rounding), on)
     assert space_for(task_of(model), on.hardware).rule.name == "quantised"
+
+
+@pytest.mark.parametrize("rounding", [8, 16])
+def test_rows_whose_sums_the_stack_does_not_hold_are_in_none(rounding: int) -> None:
+    """Between parts of the depth, the sums of all rows lie on the stack: 131072 rows ended in a crash."""
+    on = cases.board()
+    for rows, rule in ((8192, "quantised_tiles"), (8192 + 32, "quantised")):
+        model, _ = product(rows, 16, 64, Kind(4, rounding=rounding), on)
+        assert space_for(task_of(model), on.hardware).rule.name == rule
