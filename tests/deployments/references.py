@@ -20,10 +20,12 @@ _ENGINES = ("onnxruntime", "torch")
 
 
 def run_here(patch: pytest.MonkeyPatch) -> None:
-    """Make references in this process, until the patch is undone."""
+    """Make references in this process, and read tokenizers there, until the patch is undone."""
     from host.engines import reference as of_engines
+    from host.importers.decoders import text
     from host.importers.decoders.reference import child
     from host.importers.decoders.reference import process as of_decoders
+    from tests.deployments.workers import answer_here
 
     engine_apart, decoder_apart = of_engines._run_apart, of_decoders._run_apart
 
@@ -39,6 +41,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(of_engines, "_run_apart", run_engine)
     patch.setattr(of_decoders, "_run_apart", run_decoder)
+    answer_here(patch, text)
 
 
 def _engine_ran(arguments: Sequence[str]) -> bool:

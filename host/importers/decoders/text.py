@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from device_agent.contract.manifest import TOKENIZER
 from device_agent.contract.text import printable
-from host.errors import ModelFileError, UserError
+from host.errors import EdgeError, ModelFileError, UserError
 from host.importers.decoders.folder import ModelFolder
 from host.language_file import refuse_pointer
+from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
 
 # More of a text is not looked at: each token is a run on the device, and logits of the whole vocabulary here.
 MOST_TOKENS = 256
@@ -19,6 +22,9 @@ CALIBRATION_TOKENS = 4 * MOST_TOKENS
 _BYTES_OF_A_TOKEN = 64
 # That of the largest vocabularies of today has some tens of millions.
 _TOKENIZER_BYTES = 1 << 27
+# What reading a tokenizer takes at most, with the library's own.
+_CPU_S, _CPU_S_PER_MB = 20.0, 1.0
+_MEMORY_BYTES, _MEMORY_PER_BYTE = 1 << 30, 64
 
 
 def tokens_of_text(
@@ -74,11 +80,8 @@ def require_tokenizer(model: ModelFolder) -> int:
     if model.tokenizer is None:
         return 0
     try:
-        return max(_loaded(model.tokenizer).get_vocab(with_added_tokens=True).values(), default=-1) + 1
-    except (ModelFileError, OSError):
-        raise
-    except Exception as error:
-        # The library raises nothing narrower.
+        return int(_asked(model.tokenizer, "tokens_of_file"))
+    except (Unforeseen, WorkerLost) as error:
         where = model.tokenizer if isinstance(model.tokenizer, Path) else model.path
         raise ModelFileError(
             f"{printable(where)}: the tokenizer cannot be used: {printable(error, 200)}: download it again, "
@@ -86,11 +89,44 @@ def require_tokenizer(model: ModelFolder) -> int:
         ) from error
 
 
-def _loaded(tokenizer: Path | bytes) -> Any:
+def tokens_of_file(path: str) -> int:
+    """In the worker: the tokens of a tokenizer, the greatest of them and all before."""
+    known = _used(path, lambda tokenizer: tokenizer.get_vocab(with_added_tokens=True))
+    return max(known.values(), default=-1) + 1
+
+
+def encoded_by_file(path: str, text: str) -> list[int]:
+    """In the worker: the tokens of a text by a tokenizer."""
+    return [int(token) for token in _used(path, lambda tokenizer: tokenizer.encode(text).ids)]
+
+
+def _used(path: str, use: Callable[[Any], Any]) -> Any:
     from tokenizers import Tokenizer
 
-    if isinstance(tokenizer, bytes):
-        return Tokenizer.from_buffer(tokenizer)
+    try:
+        return use(Tokenizer.from_file(path))
+    except Exception:
+        raise
+    except BaseException as error:
+        # A panic of the library is no exception.
+        raise ValueError(str(error)) from error
+
+
+def _asked(tokenizer: Path | bytes, function: str, **request: str) -> Any:
+    """What a function of this module answers about a tokenizer, in a worker.
+
+    There are files that the library aborts its process at.
+    """
+    content = tokenizer if isinstance(tokenizer, bytes) else _content(tokenizer)
+    cpu_s = _CPU_S + _CPU_S_PER_MB * len(content) / 1e6
+    memory = _MEMORY_BYTES + _MEMORY_PER_BYTE * len(content)
+    with Worker((), Limits(memory, cpu_s, 4 * cpu_s, _TOKENIZER_BYTES)) as worker:
+        path = worker.scratch / TOKENIZER
+        path.write_bytes(content)
+        return worker.call(f"{__name__}:{function}", {"path": str(path), **request})
+
+
+def _content(tokenizer: Path) -> bytes:
     with tokenizer.open("rb") as stream:
         content = stream.read(_TOKENIZER_BYTES + 1)
     refuse_pointer(tokenizer, content)
@@ -98,7 +134,7 @@ def _loaded(tokenizer: Path | bytes) -> Any:
         raise ModelFileError(
             f"{printable(tokenizer)} has more than {_TOKENIZER_BYTES} bytes: give the model's own file"
         )
-    return Tokenizer.from_buffer(content)
+    return content
 
 
 def _read(path: Path, asked: str, most: int) -> str:
@@ -122,7 +158,6 @@ def _read(path: Path, asked: str, most: int) -> str:
 
 def _encoded(tokenizer: Path | bytes, text: str, asked: str) -> list[int]:
     try:
-        return [int(token) for token in _loaded(tokenizer).encode(text).ids]
-    except Exception as error:
-        # The library raises nothing narrower.
+        return [int(token) for token in _asked(tokenizer, "encoded_by_file", text=text)]
+    except (EdgeError, OSError) as error:
         raise UserError(f"{asked}: the tokenizer cannot be used: {printable(error, 200)}") from error

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from host.errors import EdgeError, ModelFileError
+from host.importers.decoders import text
 from host.importers.decoders.chat import read_chat
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.importer import import_decoder
 from host.importers.decoders.text import require_tokenizer
 from host.model_file import detect_format
+from host.sandbox import Worker
 from tests.tiny_tokenizer import WORDS, write_tokenizer
 from tests.unit.importers.decoders.models import llama, llama_weights, write
 
@@ -97,6 +99,25 @@ def test_a_tokenizer_that_is_none_is_not_installed(content: bytes, reason: str, 
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(ModelFileError, match=reason) as refusal:
         import_decoder(tmp_path, 32, 8)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "merge", "reason"),
+    [("##", ["a", "b"], "slice index"), ("x", ["a", "\u00e9"], "SIGABRT")],
+    ids=["panics", "aborts"],
+)
+def test_a_tokenizer_that_ends_its_library_is_one_line(
+    prefix: str, merge: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read in a process of its own."""
+    monkeypatch.setattr(text, "Worker", Worker)
+    write(tmp_path, llama(), llama_weights())
+    bytes_pairs = {"vocab": {"a": 0, "b": 1, "\u00e9": 2}, "merges": [merge]}
+    model = {"type": "BPE", "continuing_subword_prefix": prefix, **bytes_pairs}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [], "model": model}))
+    with pytest.raises(ModelFileError, match=f"the tokenizer cannot be used: .*{reason}") as refusal:
+        require_tokenizer(read_folder(tmp_path))
     assert "\n" not in str(refusal.value)
 
 
