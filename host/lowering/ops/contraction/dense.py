@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tvm import te
 from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.windows import finish, product
-from host.lowering.graph import Node, Value, broadcast_shape
+from host.lowering.graph import Node, Value, broadcast_shape, constant
 from host.lowering.passes.integers.use_integers import is_quantized_constant
 from host.lowering.passes.permutations.weights import product as reordered
 from host.lowering.passes.sink_reshapes import ReshapeWalk
@@ -81,6 +82,22 @@ def _broadcast(value: Value, batch: Indices) -> list[Any]:
     return [0 if size == 1 else index for size, index in zip(own, indices, strict=True)]
 
 
+def _of_one_weight(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """A product of a batch with a constant that is the same for all of it: rows of all with one weight.
+
+    `torch.export` writes a linear layer of transposed activations so, with the weight repeated.
+    """
+    data, right = inputs
+    if right.data is None or len(right.shape) < 3 or prod(data.shape[:-2]) != prod(node.output.shape[:-2]):
+        return None
+    matrices = right.data.reshape(-1, *right.shape[-2:])
+    if not (matrices[1:] == matrices[0]).all():
+        return None
+    shape = (*data.shape[:-1], right.shape[-1])
+    made = builder.one("dense", [data, constant(matrices[0])], shape, node.output.dtype)
+    return builder.reshape(made, node.output.shape)
+
+
 def _fold(
     inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: tuple[int, ...], dtype: str
 ) -> np.ndarray | None:
@@ -103,5 +120,12 @@ SPECS: tuple[OpSpec, ...] = (
         sink_permutation=reordered,
     ),
     OpSpec("packed_dense", write=_packed_dense, fusion=Fusion(anchor=True)),
-    OpSpec("matmul", read={"matmul": _read}, write=_matmul, fold=_fold, fusion=Fusion(anchor=True)),
+    OpSpec(
+        "matmul",
+        read={"matmul": _read},
+        write=_matmul,
+        fold=_fold,
+        simplify=_of_one_weight,
+        fusion=Fusion(anchor=True),
+    ),
 )

@@ -293,3 +293,22 @@ def test_a_product_does_not_end_with_what_makes_further_elements(name: str) -> N
 
     model = check(build, [normal(5, 19), normal(5, 26)])
     assert functions(model) == ["fused_packed_dense_relu", f"fused_{name}"]
+
+
+@pytest.mark.parametrize("leading", [(1,), (4,), (2, 3)])
+def test_a_weight_that_a_whole_batch_shares_is_stored_and_packed_once(leading: tuple[int, ...]) -> None:
+    shared = normal(19, 32)
+
+    def build(bb, x):
+        repeated = relax.const(np.broadcast_to(shared, (*leading, 19, 32)).copy())
+        return op.nn.relu(bb.emit(op.matmul(x, repeated)))
+
+    model = check(build, [normal(*leading, 5, 19)])
+    assert functions(model) == ["fused_packed_dense_relu"]
+    assert [array.size for array in model.parameters] == [shared.size]
+
+
+def test_weights_of_a_batch_that_differ_stay_apart() -> None:
+    different = normal(2, 19, 24)
+    model = check(lambda bb, x: op.matmul(x, relax.const(different)), [normal(2, 5, 19)])
+    assert functions(model) == ["fused_matmul"]
