@@ -155,14 +155,15 @@ def _of_truth(extreme: Callable[..., Any]) -> Converter:
 
     def convert(builder: relax.BlockBuilder, node: fx.Node, given: Mapping[str, Any]) -> Any:
         truth, emit, dtype = given["self"], builder.emit, str(given["self"].ty.dtype)
-        sizes, dimension = sizes_of(truth), given.get("dim")
-        if sizes is not None and 0 in (sizes if dimension is None else [sizes[dimension]]):
+        sizes, axes = sizes_of(truth), given.get("dim")
+        axes = [axes] if isinstance(axes, int) else list(axes or []) or None
+        if sizes is not None and 0 in (sizes if axes is None else [sizes[axis] for axis in axes]):
             # Of nothing, each element is anything, and none is.
             return relax.const(np.full(tuple(node.meta["val"].shape), extreme is relax.op.min))
         if dtype != "bool":
             truth = emit(relax.op.not_equal(truth, relax.const(0, dtype)))
         numbers = emit(relax.op.astype(truth, "int32"))
-        found = emit(extreme(numbers, given.get("dim"), given.get("keepdim", False)))
+        found = emit(extreme(numbers, axes, given.get("keepdim", False)))
         return emit(relax.op.astype(found, "bool"))
 
     return convert
@@ -325,8 +326,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "amin.default": _extreme(relax.op.min),
     "max.dim": _extreme_and_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_and_place(relax.op.min, relax.op.argmin),
-    **dict.fromkeys(("all.default", "all.dim"), _of_truth(relax.op.min)),
-    **dict.fromkeys(("any.default", "any.dim"), _of_truth(relax.op.max)),
+    **dict.fromkeys(("all.default", "all.dim", "all.dims"), _of_truth(relax.op.min)),
+    **dict.fromkeys(("any.default", "any.dim", "any.dims"), _of_truth(relax.op.max)),
     "as_strided.default": strided,
     **dict.fromkeys(("argsort.default", "argsort.stable"), _places_of_sorted),
     "convolution.default": _convolution,
