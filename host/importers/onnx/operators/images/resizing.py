@@ -22,6 +22,7 @@ from host.importers.onnx.operators.context import (
     constant_value,
     dtype_of,
     get,
+    scalar,
     shape_of,
 )
 
@@ -95,9 +96,11 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     if simple is not None:
         return simple
     moves = method.mode == "nearest" or "float" in dtype_of(data)
-    # What is rounded is the result, and not what is resized along one axis alone.
+    # What is cut off is the result, and not what is resized along one axis alone. With antialiasing ONNX
+    # Runtime rounds, and does so along each axis, from the last on.
     result = data if moves else context.emit(relax.op.astype(data, "float32"))
-    for position, axis in enumerate(axes):
+    rounds, order = method.antialias and not moves, list(enumerate(axes))
+    for position, axis in reversed(order) if rounds else order:
         wants_region = method.coordinates == "tf_crop_and_resize"
         if out[axis] == shape[axis] and factors[axis] == 1.0 and not wants_region:
             continue
@@ -113,7 +116,14 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
             result = context.emit(_pick_nearest(result, axis, step, along, factor))
             continue
         result = _resize_axis(context, result, axis, step, along)
+        result = _nearest_of_type(context, result, dtype_of(data)) if rounds else result
     return result if moves else relax.op.astype(result, dtype_of(data))
+
+
+def _nearest_of_type(context: Context, numbers: Any, dtype: str) -> Any:
+    """Whole numbers, as floats: a cubic's may lie beyond those of the type."""
+    whole = context.emit(relax.op.floor(context.emit(relax.op.add(numbers, scalar(0.5, "float32")))))
+    return context.emit(relax.op.clip(whole, float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)))
 
 
 def _along(step: _Axis, method: _Method) -> _Method:
