@@ -145,6 +145,12 @@ def _det(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     return determinants(context.builder, inputs[0])
 
 
+def _gemm(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """Of the factor 0, what is added does not count, whatever is in it."""
+    added = get(inputs, 2) if attributes.get("beta", 1.0) else None
+    return convert_with_tvm(context, [*inputs[:2], added], attributes)
+
+
 def _of_all(function: Callable[[Any, Any], Any]) -> Converter:
     """Maxima or minima of any number of tensors, one after the other."""
 
@@ -173,6 +179,7 @@ CONVERTERS: dict[str, Converter] = {
     "Det": _det,
     "Dropout": _dropout,
     **dict.fromkeys(("Elu", "Selu"), _in_singles),
+    "Gemm": _gemm,
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
     "Min": _of_all(relax.op.minimum),

@@ -278,6 +278,12 @@ def test_indices_of_the_older_scatter_count_from_the_end(tmp_path: Path) -> None
     lowered_as_onnxruntime(tmp_path / "model.onnx", [node], inputs, opset=10)
 
 
+def test_what_is_added_with_the_factor_zero_does_not_count(tmp_path: Path) -> None:
+    node = helper.make_node("Gemm", ["a", "b", "c"], ["y"], beta=0.0)
+    inputs = {"a": real(3, 4), "b": real(4, 5), "c": np.full(5, np.nan, np.float32)}
+    lowered_as_onnxruntime(tmp_path / "model.onnx", [node], inputs, relative=1e-5)
+
+
 @pytest.mark.parametrize("axis", [-3, -2, 1])
 def test_one_of_classes_along_any_axis(tmp_path: Path, axis: int) -> None:
     """With values that are given, of which TVM's converter knows nothing."""
