@@ -58,7 +58,9 @@ class Group:
         return len(self.nodes) == 1 and self.nodes[0].op == "reshape"
 
 
-def fuse(graph: Graph, choices: Choices | None = None, on_matrices: bool = False) -> list[Group]:
+def fuse(
+    graph: Graph, choices: Choices | None = None, on_matrices: bool = False, on_gpu: bool = False
+) -> list[Group]:
     """The functions of a graph, in running order.
 
     Args:
@@ -66,6 +68,7 @@ def fuse(graph: Graph, choices: Choices | None = None, on_matrices: bool = False
         choices: of a plan, which may keep apart what fits together.
         on_matrices: whether the processor multiplies matrices, whose operands it copies out of memory as they
             are. What such a product reads is then stored first.
+        on_gpu: whether it is one whose programs of rows have all stages count these in the same order.
     """
     taken = choices or Choices()
     readers = graph.consumers()
@@ -76,7 +79,7 @@ def fuse(graph: Graph, choices: Choices | None = None, on_matrices: bool = False
         group = _group_of_readers(node, readers, returned, groups)
         if (
             group is None
-            or not _fits(node, group, readers)
+            or not _fits(node, group, readers, on_gpu)
             or (on_matrices and _feeds_a_product(node, group))
             or _kept_apart(node, group, readers, taken)
         ):
@@ -109,7 +112,7 @@ def _copies(node: Node, group: Group, readers: dict[Value, list[Node]]) -> int:
     return sum(group.copies[reader] * reader.inputs.count(node.output) for reader in inside) or 1
 
 
-def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
+def _fits(node: Node, group: Group, readers: dict[Value, list[Node]], on_gpu: bool) -> bool:
     """Whether `node` can be computed inside the group of its readers."""
     if _copies(node, group, readers) > _MOST_COPIES:
         return False
@@ -117,12 +120,12 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
         if group.anchor is not None:
             return False
         direct = all(_is_epilogue(reader, node) for reader in readers[node.output])
-        return direct and _ends_with_epilogue(node, group) and _keeps_rows(node, node, group)
+        return direct and _ends_with_epilogue(node, group) and _keeps_rows(node, node, group, on_gpu)
     if not node.spec.sharing.inlined:
         return False
     anchor = _anchor_before(node, readers)
     closed = group.anchor is not None or not _ends_with_epilogue(node, group)
-    if anchor is not None and (closed or not _keeps_rows(anchor, node, group)):
+    if anchor is not None and (closed or not _keeps_rows(anchor, node, group, on_gpu)):
         # Better as the end of the function before: there it works on values still in registers.
         return False
     return all(reader.spec.sharing.computes(reader, node) for reader in readers[node.output])
@@ -195,10 +198,11 @@ def _ends_with_epilogue(node: Node, group: Group) -> bool:
     return True
 
 
-def _keeps_rows(anchor: Node, node: Node, group: Group) -> bool:
+def _keeps_rows(anchor: Node, node: Node, group: Group, on_gpu: bool) -> bool:
     """Whether what follows `node`, the anchor or behind it, leaves the elements of a row side by side.
 
     The function of a row-wise operation makes a row at a time: a transpose may move whole rows, no columns.
+    On a GPU it may move rows only where there are as many of them along each dimension as before.
     """
     if anchor.spec.kind is not Kind.ROW_WISE:
         return True
@@ -208,6 +212,8 @@ def _keeps_rows(anchor: Node, node: Node, group: Group) -> bool:
         if any(value.producer in behind for value in member.inputs):
             behind.add(member)
             if member.op == "transpose":
+                if on_gpu and member.output.shape != member.inputs[0].shape:
+                    return False
                 rank = len(member.attrs["axes"])
                 if tuple(member.attrs["axes"][-within:]) != tuple(range(rank - within, rank)):
                     return False

@@ -95,7 +95,7 @@ def lower(
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
         graph = optimise(graph, board.hardware, approximate and half != "bfloat16", any_length, half, choices)
-        groups = fuse(graph, choices, on_matrices)
+        groups = fuse(graph, choices, on_matrices, gpu is not None)
         emitted = emit(graph, groups, target, half, any_length, choices.types)
         # Halves take less than the graph says.
         stored = sum(array.nbytes for array in emitted[1])

@@ -25,7 +25,7 @@ from host.schedules.cuda.multiprocessor import (
 )
 from host.schedules.cuda.nest import bound, buffer, put_into, sequence
 from host.schedules.cuda.rowwise.elements import Reduction, element, kind_of, length_of
-from host.schedules.cuda.rowwise.rows import row_axes, row_count, row_length
+from host.schedules.cuda.rowwise.rows import reads_own_rows, row_axes, row_count, row_length
 from host.schedules.workload import Stage, Workload
 from targets import GpuModel
 
@@ -41,7 +41,9 @@ def splits_of(workload: Workload, gpu: GpuModel) -> tuple[int, ...]:
     long = row_length(workload) >= _LONG_ROW and row_count(workload) < gpu.multiprocessors
     last = workload.stages[-1]
     plain = all(stage.kind in ("injective", "reduction", "contraction") for stage in workload.stages)
-    return _SPLITS if long and plain and not last.reduction and last.write.argument else (1,)
+    if not long or not plain or last.reduction or not last.write.argument:
+        return (1,)
+    return _SPLITS if reads_own_rows(workload) else (1,)
 
 
 def split_seconds(workload: Workload, values: Decisions, gpu: GpuModel) -> float:

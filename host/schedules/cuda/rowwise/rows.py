@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from host.schedules.api import Decisions
-from host.schedules.workload import Stage, Workload
+from host.schedules.workload import Access, Stage, Workload
 
 # Elements of a row from which on a warp shares it.
 _SHARED_STEPS = 32
@@ -22,6 +22,22 @@ def row_axes(workload: Workload) -> int | None:
     if rows == 0 or len(shapes) != 1 or not same or any(len(s.spatial) < rows for s in workload.stages):
         return None
     return rows
+
+
+def reads_own_rows(workload: Workload) -> bool:
+    """Whether each stage reads of the others what they made of the row that it is at.
+
+    Rows that are as many as what they are counted by may be in another order behind a transpose.
+    """
+    rows = row_axes(workload) or 0
+    made = [access for stage in workload.stages for access in stage.reads if not access.argument]
+    return all(_is_of_own_row(access, rows) for access in made)
+
+
+def _is_of_own_row(access: Access, rows: int) -> bool:
+    if access.data_dependent or any(access.origin[:rows]):
+        return False
+    return all(move.moved == ((axis, 1),) for axis in range(rows) for move in access.moves[axis])
 
 
 def inner_row_axis(workload: Workload) -> int:

@@ -17,7 +17,7 @@ from host.schedules.api import Decisions
 from host.schedules.cuda.epilogue import reads
 from host.schedules.cuda.nest import bound, buffer, put_into, sequence
 from host.schedules.cuda.rowwise.elements import Reduction, element, kind_of, length_of
-from host.schedules.cuda.rowwise.rows import row_axes, row_count
+from host.schedules.cuda.rowwise.rows import reads_own_rows, row_axes, row_count
 from host.schedules.cuda.scripts import WARP, is_exchanged, of_other_lane
 from host.schedules.cuda.sources import CHUNK_BYTES, aligned_vector
 from host.schedules.cuda.vectors import Lanes, turns, under
@@ -36,6 +36,9 @@ def vectors_of(workload: Workload) -> tuple[int, ...]:
     plain = all(stage.kind in ("injective", "reduction", "contraction") for stage in workload.stages)
     known = all(is_exchanged(s.write.type.name) for s in workload.stages if s.reduction)
     if not plain or not known or workload.parts or workload.steps or not _stay_in_place(along):
+        return (1,)
+    # What a thread knows of its row takes the place of any load.
+    if not reads_own_rows(workload):
         return (1,)
     side_by_side = [
         access

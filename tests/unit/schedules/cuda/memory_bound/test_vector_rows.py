@@ -200,6 +200,23 @@ def test_rows_that_begin_anywhere_have_no_vectors() -> None:
     assert "vector" not in {one.name for one in space.decisions}
 
 
+@pytest.mark.parametrize(("length", "shared"), [(32, "vector"), (16384, "splits")])
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_in_another_order_are_no_threads_own(length: int, shared: str, turned: bool) -> None:
+    """A transpose of as many rows as columns of rows: what a thread knows is of another row."""
+    shape = (2, 2, length)
+    a, k = te.placeholder(shape, "float16", "A"), te.reduce_axis((0, length), "k")
+    total = te.compute(shape[:2], lambda i, j: te.sum(a[i, j, k].astype("float32"), k), name="total")
+
+    def end(i: tirx.Var, j: tirx.Var, n: tirx.Var) -> tirx.PrimExpr:
+        row = (j, i) if turned else (i, j)
+        return a[(*row, n)].astype("float32") - total[row]
+
+    function = te.create_prim_func([a, te.compute(shape, end, name="end")])
+    space = _space(Case(function, (), np.zeros(shape)))
+    assert (shared in {one.name for one in space.decisions}) == (not turned)
+
+
 @pytest.mark.parametrize(("rows", "length"), [(197, 192), (79, 144), (257, 384)])
 def test_vectors_are_chosen_for_norms_of_halves(rows: int, length: int) -> None:
     """By the estimate, which Gensor's construction reaches."""
