@@ -82,6 +82,8 @@ _EXP_LOWEST = -86.9899
 _EXP_HIGHEST = 88.7228391
 # Where `_EXP` is fitted: ln(2) / 2.
 _EXP_NEAR = 0.34657
+# Far below what changes a sum with a number of the size of the factor.
+_TO_KEEP_NAN = 1e-20
 _SQRT_HALF = 0.7071067811865476
 
 
@@ -168,9 +170,11 @@ def exp_below(x: Expression, largest: Expression) -> Expression:
 
 def _odd_rational(x: Expression, bound: float, p: Sequence[float], q: Sequence[float]) -> Expression:
     def ratio(b: Expression) -> Expression:
-        # Rounding makes the quotient up to 1.0000002, of which 1 - |y| would be negative.
         quotient = bind(b * b, lambda u: b * _polynomial(p, u) / _polynomial(q, u))
-        return bind(quotient, lambda y: _limit(y, -1.0, 1.0))
+        # Rounding makes the quotient up to 1.0000002, of which 1 - |y| would be negative. A choice by a name
+        # that stands for so much takes TVM minutes, and a maximum may lose NaN, which the sum has again.
+        within = tirx.max(tirx.min(quotient, number(1.0)), number(-1.0))
+        return within + b * number(_TO_KEEP_NAN)
 
     return bind(x, lambda v: bind(_limit(v, -bound, bound), ratio))
 
