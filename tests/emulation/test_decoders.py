@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +55,22 @@ def program(task: Task, board: Board, **values: int) -> object:
     return scheduled_function(space.apply(space.candidate(values, "test") if values else candidate))
 
 
+def near(
+    board: Board,
+    functions: Mapping[str, Any],
+    calls: Sequence[Call],
+    wanted: Sequence[tuple[np.ndarray, np.ndarray]],
+    folder: Path,
+) -> list[np.ndarray]:
+    """The results of calls on a board's first processor, no further from the exact ones than is allowed."""
+    emulated = executable(board, functions, folder)
+    found = run(emulated, list(functions), calls, board.architecture, PROCESSORS[board.name][0])
+    made = [one[-1][:, : exact.shape[1]] for one, (exact, _) in zip(found, wanted, strict=True)]
+    for ours, (exact, most) in zip(made, wanted, strict=True):
+        assert (np.abs(ours - exact) <= most).all()
+    return made
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_quantised_products(name: str, tmp_path: Path) -> None:
     board = board_of(name)
@@ -92,11 +110,7 @@ def test_products_of_long_vectors_are_made_in_loops(tmp_path: Path) -> None:
             calls.append(Call(task.workload_hash, (data[:rows], *model.parameters, made)))
             exact = data[:rows].astype("float64") @ weight.T.astype("float64")
             wanted.append((exact, bound(data[:rows], weight, KINDS[name], board)))
-    emulated = executable(board, functions, tmp_path)
-    found = run(emulated, list(functions), calls, board.architecture, PROCESSORS[board.name][0])
-    made = [one[-1][:, : exact.shape[1]] for one, (exact, _) in zip(found, wanted, strict=True)]
-    for ours, (exact, most) in zip(made, wanted, strict=True):
-        assert (np.abs(ours - exact) <= most).all()
+    made = near(board, functions, calls, wanted, tmp_path)
     for one, several in zip(made[::2], made[1::2], strict=True):
         assert (several[0] == one[0]).all()
 
@@ -117,11 +131,7 @@ def test_matrices_of_bytes_have_any_number_of_rows(tmp_path: Path) -> None:
             calls.append(Call(task.workload_hash, (data[:rows], *model.parameters, result)))
             exact = data[:rows].astype("float64") @ weight.T.astype("float64")
             wanted.append((exact, bound(data[:rows], weight, KINDS[name], board)))
-    emulated = executable(board, functions, tmp_path)
-    found = run(emulated, list(functions), calls, board.architecture, PROCESSORS[board.name][0])
-    made = [one[-1][:, : exact.shape[1]] for one, (exact, _) in zip(found, wanted, strict=True)]
-    for ours, (exact, most) in zip(made, wanted, strict=True):
-        assert (np.abs(ours - exact) <= most).all()
+    made = near(board, functions, calls, wanted, tmp_path)
     # Those of a row are the same bits, however many rows a call has.
     for one, *others in zip(made[::3], made[1::3], made[2::3], strict=True):
         assert all((rows[0] == one[0]).all() for rows in others)
