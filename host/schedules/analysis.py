@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -223,9 +224,16 @@ def _access(
     moves = _moves(indices, variables, axes)
     if moves is None:
         still, along = ((),) * len(axes), _along_last(indices, variables)
-        return Access(buffer.name, elements, shape, still, buffer.name in arguments, True, (), along)
+        leading = _leading(indices, variables)
+        return Access(buffer.name, elements, shape, still, buffer.name in arguments, True, (), along, leading)
     origin = tuple(_evaluate(index, variables, {}) or 0 for index in indices)
     return Access(buffer.name, elements, shape, moves, buffer.name in arguments, False, origin)
+
+
+def _leading(indices: list[tirx.PrimExpr], variables: list[tirx.Var]) -> int:
+    """How many leading axes are the indices of as many dimensions."""
+    same = (index.same_as(variable) for index, variable in zip(indices, variables, strict=False))
+    return sum(itertools.takewhile(bool, same))
 
 
 def _along_last(indices: list[tirx.PrimExpr], variables: list[tirx.Var]) -> bool:

@@ -67,6 +67,7 @@ class Access:
         origin: index of the first iteration of all axes; empty where it depends on data.
         along_last: where the index depends on data: whether the last axis is the index of the last dimension,
             so that neighbours lie side by side, and of no other one.
+        leading: where the index depends on data: how many leading axes are the indices of as many dimensions.
     """
 
     buffer: str
@@ -77,6 +78,7 @@ class Access:
     data_dependent: bool = False
     origin: tuple[int, ...] = ()
     along_last: bool = False
+    leading: int = 0
 
     def __hash__(self) -> int:
         """Of the numbers alone, computed once: layouts of copies are kept by it."""

@@ -35,7 +35,9 @@ def reads_own_rows(workload: Workload) -> bool:
 
 
 def _is_of_own_row(access: Access, rows: int) -> bool:
-    if access.data_dependent or any(access.origin[:rows]):
+    if access.data_dependent:
+        return access.leading >= rows
+    if any(access.origin[:rows]):
         return False
     return all(move.moved == ((axis, 1),) for axis in range(rows) for move in access.moves[axis])
 

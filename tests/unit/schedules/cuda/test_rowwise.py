@@ -122,6 +122,21 @@ def test_blocks_share_a_long_row(threads: int, splits: int, tmp_path: Path) -> N
         assert not any(one.spills for one in done.kernel.resources)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_blocks_share_what_is_of_their_own_rows(turned: bool) -> None:
+    """Columns are read by an index that is no linear one, as of rows that vectors do not divide."""
+    rows, columns = (2, 2), 16390
+    a, k = te.placeholder((*rows, columns), "float32", "a"), te.reduce_axis((0, columns), "k")
+    total = te.compute(rows, lambda i, j: te.sum(a[i, j, k], k), name="total")
+    made = te.compute((*rows, columns + 10), lambda i, j, n: a[i, j, tirx.min(n, columns - 1)] - total[i, j])
+
+    def end(i: tirx.Var, j: tirx.Var, n: tirx.Var) -> tirx.PrimExpr:
+        return made[(*((j, i) if turned else (i, j)), n + tirx.if_then_else(n < 16384, 0, 10))]
+
+    space = _long(te.create_prim_func([a, te.compute((*rows, columns), end, name="end")]))
+    assert ("splits" in {one.name for one in space.decisions}) == (not turned)
+
+
 def test_a_long_row_is_shared_where_the_estimate_says_so() -> None:
     """The norm of a whole text: one block took an Orin Nano 31.6 us (estimate)."""
     space, board = _long(fn.lowered_layer_norm(1, 51200)), gpu_board(ORIN_NANO)
