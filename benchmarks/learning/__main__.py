@@ -8,7 +8,9 @@ estimate T_hat. For each task and seed, every arm orders its programs without me
 program takes is measured with the programs of all arms in interleaved rounds, weights out of the caches.
 
 With 0 measurements a task, an arm ends with its first program. With n of them it ends with the fastest of
-its first n programs and of the first of Gensor's by T, which a tuning measures in any case.
+its first n programs and of the first of Gensor's by T, which a tuning measures in any case. The arms whose
+names begin with `tuned` choose their programs in batches by the times of those before (`tuned.py`), as a
+tuning does; their first program is the one that a deployment begins with.
 
 `ratios` has, for each pair of arms and each number of measurements a task, the time of the second arm over
 that of the first: above 1, the first is faster. `large` has the same for the spaces with more than 100,000
@@ -27,18 +29,24 @@ from typing import Any
 
 from benchmarks.learned_estimate.withheld import observations_of
 from benchmarks.learning.arms import programs_of_arms
+from benchmarks.learning.tuned import tuned_programs
 from benchmarks.modelled_boards.choices import programs_in
 from benchmarks.modelled_boards.draws import Program
 from benchmarks.modelled_boards.figures import Judged, ratios, shares, worst
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.device_profile import profile_of
+from host.compile.tuning.sources import sources_with
 from host.errors import UserError
 from host.learned_estimate.estimate import LearnedEstimate
+from host.learned_estimate.observation import Observation
+from host.model import DeviceProfile
 from host.schedules import DesignSpace
+from host.schedules.proposer import Proposer
 from host.tlm.model.checkpoints import SHIPPED
 from host.tlm.proposer import Tlm
 from host.transport import connect
+from host.tuning.proposers.random_sampling import RandomSampling
 from research.collection.collect import BenchTimer, tasks_in
 from research.collection.dataset import current_programs
 from research.evaluation.bench import MeasurePlan, open_bench, restricted
@@ -65,7 +73,15 @@ PAIRS = (
     ("tlm32_that", "infilled_random32_that"),
     ("search_tlm_that", "gensor_t"),
     ("search_tlm_that", "search_that"),
+    ("tuned_that", "gensor_t"),
+    ("tuned_that", "gensor_that"),
+    ("tuned_that", "tlm32_that"),
+    ("tuned_that", "random32_that"),
+    ("tuned_that", "tuned_chance_that"),
+    ("tuned_that", "tuned_t"),
 )
+# The arms that measure as they go, see `tuned_arms`.
+TUNED = ("tuned_that", "tuned_chance_that", "tuned_t")
 # Measurements a task.
 BUDGETS = (0, 1, 10, 32)
 # The arm whose first program is measured in any case.
@@ -96,6 +112,47 @@ def judged_arms(
             if seconds:
                 found[budget][arm] = min(seconds.values())
     return found
+
+
+def tuned_arms(
+    judge: Judge,
+    space: DesignSpace,
+    profile: DeviceProfile,
+    known: Sequence[Observation],
+    model: Tlm,
+    arms: Mapping[str, Sequence[Program]],
+    seed: int,
+) -> dict[str, list[Program]]:
+    """The programs of tunings, in the order in which they were measured.
+
+    Args:
+        judge: takes the times that the tunings choose by; the arms are judged by other ones.
+        space: of the task.
+        profile: of the board.
+        known: measured programs of other tasks.
+        model: the language model.
+        arms: the programs of the others, see `programs_of_arms`.
+        seed: of what is drawn.
+
+    Returns:
+        By arm: "tuned_that" (the sources of a deployment), "tuned_chance_that" (random programs in the place
+        of the language model's), "tuned_t" (as "tuned_that", but what was measured of other tasks is not
+        known). Each one without the language model's programs if its language cannot express the task.
+    """
+    written = "tlm32_that" in arms
+    chance = RandomSampling()
+    chance.name = "chance"
+    begin = arms["search_tlm_that" if written else "search_that"][0]
+    always = arms[_REFERENCE][0]
+    sources: dict[str, tuple[Sequence[Observation], Proposer | None, Program]] = {
+        "tuned_that": (known, model if written else None, begin),
+        "tuned_chance_that": (known, chance, arms["search_that"][0]),
+        "tuned_t": ((), model if written else None, always),
+    }
+    return {
+        arm: tuned_programs(judge, space, profile, learned, sources_with(who), [always, first], seed)
+        for arm, (learned, who, first) in sources.items()
+    }
 
 
 def figures_of(
@@ -159,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         judged: dict[int, list[Judged]] = {budget: [] for budget in options.budgets}
         sizes: dict[str, float] = {}
         with open_bench(device, profile, folder, MeasurePlan()) as bench:
-            judge = Judge(BenchTimer(bench))
+            judge, tuner = Judge(BenchTimer(bench)), Judge(BenchTimer(bench))
             for task in tasks:
                 space = task.space
                 key = space.task.workload_hash
@@ -168,6 +225,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     arms = programs_of_arms(space, profile, learned, model, seed)
                     # All programs of an arm are measured for one seed: their spread is that over tasks.
                     budgets = options.budgets[: 1 if seed else None]
+                    if not seed:
+                        arms |= tuned_arms(tuner, space, profile, known, model, arms, seed)
                     for budget, seconds in judged_arms(judge, space, arms, budgets).items():
                         judged[budget].append(Judged(board, task.model, key, space.rule.name, seconds))
                 print(task.model, space.task.name, space.rule.name, f"{sizes[key]:.3g} programs", flush=True)

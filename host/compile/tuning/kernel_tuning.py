@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from host.compile.static_model import Plan
 from host.compile.tuning.first_programs import language_model
 from host.compile.tuning.proposers import TLM
+from host.compile.tuning.sources import sources_with
 from host.errors import UserError
 from host.execution.cores import usable_cores
 from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from host.tuning.runners.reach import Reach
     from host.tuning.tasks import TuningTask
 
-# Programs of each source that Bayesian optimisation judges: constructed ones, random ones (each the best of
-# so many by the estimate), and written ones. Writing takes a second or two: too much for a few trials.
-_CONSTRUCTED, _RANDOM, _RANKED = 12, 24, 8
-_WRITTEN, _WRITTEN_AFTER = 16, 4
 # Share of the time of the model from which on the energy of a task is measured.
 HEAVY = 0.02
 
@@ -213,9 +210,7 @@ class KernelTuning:
 
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
-        from host.gensor import Gensor
-        from host.tuning.proposers.bayesian import BayesianProposer, Source
-        from host.tuning.proposers.random_sampling import RandomSampling
+        from host.tuning.proposers.bayesian import BayesianProposer
 
         if self.instead:
             return list(self.instead), None, {}
@@ -226,11 +221,8 @@ class KernelTuning:
             if model is None:
                 raise UserError("--method tlm: there is no language model to use; the note before says why")
             return [model], *trained
-        sources = [Source(Gensor(), _CONSTRUCTED), Source(RandomSampling(_RANKED), _RANDOM)]
-        if model is not None:
-            sources.append(Source(model, _WRITTEN, _WRITTEN_AFTER))
         own = [
-            BayesianProposer(sources, note, power_exponent(self.options.goal)),
+            BayesianProposer(sources_with(model), note, power_exponent(self.options.goal)),
             *([] if self.proposer is None else [self.proposer]),
         ]
         return own, *trained
