@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 _VIEW = "relax.reshape"
@@ -158,10 +159,20 @@ def _rewritten(
         return
     if isinstance(value, relax.Call):
         arguments = [_replaced(argument, known) for argument in value.args]
-        value = relax.Call(value.op, arguments, value.attrs, value.ty_args, value.span)
+        if isinstance(value.op, tvm.ir.GlobalVar) and not all(map(_alike, arguments, value.args)):
+            # By its name: a function that relax knows takes tensors of its own shapes.
+            function = relax.ExternFunc(value.op.name_hint)
+            value = relax.Call(function, arguments, None, value.ty_args or [binding.var.ty])
+        else:
+            value = relax.Call(value.op, arguments, value.attrs, value.ty_args, value.span)
     else:
         value = _replaced(value, known)
     yield relax.VarBinding(binding.var, builder.normalize(value))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether a variable is no other one than it was, or of the same type."""
+    return one is other or bool(tvm_ffi.structural_equal(one.ty, other.ty))
 
 
 def _without_unused_tuples(bindings: list[Any], result: Any) -> list[Any]:
