@@ -266,7 +266,7 @@ class VirtualMachine:
         return machine[saved]
 
     def _tensors_between(self, name: str) -> List[Any]:
-        """The tensors between the kernels of a function, which all its calls use; none where it makes its own.
+        """The tensors between the kernels of a function, for all its calls; none where it makes its own.
 
         Calls of one machine never overlap. What a function returns is never among them.
         """

@@ -47,7 +47,9 @@ def _direct(module: tvm.IRModule, entry: relax.Function, views: bool) -> relax.F
     if views:
         known = _without_views(module, bindings, known, result)
     builder = relax.BlockBuilder(module)
-    kept = [one for binding in bindings if binding.var not in known for one in _rewritten(binding, known, builder)]
+    kept = [
+        one for binding in bindings if binding.var not in known for one in _rewritten(binding, known, builder)
+    ]
     kept = _without_unused_tuples(kept, result)
     body = relax.SeqExpr([relax.BindingBlock(kept)], result)
     return relax.Function(entry.params, body, entry.ret_ty, entry.is_pure, entry.attrs)

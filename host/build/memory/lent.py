@@ -59,7 +59,7 @@ class _Split:
 
 
 def _split(entry: relax.Function) -> _Split | None:
-    """The bindings of a function; None where not all tensors in the block have fixed sizes, or none is used."""
+    """The bindings of a function; None where a tensor in the block has no fixed size, or none is used."""
     if not isinstance(entry.body, relax.SeqExpr):
         return None
     making: list[Any] = []

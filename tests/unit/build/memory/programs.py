@@ -78,7 +78,9 @@ class Program:
 
         machine = self._made()
         machine.set_instrument(note)
-        machine["main" if tensors is None else LENT % "main"](*map(tvm.runtime.tensor, inputs), *(tensors or ()))
+        machine["main" if tensors is None else LENT % "main"](
+            *map(tvm.runtime.tensor, inputs), *(tensors or ())
+        )
         return found
 
 

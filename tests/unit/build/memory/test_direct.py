@@ -53,7 +53,9 @@ def test_what_is_returned_has_its_shape(target: tvm.target.Target, tmp_path: Pat
     program, x = Program([(3, 8)], write, target, tmp_path), numbers(3, 8)
     assert program.calls(x)[RESHAPE] == 1
     found = [value.numpy() for value in program.run(x)]
-    for value, wanted in zip(found, [np.exp(x).reshape(24), np.sqrt(np.exp(x)).reshape(24), np.exp(x)], strict=True):
+    for value, wanted in zip(
+        found, [np.exp(x).reshape(24), np.sqrt(np.exp(x)).reshape(24), np.exp(x)], strict=True
+    ):
         np.testing.assert_allclose(value, wanted, rtol=1e-5)
 
 

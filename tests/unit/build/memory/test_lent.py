@@ -35,7 +35,7 @@ def test_only_results_are_made_in_a_call(target: tvm.target.Target, tmp_path: Pa
     calls = program.calls(x, tensors=program.tensors())
     machine = {name: count for name, count in calls.items() if name.startswith("vm.builtin.")}
     checked = {name: count for name, count in machine.items() if "check" in name or "match" in name}
-    expected = {name: 2 for name in MAKING} | {"vm.builtin.make_tuple": 1, "vm.builtin.reshape": 1}
+    expected = dict.fromkeys(MAKING, 2) | {"vm.builtin.make_tuple": 1, "vm.builtin.reshape": 1}
     assert {name: count for name, count in machine.items() if name not in checked} == expected
     # Of the input; what is lent was made by the library itself.
     assert sum(checked.values()) <= 2
