@@ -19,6 +19,9 @@ from device_agent.wire.frames import tensor_bytes
 
 # Places of state tensors: multiples of a line of the caches, and of any vector.
 _ALIGNED = 64
+# Functions of a library beside each function of a model that has fixed sizes, on a CPU: one makes the tensors
+# between its kernels, and one takes them behind the parameters instead of making them in every call.
+_TENSORS, _LENT = "edgetlm_tensors_%s", "edgetlm_lent_%s"
 
 
 def signature_of(fields: Mapping[str, Any]) -> Signature:
@@ -158,6 +161,7 @@ class VirtualMachine:
         self._ffi = ffi.load_runtime(extra)
         self._module = self._ffi.load_module(library)
         self._machine = self._instance(self._module)
+        self._between: Dict[str, List[Any]] = {}
         self.invoke = self._bound()
 
     @property
@@ -246,19 +250,38 @@ class VirtualMachine:
         if self.on_gpu:
             shared_memory.synchronise()
 
-    def _closure(self, machine: Any, name: str, inputs: Sequence[Any], texts: Sequence[int] = (0,)) -> Any:
+    def _closure(
+        self,
+        machine: Any,
+        name: str,
+        inputs: Sequence[Any],
+        texts: Sequence[int] = (0,),
+        between: Sequence[Any] = (),
+    ) -> Any:
         # A saved closure binds the arguments once, so that a call does not pass hundreds of weights.
         saved = "edgetlm_%s_%s" % (name, "_".join(map(str, texts)))
         state = [tensor for text in texts for tensor in self._states[text]]
-        machine["save_function"](name, saved, 1, *inputs, *state, *self._parameters)
+        function = _LENT % name if between else name
+        machine["save_function"](function, saved, 1, *inputs, *state, *self._parameters, *between)
         return machine[saved]
+
+    def _tensors_between(self, name: str) -> List[Any]:
+        """The tensors between the kernels of a function, for all its calls; none where it makes its own.
+
+        Calls of one machine never overlap. What a function returns is never among them.
+        """
+        if name not in self._between:
+            made = _TENSORS % name
+            there = not self.on_gpu and self._machine.implements_function(made)
+            self._between[name] = list(self._machine[made]()) if there else []
+        return self._between[name]
 
     def _bound(self) -> Any:
         return self._graphed("main", self.inputs)
 
     def _graphed(self, name: str, inputs: Sequence[Any], texts: Sequence[int] = (0,)) -> Any:
         """A function of the library bound to its tensors; on a GPU, one that waits until it has finished."""
-        plain = self._closure(self._machine, name, inputs, texts)
+        plain = self._closure(self._machine, name, inputs, texts, self._tensors_between(name))
         if not self.on_gpu:
             return plain
         tensors = list(inputs)
@@ -270,20 +293,23 @@ class VirtualMachine:
 
         return GraphedCall(self._device, plain, instrumented)
 
-    def instrumented(self, callback: Any, library: Optional[Any] = None) -> Any:
+    def instrumented(self, callback: Any, library: Optional[Any] = None, as_invoked: bool = False) -> Any:
         """The model as a function that reports each kernel. It changes the same state.
 
         Args:
             callback: called as `callback(function, name, before, result, *arguments)` before and after each
                 call that the machine makes.
             library: loaded library of the same model with other kernels; by default the model's own.
+            as_invoked: whether the machine makes the calls that `invoke` makes. Otherwise it also makes each
+                tensor, so that the callback knows which tensors have been written to.
 
         Returns:
             A function without arguments, which runs one inference with the present inputs.
         """
         # A separate machine, because an instrument cannot be removed from a machine.
         machine = self._instance(self._module if library is None else library)
-        call = self._closure(machine, "main", self.inputs)
+        between = self._tensors_between("main") if as_invoked else ()
+        call = self._closure(machine, "main", self.inputs, between=between)
         machine["set_instrument"](callback)
 
         def invoke() -> Any:

@@ -15,6 +15,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -145,12 +146,14 @@ class Bundle {
     // A saved closure binds the arguments once: a call then passes none of the weights.
     std::string saved = "edgetlm_" + name;
     for (const size_t text : texts) saved += "_" + std::to_string(text);
-    std::vector<Value> arguments{name, saved, true};
+    const std::vector<Value>& between = tensors_between(name);
+    std::vector<Value> arguments{between.empty() ? name : "edgetlm_lent_" + name, saved, true};
     arguments.insert(arguments.end(), tensors.begin(), tensors.end());
     for (const size_t text : texts) {
       arguments.insert(arguments.end(), states_.at(text).begin(), states_.at(text).end());
     }
     arguments.insert(arguments.end(), parameters_.begin(), parameters_.end());
+    arguments.insert(arguments.end(), between.begin(), between.end());
     function(machine_, "save_function")(arguments);
     return Entry(std::move(tensors), function(machine_, saved.c_str()));
   }
@@ -218,8 +221,19 @@ class Bundle {
     function(machine_, "vm_initialization")({1, 0, 2});
     main_ = entry("main", inputs);
   }
+  // The tensors between the kernels of a function, which all its calls use, one after the other: a function of the
+  // library makes them, and another one takes them. None where it has no such functions and makes them in each call.
+  const std::vector<Value>& tensors_between(const std::string& name) const {
+    const auto known = between_.find(name);
+    if (known != between_.end()) return known->second;
+    const Value make = function_or_nothing(machine_, "edgetlm_tensors_" + name);
+    return between_.emplace(name, make.is_nothing() ? std::vector<Value>{} : make().items()).first->second;
+  }
+  static Value function_or_nothing(const Value& module, const std::string& name) {
+    return Value::global("ffi.ModuleGetFunction")({module, name, true});
+  }
   static Value function(const Value& module, const char* name) {
-    const Value found = Value::global("ffi.ModuleGetFunction")({module, name, true});
+    const Value found = function_or_nothing(module, name);
     if (found.is_nothing()) throw std::runtime_error(std::string("its library has no function ") + name);
     return found;
   }
@@ -231,6 +245,7 @@ class Bundle {
   std::vector<std::vector<Value>> states_;
   std::vector<Value> parameters_;
   Value library_, machine_;
+  mutable std::map<std::string, std::vector<Value>> between_;
   Entry main_;
 };
 

@@ -19,6 +19,8 @@ from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
 from host.build.memory.crossings import CPU, GPU, Crossing, functions_for_cpu, with_crossings
+from host.build.memory.direct import with_direct_arguments
+from host.build.memory.lent import with_lent_tensors
 from host.build.memory.plan import GPU_ALIGNMENT, entries_of, is_whole, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.object_code import object_code
@@ -217,6 +219,8 @@ def lower_to_executable(module: tvm.IRModule, target: tvm.target.Target) -> Mode
             whole = target.kind.name != "cuda" and is_whole(module)
             module = _with_planned_memory(module, target, bool(functions_for_cpu(module)), whole)
             activations_bytes = planned_bytes(module) + sum(one.taken_bytes for one in crossings)
+            module = with_direct_arguments(module, views=target.kind.name != "cuda")
+            module = with_lent_tensors(module) if whole else module
             module = relax.transform.VMShapeLower()(share_shapes(_with_allocations(module, whole)))
             module = relax.transform.AttachGlobalSymbol()(order_sizes(module))
         builder = relax.ExecBuilder()

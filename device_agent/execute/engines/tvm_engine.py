@@ -121,7 +121,7 @@ class TvmEngine:
             One entry for each kernel: `name`, `calls` in one inference, `seconds` in one inference.
         """
         times = KernelTimes(self._machine.synchronise)
-        invoke = self._machine.instrumented(times)
+        invoke = self._machine.instrumented(times, as_invoked=True)
         invoke()
         times.take()
         for _ in range(runs):

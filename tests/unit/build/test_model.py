@@ -174,7 +174,9 @@ def test_buffers_are_planned(target: tvm.target.Target) -> None:
             value = builder.emit_output(value)
         builder.emit_func_output(value)
     executable, functions, planned, _ = lower_to_executable(builder.get(), target)
-    assert executable["as_text"]().count("call  vm.builtin.alloc_storage") == 2
+    # Beside it are functions that make its tensors for many calls, and take them.
+    main = executable["as_text"]().partition("@main:")[2].partition("@")[0]
+    assert main.count("call  vm.builtin.alloc_storage") == 2
     assert functions
     assert planned == 2 * 8 * 64 * 4
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/dtype.h>
 #include <tvm/runtime/device_api.h>
@@ -30,6 +31,10 @@ namespace ffi = tvm::ffi;
 constexpr DLDevice kCpu{kDLCPU, 0};
 // Places of state tensors: multiples of a line of the caches, and of any vector.
 constexpr size_t kAligned = 64;
+// Begin the names of functions of a library beside each function of a model that has fixed sizes, on a CPU: one makes
+// the tensors between its kernels, and one takes them behind the parameters instead of making them in every call.
+constexpr char kTensorsOf[] = "edgetlm_tensors_";
+constexpr char kLent[] = "edgetlm_lent_";
 
 [[noreturn]] void broken(const std::string& message) { throw AgentError("bundle", message); }
 
@@ -126,7 +131,7 @@ void Model::record() {
 void Model::bind() {
   // The graph of other inputs goes first: it has their addresses.
   graphed_.reset();
-  invoke_ = bound(*machine_);
+  invoke_ = closure(*machine_, "main", inputs_, 1, tensors_between("main"));
   if (device_.device_type == kDLCPU) return;
   graphed_ = std::make_unique<GraphedCall>(
       device_, invoke_, [this](const ffi::Function& instrument) { return instrumented(instrument); });
@@ -186,17 +191,32 @@ ffi::Module Model::machine(const ffi::Module& library) const {
 }
 
 ffi::Function Model::closure(const ffi::Module& machine, const std::string& name,
-                             const std::vector<tvm::runtime::Tensor>& inputs, size_t texts) const {
+                             const std::vector<tvm::runtime::Tensor>& inputs, size_t texts,
+                             const std::vector<ffi::Any>& between) const {
   // A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
   const std::string saved = "edgetlm_" + name;
+  const std::string function = between.empty() ? name : kLent + name;
   const size_t each = state_.size() / static_cast<size_t>(decoder_.sequences);
-  std::vector<ffi::AnyView> arguments{name.c_str(), saved.c_str(), 1};
+  std::vector<ffi::AnyView> arguments{function.c_str(), saved.c_str(), 1};
   for (const tvm::runtime::Tensor& tensor : inputs) arguments.push_back(tensor);
   for (size_t place = 0; place < texts * each; ++place) arguments.push_back(state_[place]);
   for (const tvm::runtime::Tensor& tensor : parameters_) arguments.push_back(tensor);
+  for (const ffi::Any& tensor : between) arguments.push_back(tensor);
   ffi::Any nothing;
   machine->GetFunction("save_function").value().CallPacked(arguments.data(), arguments.size(), &nothing);
   return machine->GetFunction(saved).value();
+}
+
+const std::vector<ffi::Any>& Model::tensors_between(const std::string& name) {
+  const auto found = between_.find(name);
+  if (found != between_.end()) return found->second;
+  std::vector<ffi::Any> tensors;
+  if (device_.device_type == kDLCPU) {
+    if (const ffi::Optional<ffi::Function> make = (*machine_)->GetFunction(kTensorsOf + name)) {
+      for (const ffi::Any& tensor : (*make)().cast<ffi::Array<ffi::Any>>()) tensors.push_back(tensor);
+    }
+  }
+  return between_.emplace(name, std::move(tensors)).first->second;
 }
 
 ffi::Any Model::call(const std::string& name, const std::vector<TensorView>& inputs) {
@@ -220,7 +240,7 @@ const Model::Entry& Model::entry(const std::string& name, const std::vector<Tens
   Entry entry;
   for (const TensorInfo& info : inputs) entry.inputs.push_back(input(info.shape, info.dtype));
   const int64_t texts = name == "together" ? decoder_.sequences : 1;
-  entry.invoke = closure(*machine_, name, entry.inputs, static_cast<size_t>(texts));
+  entry.invoke = closure(*machine_, name, entry.inputs, static_cast<size_t>(texts), tensors_between(name));
   return entries_.emplace(name, std::move(entry)).first->second;
 }
 
@@ -245,9 +265,18 @@ void Model::synchronise() const {
 }
 
 ffi::Function Model::instrumented(const ffi::Function& callback, const ffi::Optional<ffi::Module>& library) const {
+  return instrumented(callback, library ? *library : *library_, {});
+}
+
+ffi::Function Model::instrumented_as_invoked(const ffi::Function& callback) {
+  return instrumented(callback, *library_, tensors_between("main"));
+}
+
+ffi::Function Model::instrumented(const ffi::Function& callback, const ffi::Module& library,
+                                  const std::vector<ffi::Any>& between) const {
   // A machine of its own: an instrument cannot be taken off again.
-  const ffi::Module other = machine(library ? *library : *library_);
-  const ffi::Function invoke = bound(other);
+  const ffi::Module other = machine(library);
+  const ffi::Function invoke = closure(other, "main", inputs_, 1, between);
   other->GetFunction("set_instrument").value()(callback);
   return invoke;
 }

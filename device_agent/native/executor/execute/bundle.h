@@ -68,9 +68,12 @@ class Model {
   // Waits until a GPU has done what it was asked to do; the CPU never has work outstanding.
   void synchronise() const;
   // The model as a function that reports each call of the machine to `callback`; with the kernels of another library
-  // of the same model where one is given.
+  // of the same model where one is given. The machine makes each tensor, so that the callback knows which of them have
+  // been written to.
   tvm::ffi::Function instrumented(const tvm::ffi::Function& callback,
                                   const tvm::ffi::Optional<tvm::ffi::Module>& library = std::nullopt) const;
+  // The same with the calls that `invoke` makes, on the tensors that it uses.
+  tvm::ffi::Function instrumented_as_invoked(const tvm::ffi::Function& callback);
 
  private:
   struct Mapping;
@@ -84,10 +87,16 @@ class Model {
   void make_state(const CheckedManifest& manifest);
   void map_parameters(const CheckedManifest& manifest, const std::string& directory, bool mapped);
   tvm::ffi::Module machine(const tvm::ffi::Module& library) const;
-  tvm::ffi::Function bound(const tvm::ffi::Module& machine) const { return closure(machine, "main", inputs_, 1); }
-  // A function of the library, bound to its inputs, the states of the first texts and the weights.
+  tvm::ffi::Function instrumented(const tvm::ffi::Function& callback, const tvm::ffi::Module& library,
+                                  const std::vector<tvm::ffi::Any>& between) const;
+  // A function of the library, bound to its inputs, the states of the first texts, the weights and, where there are
+  // any, the tensors between its kernels.
   tvm::ffi::Function closure(const tvm::ffi::Module& machine, const std::string& name,
-                             const std::vector<tvm::runtime::Tensor>& inputs, size_t texts) const;
+                             const std::vector<tvm::runtime::Tensor>& inputs, size_t texts,
+                             const std::vector<tvm::ffi::Any>& between) const;
+  // The tensors between the kernels of a function, which all its calls use, one after the other; none where it makes
+  // its own. What a function returns is never among them.
+  const std::vector<tvm::ffi::Any>& tensors_between(const std::string& name);
   // Binds `main` to the inputs.
   void bind();
   // Records the graph of `main`, on a GPU, by two runs with inputs that are zeros. Models with state are left as they
@@ -109,6 +118,8 @@ class Model {
   std::vector<tvm::runtime::Tensor> state_;
   DecoderInfo decoder_;
   tvm::ffi::Optional<tvm::ffi::Module> machine_;
+  // By the name of the function.
+  std::map<std::string, std::vector<tvm::ffi::Any>> between_;
   tvm::ffi::Function invoke_;
   // Functions beside main that have been called.
   std::map<std::string, Entry> entries_;

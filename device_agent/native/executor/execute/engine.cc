@@ -141,7 +141,7 @@ Reply Engine::outputs() const {
 
 JsonArray Engine::profile(int64_t runs) {
   KernelTimes times(*model_);
-  const ffi::Function invoke = model_->instrumented(times.instrument());
+  const ffi::Function invoke = model_->instrumented_as_invoked(times.instrument());
   invoke();
   times.take();
   for (int64_t i = 0; i < runs; ++i) invoke();

@@ -50,7 +50,11 @@ def test_a_session_of_an_agent_keeps_state(tiny_bundle, device):
             [found] = session.run(case.inputs)
             np.testing.assert_array_equal(found, case.outputs[0])
         inputs = [np.array([7], "int32"), np.array([4], "int32")]
-        assert set(session.profile(inputs, 1)) >= {"step", "score"}
+        profile = session.profile(inputs, 1)
+        assert set(profile) >= {"step", "score"}
+        # The logits alone are made in a call; what lies between the kernels was made before.
+        assert profile["vm.builtin.alloc_tensor"].calls == 1
+        assert [call.kernel for call in session.intermediates()] == ["step", "score"]
         # The profiled runs wrote the token to the state, as any run does.
         [found] = session.run([np.array([2], "int32"), np.array([5], "int32")])
         np.testing.assert_array_equal(found, tiny.logits([3, 1, 4, 1, 7, 2]))
