@@ -26,6 +26,8 @@ _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
 # long to be taken apart as to be multiplied. Where less than a chunk is left of the context, a prompt goes
 # through steps: so it is in contexts of several chunks.
 _CHUNK_IN_TILES, _CHUNKS_OF_A_CONTEXT = 128, 4
+# Tokens of a chunk from which on these registers multiply.
+_LEAST_CHUNK_IN_TILES = 32
 
 
 def read_model(
@@ -135,10 +137,11 @@ def _read_decoder(options: CompileOptions, clock: StageClock, profile: DevicePro
         context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
         in_tiles = profile is not None and profile.hardware.has_bfloat16_tiles
         quantised = in_tiles and (bool(options.quantize) or is_quantised(options.model))
+        chunk = chunk_of(context, in_tiles=quantised)
         model = import_decoder(
             options.model,
             context,
-            chunk_of(context, in_tiles=quantised),
+            chunk,
             options.quantize,
             options.seed,
             clock.progress.note,
@@ -151,6 +154,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock, profile: DevicePro
             options.calibration,
             options.cache,
             profile is not None and profile.hardware.has_fast_bfloat16_layers,
+            quantised and chunk >= _LEAST_CHUNK_IN_TILES,
         )
     return replace(model, name=options.name or as_name(model.name))
 

@@ -46,8 +46,8 @@ class Golden:
     Attributes:
         cases: of three prompts, in the order in which they run.
         text: what is known of a text of the user's; None without one.
-        rounded: how far logits move, as part of the largest, where activations of the products of a prompt
-            are rounded to bytes; infinite where no weight is quantised.
+        rounded: how far logits move, as part of the largest, where the products of a prompt round what they
+            multiply; infinite where no weight is quantised.
         attended: the same where attention rounds what it multiplies to bfloat16 too; infinite where that was
             not asked for.
         scores: whether the products that make queries and keys are among those.
@@ -126,6 +126,7 @@ def make_golden(
     text: np.ndarray | None = None,
     *,
     attended: bool = False,
+    tiles: bool = False,
 ) -> Golden:
     """Cases in the order in which they run: the state makes each depend on those before it.
 
@@ -138,6 +139,7 @@ def make_golden(
         seed: of the prompts.
         text: (n) int32 tokens of a text of the user's, two or more; None without.
         attended: whether it is also asked what attention does that rounds to bfloat16.
+        tiles: whether registers of matrices multiply the weights of a chunk, see `Questions`.
 
     Returns:
         The cases of three prompts, what transformers makes of the text, and what rounding does.
@@ -166,6 +168,7 @@ def make_golden(
         constants.half,
         cached=constants.kept == "int8",
         attended=attended,
+        tiles=tiles,
     )
     answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):

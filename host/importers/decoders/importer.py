@@ -55,6 +55,7 @@ def import_decoder(
     calibration: Path | None = None,
     cache: str = "",
     bfloat16: bool = False,
+    tiles: bool = False,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -77,6 +78,8 @@ def import_decoder(
             precision beside quantised weights and with `half`, and float32 otherwise.
         bfloat16: whether the target multiplies numbers of bfloat16 faster than those of float32: attention of
             prompts may then round to them, if the reference shows that logits allow it.
+        tiles: whether its registers of matrices multiply the quantised weights of a chunk, which rounds them
+            and activations to bfloat16: what the reference then shows is that, and not rounding to bytes.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -116,14 +119,15 @@ def import_decoder(
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
     functions = Functions(context, chunk, verified, sequences)
     golden = make_golden(
-        read.path, description, weights, constants, functions, seed, tokens, attended=bfloat16
+        read.path, description, weights, constants, functions, seed, tokens, attended=bfloat16, tiles=tiles
     )
     rounding = ROUNDED if golden.rounds else EXACT
     may = {"attention": golden.attends_rounded, "scores": golden.rounds_scores}
     prefill = build_prefill(description, weights, constants, context, chunk, rounding, **may)
     if math.isfinite(golden.rounded) and not golden.rounds:
         notice(
-            f"activations of prompts keep 16 bits: with 8, logits move by {golden.rounded:.1e} of the largest"
+            f"activations of prompts keep 16 bits: with fewer, logits move by {golden.rounded:.1e} of the "
+            "largest"
         )
     signature = _signature(description)
     state = state_specs(description, context, constants.kept)

@@ -47,7 +47,7 @@ def test_attention_is_rounded_for_processors_that_gain_by_it(
     folder = write(tmp_path / "model", llama(), llama_weights())
 
     def import_decoder(*given: Any) -> None:
-        raise Asked(given[-1])
+        raise Asked(given[-2])
 
     monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
     options, clock = CompileOptions(model=folder, quantize="int4"), StageClock(Silence())
@@ -58,15 +58,17 @@ def test_attention_is_rounded_for_processors_that_gain_by_it(
 
 
 @pytest.mark.parametrize(
-    ("quantize", "packed", "tiles", "context", "chunk"),
+    ("quantize", "packed", "tiles", "context", "chunk", "in_tiles"),
     [
-        ("int4", False, TILES, 512, 128),
-        ("", True, TILES, 512, 128),
+        ("int4", False, TILES, 512, 128, True),
+        ("", True, TILES, 512, 128, True),
         # A prompt behind the last whole chunk goes through steps, which would be much of a short context.
-        ("int4", False, TILES, 256, 64),
-        ("int4", False, TILES, 48, 48),
-        ("int4", False, None, 512, 64),
-        ("", False, TILES, 512, 64),
+        ("int4", False, TILES, 256, 64, True),
+        ("int4", False, TILES, 48, 48, True),
+        # Tiles multiply 32 rows or more.
+        ("int4", False, TILES, 16, 16, False),
+        ("int4", False, None, 512, 64, False),
+        ("", False, TILES, 512, 64, False),
     ],
 )
 def test_chunks_are_longer_where_tiles_multiply_quantised_weights(
@@ -75,6 +77,7 @@ def test_chunks_are_longer_where_tiles_multiply_quantised_weights(
     tiles: MatrixTiles | None,
     context: int,
     chunk: int,
+    in_tiles: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -85,10 +88,10 @@ def test_chunks_are_longer_where_tiles_multiply_quantised_weights(
         write(folder, llama(), llama_weights())
 
     def import_decoder(*given: Any) -> None:
-        raise Asked(given[1:3])
+        raise Asked((*given[1:3], given[-1]))
 
     monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
     options = CompileOptions(model=folder, quantize=quantize, context_tokens=context)
     with pytest.raises(Asked) as asked:
         read_model(options, StageClock(Silence()), profile=profile(SLOW, tiles))
-    assert asked.value.args == ((context, chunk),)
+    assert asked.value.args == ((context, chunk, in_tiles),)

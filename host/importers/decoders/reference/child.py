@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from host.importers.decoders.reference.questions import (
     read_plan,
     write_answers,
 )
+from host.importers.decoders.reference.rounding import rounded_products
+from host.importers.decoders.reference.stored import StoredPart
 from host.language_file import language_format
 
 # Of weights that stay in memory from text to text, where the bundle is much smaller than they are.
@@ -74,21 +77,21 @@ def computed(plan: Plan) -> Answers:
     model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
     # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
     sets = [
-        [(product(model, name), parts[name].form.group) for name in names if name in parts]
-        for names in asked.rounded
+        [(product(model, name), parts[name]) for name in names if name in parts] for names in asked.rounded
     ]
     cache = rounded_cache if asked.cached else empty_cache
     logits = tuple(logits_of(model, tokens.tolist(), cache) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text, cache)
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count, cache)
     chosen, rounded = 0, None
-    for number, groups in enumerate(sets):
-        chosen, rounded = number, behind_rounded(model, last, asked.beginning, groups, cache)
+    behind_of = partial(behind_rounded, model, last, asked.beginning, made_cache=cache, tiles=asked.tiles)
+    for number, products in enumerate(sets):
+        chosen, rounded = number, behind_of(products)
         if moved(logits[-1], rounded) <= asked.allowed:
             break
     attended = None
     if sets and asked.attended:
-        attended = behind_rounded(model, last, asked.beginning, sets[chosen], cache, attention=True)
+        attended = behind_of(sets[chosen], attention=True)
     return Answers(
         logits,
         behind,
@@ -232,50 +235,39 @@ def behind_rounded(
     model: Any,
     tokens: Sequence[int],
     beginning: int,
-    groups: Sequence[tuple[Any, int]],
+    products: Sequence[tuple[Any, StoredPart]],
     made_cache: Callable[[Any], Any] = empty_cache,
     *,
     attention: bool = False,
+    tiles: bool = False,
 ) -> np.ndarray:
-    """The logits behind the end of a text, whose first tokens have rounded activations.
+    """The logits behind the end of a text, in whose beginning products round what they multiply.
 
-    What products are given is rounded to bytes, each group by its largest absolute value, as
-    `host.lowering.quantised.product` does it. Logits behind the tokens that are not rounded differ from exact
-    ones by what the keys and values of the others do.
+    Logits behind the tokens that are not rounded differ from exact ones by what the keys and values of the
+    others do.
 
     Args:
         model: of transformers.
         tokens: of the text.
-        beginning: number of those whose activations are rounded, fewer than all.
-        groups: modules that multiply, each with the number of elements that share a scale.
+        beginning: number of those of which activations are rounded, fewer than all.
+        products: modules that round, each with its weight, see `rounded_products`.
         made_cache: makes the cache of the text.
         attention: whether attention of the beginning rounds what it multiplies to bfloat16, see
             `rounded_attention`; the cache keeps exact keys and values.
+        tiles: whether the products are those of registers of matrices.
 
     Returns:
         (m, V) float32, where m are the other tokens.
     """
     import torch
 
-    def hook(group: int) -> Any:
-        def rounded(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-            value, *others = given
-            split = value.unflatten(-1, (-1, group))
-            scale = split.abs().amax(-1, keepdim=True) / 127
-            whole = torch.round(split / scale.clamp(min=1e-30))
-            return ((whole * scale).flatten(-2), *others)
-
-        return rounded
-
-    hooks = [module.register_forward_pre_hook(hook(group)) for module, group in groups]
     with torch.inference_mode():
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])
         cache = made_cache(model)
-        with rounded_attention(model) if attention else nullcontext():
+        attended = rounded_attention(model) if attention else nullcontext()
+        with rounded_products(products, tiles=tiles), attended:
             model(input_ids=beginning_of, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        for one in hooks:
-            one.remove()
         rest = torch.tensor([list(tokens[beginning:])])
         made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
     return np.asarray(made[0].float().numpy())

@@ -42,6 +42,8 @@ class Questions:
             of `texts` are wanted, and nothing else.
         cached: whether keys and values are rounded to bytes, as the compiled model keeps them; not for the
             logits by the weights in the files.
+        tiles: whether products that round do it as registers of matrices have them: activations and weights
+            to bfloat16, and activations to bytes where groups of weights are not whole rows of a tile.
     """
 
     texts: tuple[np.ndarray, ...]
@@ -55,6 +57,7 @@ class Questions:
     measured: tuple[str, ...] = ()
     cached: bool = False
     attended: bool = False
+    tiles: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,7 @@ class Answers:
         original: (n, V) of `text` by the weights in the files; None without, or where these are quantised.
         greedy: tokens that continue the prompt, by the same weights.
         rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
-            beginning have activations that are rounded to bytes; None where that was not asked for.
+            beginning round what they multiply; None where that was not asked for.
         chosen: which of the sets of products that is.
         attended: the same where attention over the beginning rounds what it multiplies to bfloat16 too.
         half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.

@@ -81,14 +81,15 @@ class StoredPart:
 
     def read(self, name: str) -> np.ndarray:
         """The values that the numbers represent."""
-        made = self._dequantised(0, self.matrix.rows)
+        made = self.values(0, self.matrix.rows)
         return made.T if self.matrix.transposed else made
 
     def rows(self, name: str, begin: int, end: int) -> np.ndarray:
         """Some rows of the values."""
-        return self.read(name)[begin:end] if self.matrix.transposed else self._dequantised(begin, end)
+        return self.read(name)[begin:end] if self.matrix.transposed else self.values(begin, end)
 
-    def _dequantised(self, begin: int, end: int) -> np.ndarray:
+    def values(self, begin: int, end: int) -> np.ndarray:
+        """What some outputs are multiplied by: (n, inputs) float32."""
         return dequantise(Quantised.of(self.form, [one.rows(begin, end) for one in self.arrays]))
 
 

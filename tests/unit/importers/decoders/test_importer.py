@@ -223,8 +223,8 @@ def test_prompts_are_rounded_to_bytes_where_logits_stay(
     lines: list[str] = []
     # Without a figure, the target multiplies bfloat16 numbers no faster than others.
     fast = further is not None
-    model = import_decoder(folder, 32, 8, "int4", notice=lines.append, bfloat16=fast)
-    assert asked[0].attended is fast
+    model = import_decoder(folder, 32, 8, "int4", notice=lines.append, bfloat16=fast, tiles=rounds)
+    assert asked[0].attended is fast and asked[0].tiles is rounds
     assert model.decoder is not None and model.decoder.rounding == (8 if rounds else 0)
     assert rounded_call(model.decoder.prefill) is rounds and not rounded_call(model.module)
     assert any("keep 16 bits" in line for line in lines) is (moved == 0.02)

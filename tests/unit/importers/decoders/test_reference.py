@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
+from host.importers.decoders.description import Matrix
 from host.importers.decoders.folder import ModelFolder, read_folder
-from host.importers.decoders.quantise import QuantisedPart
-from host.importers.decoders.reference import Questions, attention, child, input_energies
+from host.importers.decoders.quantise import QuantisedPart, dequantise, quantise
+from host.importers.decoders.reference import Questions, attention, child, input_energies, rounding
 from host.importers.decoders.reference import model as streamed
 from host.importers.decoders.reference.child import computed, logits_of
 from host.importers.decoders.reference.model import make_model, parameter_named
 from host.importers.decoders.reference.process import time_limit_s
-from host.importers.decoders.reference.questions import read_plan, write_plan
+from host.importers.decoders.reference.questions import moved, read_plan, write_plan
 from host.importers.decoders.reference.stored import StoredPart
 from host.model.text_quality import divergence
 from tests.unit.importers.decoders.models import save
@@ -258,6 +261,51 @@ def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None
     if not tied:
         with pytest.raises(ValueError, match=f"'{embedding}' multiplies nothing"):
             asked(read, directory, parts_of(read, 4), rounded=((embedding,),), beginning=30)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("group", [16, 32])
+def test_products_of_tiles_round_both_operands(
+    group: int, transposed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounding, "_BLOCK", 64 * 5)
+    random = np.random.default_rng(4)
+    exact = random.normal(size=(12, 64)).astype("float32")
+    given = torch.from_numpy(random.normal(size=(1, 3, 64)).astype("float32"))
+    made = quantise(exact, 4)
+    made = replace(made, form=replace(made.form, group=group))
+    part = QuantisedPart(Matrix("weight", 12, 64, transposed), made)
+    write_plan(tmp_path, tmp_path, Questions((TOKENS,)), [part])
+    [stored] = read_plan(tmp_path).parts
+    module = torch.nn.Linear(64, 12)
+    values = torch.from_numpy(np.array(dequantise(part.values)))
+    module.weight.data.copy_(values)
+    with torch.inference_mode():
+        plain, bias = module(given), module.bias
+        with rounding.rounded_products([(module, stored)], tiles=True):
+            in_tiles = module(given)
+        with rounding.rounded_products([(module, stored)], tiles=False):
+            in_bytes = module(given)
+        assert torch.equal(module(given), plain)
+        both = given.bfloat16().float() @ values.bfloat16().float().T + bias
+        # Groups that are no whole rows of a tile are products of bytes there too.
+        wanted = both if group == 32 else in_bytes
+    torch.testing.assert_close(in_tiles, wanted, rtol=0, atol=1e-5)
+    assert not torch.allclose(in_tiles, plain, atol=1e-4) and not torch.allclose(both, in_bytes, atol=1e-3)
+
+
+def test_a_beginning_by_tiles_moves_logits_less_than_one_by_bytes(tmp_path: Path) -> None:
+    folder, directory = tmp_path / "model", tmp_path / "plan"
+    directory.mkdir()
+    save(folder, "llama")
+    read = read_folder(folder)
+    parts = parts_of(read, 4)
+    sets = (tuple(one.matrix.name for one in parts if "mlp" in one.matrix.name),)
+    off = []
+    for tiles in (False, True):
+        found = asked(read, directory, parts, rounded=sets, beginning=30, tiles=tiles)
+        off.append(moved(found.logits[1], found.rounded))
+    assert 0 < off[1] < off[0]
 
 
 @pytest.mark.parametrize("name", MODELS)
