@@ -17,21 +17,30 @@ def _group_norm(builder: Builder, call: OperatorCall) -> Value | None:
     axes = sorted(normalise_axis(int(a), rank) for a in call.attrs.axes)
     if normalise_axis(int(call.attrs.channel_axis), rank) != 1 or axes != list(range(2, rank)):
         return None
-    return _norm_of_groups(builder, call, groups)
+    return _norm_of_groups(builder, call, data, groups)
 
 
 def _instance_norm(builder: Builder, call: OperatorCall) -> Value | None:
-    """The same with each channel a group of its own."""
+    """The same with each channel a group of its own.
+
+    Where the axes have the batch too, the statistics of a channel are over all of it: `torch.export` writes
+    an InstanceNorm so, with a batch of 1, and a BatchNorm without running statistics.
+    """
     data = call.value(0)
     rank = len(data.shape)
-    axes = sorted(normalise_axis(int(a), rank) for a in call.attrs.axes)
-    if normalise_axis(int(call.attrs.channel_axis), rank) != 1 or axes != list(range(2, rank)):
+    axes, positions = sorted(normalise_axis(int(a), rank) for a in call.attrs.axes), list(range(2, rank))
+    if normalise_axis(int(call.attrs.channel_axis), rank) != 1 or axes not in (positions, [0, *positions]):
         return None
-    return _norm_of_groups(builder, call, data.shape[1])
+    if axes == positions or data.shape[0] == 1:
+        return _norm_of_groups(builder, call, data, data.shape[1])
+    channels_first = (1, 0, *range(2, rank))
+    swapped = builder.transpose(data, channels_first)
+    rows = builder.reshape(swapped, (1, swapped.shape[0], *swapped.shape[1:]))
+    norm = builder.reshape(_norm_of_groups(builder, call, rows, rows.shape[1]), swapped.shape)
+    return builder.transpose(norm, channels_first)
 
 
-def _norm_of_groups(builder: Builder, call: OperatorCall, groups: int) -> Value:
-    data = call.value(0)
+def _norm_of_groups(builder: Builder, call: OperatorCall, data: Value, groups: int) -> Value:
     batch, channels = data.shape[:2]
     each, positions = channels // groups, data.size // (batch * channels)
     inner = (each, positions) if each > 1 else (positions,)

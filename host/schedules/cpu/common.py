@@ -110,15 +110,24 @@ def prologue_names(workload: Workload) -> list[str]:
 def moves_result(workload: Workload) -> bool:
     """Whether what follows the anchor takes its result apart, as it does where blocks of groups are not full.
 
-    Such stages cannot be computed on a tile of the result; they become a pass of their own.
+    Such stages cannot be computed on a tile of the result; they become a pass of their own. Where a group
+    has one column, what follows takes every so many columns, in one step.
     """
     anchor = workload.anchor_stage
     made = math.prod(anchor.axes[axis].extent for axis in anchor.spatial)
     return any(
-        access.buffer == anchor.write.buffer and stage.points < made and any(len(m) > 1 for m in access.moves)
+        access.buffer == anchor.write.buffer
+        and stage.points < made
+        and (any(len(moves) > 1 for moves in access.moves) or _skips_columns(access))
         for stage in workload.stages[workload.anchor + 1 :]
         for access in stage.reads
     )
+
+
+def _skips_columns(access: Access) -> bool:
+    """Whether a stage reads every so many elements of the last dimension, and none between them."""
+    steps = [move.steps[-1] for moves in access.moves for move in moves if move.steps[-1]]
+    return len(steps) == 1 and steps[0] > 1
 
 
 def inline_chain(schedule: s_tir.Schedule, names: list[str]) -> list[str]:

@@ -104,6 +104,19 @@ def test_normalisation_of_groups_of_channels(groups: int, spatial: tuple[int, ..
         assert functions(other) == functions(model)
 
 
+@pytest.mark.parametrize("shape", [(1, 6, 7), (1, 6, 2, 3, 5), (4, 6, 3, 5), (5, 6)])
+def test_norm_of_channels_over_the_batch(shape: tuple[int, ...]) -> None:
+    """As `torch.export` writes an InstanceNorm, whose batch is 1, and a BatchNorm without statistics."""
+    model = check(
+        lambda bb, v: op.nn.instance_norm(
+            v, weight(6), weight(6, seed=3), channel_axis=1, axes=[0, *range(2, len(shape))]
+        ),
+        [5 + 2 * normal(*shape)],
+        atol=1e-4,
+    )
+    assert not [name for name in functions(model) if "instance_norm" in name]
+
+
 def test_residual_sum_before_a_norm_stays_with_the_product_that_makes_it() -> None:
     def build(bb, x):
         y = bb.emit(op.add(bb.emit(op.matmul(x, weight(8, 8))), x))

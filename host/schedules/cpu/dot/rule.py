@@ -119,8 +119,9 @@ class Dot(Rule):
         nest = Nest(sampler, lanes.anchor_stage, roles, block, threads, vectorised=plain, together=steps > 1)
         wide = _tail_lanes(workload, roles, hardware, sampler.value("vectors"))
         for name in tails:
-            schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
-            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, wide)
+            tail = schedule.get_sblock(name)
+            schedule.reverse_compute_at(tail, nest.attach)
+            vectorise_tail(schedule, tail, nest.attach, len(roles.rows) + 2, wide)
         for name in prologue_names(workload):
             # The instruction loads from memory: what it reads is made in advance.
             schedule_copy(schedule, name, 4 * hardware.lanes, threads)

@@ -80,7 +80,8 @@ class HalfSums(Rule):
             tail = schedule.get_sblock(name)
             schedule.reverse_compute_at(tail, nest.attach)
             # Panels stay a loop: where they are written out, more sums leave the registers.
-            vectorise_tail(schedule, tail, _loops_within(schedule, tail, nest.attach), roles.lanes)
+            depth = len(schedule.get_loops(tail))
+            vectorise_tail(schedule, tail, nest.attach, depth, roles.lanes, inside=True)
         axes = len(one.anchor_stage.axes)
         steps = _schedule_block(schedule, inner, activations, nest.innermost, axes, roles.lanes)
         for name in prologue_names(workload):
@@ -117,13 +118,6 @@ def _schedule_block(schedule: Any, inner: Any, activations: Any, place: Any, axe
     for loop in (*others, vectors, step):
         schedule.unroll(loop)
     return outer
-
-
-def _loops_within(schedule: Any, block: Any, around: Any) -> int:
-    """How many loops of a block are inside of one of its loops."""
-    loops = schedule.get_loops(block)
-    place = next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(around)))
-    return len(loops) - 1 - place
 
 
 def _roles(one: Workload, wide: HardwareModel) -> Roles:

@@ -149,10 +149,11 @@ class Tiled(Rule):
         in_block = [stage.name for stage, _ in block_copies(workload, roles, pad)]
         left = _prologue(schedule, workload, copied)
         nest = Nest(sampler, anchor, roles, block, threads)
-        around = None if _panels_in_bounds(anchor, roles, sampler.values) else nest.attach
+        inside = not _panels_in_bounds(anchor, roles, sampler.values)
         for name in tails:
-            schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
-            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes, around)
+            tail = schedule.get_sblock(name)
+            schedule.reverse_compute_at(tail, nest.attach)
+            vectorise_tail(schedule, tail, nest.attach, len(roles.rows) + 2, roles.lanes, inside)
         for name in left:
             if name in copied:
                 schedule_copy(schedule, name, hardware.lanes, threads)
@@ -243,25 +244,25 @@ def _prologue(schedule: s_tir.Schedule, workload: Workload, copied: list[str]) -
 
 
 def vectorise_tail(
-    schedule: s_tir.Schedule, block: Any, depth: int, lanes: int, around: Any | None = None
+    schedule: s_tir.Schedule, block: Any, attach: Any, depth: int, lanes: int, inside: bool = False
 ) -> None:
     """Unrolls the tile's rows of a stage after the reduction and vectorises its innermost loop.
 
     Args:
         schedule: the schedule.
         block: of the stage.
+        attach: the loop around one tile.
         depth: loops that may be unrolled. A tile of one row along an axis has no loop along it: the loops
             around the tile then take its place.
         lanes: elements of one vector.
-        around: the loop around the tile, if it stays a loop.
+        inside: whether the loops around the tile stay loops.
     """
-    loops = schedule.get_loops(block)[-depth:]
-    if around is not None:
-        kept = schedule.get(around)
-        place = next((i for i, loop in enumerate(loops) if schedule.get(loop).same_as(kept)), -1)
-        loops = loops[place + 1 :]
-    if not loops:
-        return  # The tile is one element, as it may be on a processor without vectors.
+    loops, around = schedule.get_loops(block), schedule.get(attach)
+    place = next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(around))
+    within = len(loops) - 1 - place
+    if not within and (inside or lanes > 1):
+        return  # The tile is one element, and the loops around it have the vectors of the sums inside.
+    loops = loops[-(min(depth, within) if inside else depth) :]
     extents = [int(schedule.get(loop).extent) for loop in loops]
     outer, inner = schedule.split(loops[-1], [None, lanes])
     schedule.vectorize(inner)

@@ -65,7 +65,7 @@ def dense_task(rows: int, columns: int, depth: int, lanes: int, dtype: str = "ui
     Weights that one lane takes, or `group`, lie side by side.
     """
     group = group or 4 // numeric_type(dtype).bytes
-    weight = (columns // lanes, depth // group, lanes, group)
+    weight = (-(-columns // lanes), depth // group, lanes, group)
     return _task("dot_dense", (rows, depth), weight, (rows, columns), dtype, {})
 
 

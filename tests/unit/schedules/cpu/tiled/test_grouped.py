@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import random
 
-from host.schedules import DesignSpace, space_for
+import numpy as np
+import pytest
+from tvm import te
+
+from host.schedules import DesignSpace, scheduled_function, space_for
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda.cuda_cases import grouped
 
@@ -53,3 +57,24 @@ def test_short_panels_of_groups_fetch_what_lies_beside_them(panel: int, factor: 
     space = _space(32, 4, 33)
     short, whole = (_part_s(space, "L3", panel=size, rows=5) for size in (panel, 32))
     assert short > factor * whole
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_groups_of_one_column_in_blocks_of_four(seed: int) -> None:
+    """The result has every fourth column of what is computed, in a pass of its own."""
+    a, w = te.placeholder((1, 9, 6), name="a"), te.placeholder((2, 1, 2, 3, 4), name="w")
+    tap, k = te.reduce_axis((0, 2), name="tap"), te.reduce_axis((0, 3), name="k")
+    sums = te.compute(
+        (1, 8, 8),
+        lambda n, x, c: te.sum(a[n, x + tap, c // 4 * 3 + k] * w[c // 4, 0, tap, k, c % 4], axis=[tap, k]),
+        name="grouped_conv1d",
+    )
+    result = te.compute((1, 8, 2), lambda n, x, c: sums[n, x, c * 4] + 1.0, name="epilogue")
+    space = space_for(fn.task(te.create_prim_func([a, w, result])), fn.board().hardware, 1)
+    program = scheduled_function(space.apply(space.candidate(space.sample(random.Random(seed)), "random")))
+    generator = np.random.default_rng(0)
+    x, weights = (generator.standard_normal(tuple(map(int, one.shape))).astype("float32") for one in (a, w))
+    found = fn.run(program, [x, weights], (1, 8, 2), fn.board().tvm_target)
+    windows = np.stack([x[:, :8], x[:, 1:]], 2).reshape(1, 8, 2, 2, 3)
+    expected = np.einsum("nxtgk,gtk->nxg", windows, weights[:, 0, :, :, 0]) + 1.0
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
