@@ -74,7 +74,7 @@ def computed(plan: Plan) -> Answers:
     model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
     # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
     sets = [
-        [(product(model, name), parts[name].form.group) for name in names if name in parts]
+        [(product(model, name), parts[name].form.group, parts[name].order) for name in names if name in parts]
         for names in asked.rounded
     ]
     cache = rounded_cache if asked.cached else empty_cache
@@ -232,7 +232,7 @@ def behind_rounded(
     model: Any,
     tokens: Sequence[int],
     beginning: int,
-    groups: Sequence[tuple[Any, int]],
+    groups: Sequence[tuple[Any, int, np.ndarray | None]],
     made_cache: Callable[[Any], Any] = empty_cache,
     *,
     attention: bool = False,
@@ -247,7 +247,8 @@ def behind_rounded(
         model: of transformers.
         tokens: of the text.
         beginning: number of those whose activations are rounded, fewer than all.
-        groups: modules that multiply, each with the number of elements that share a scale.
+        groups: modules that multiply, each with the number of elements that share a scale, and their order
+            where it is another one.
         made_cache: makes the cache of the text.
         attention: whether attention of the beginning rounds what it multiplies to bfloat16, see
             `rounded_attention`; the cache keeps exact keys and values.
@@ -257,17 +258,18 @@ def behind_rounded(
     """
     import torch
 
-    def hook(group: int) -> Any:
+    def hook(group: int, order: np.ndarray | None) -> Any:
         def rounded(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
             value, *others = given
-            split = value.unflatten(-1, (-1, group))
+            split = (value if order is None else value[..., order]).unflatten(-1, (-1, group))
             scale = split.abs().amax(-1, keepdim=True) / 127
             whole = torch.round(split / scale.clamp(min=1e-30))
-            return ((whole * scale).flatten(-2), *others)
+            made = (whole * scale).flatten(-2)
+            return (made if order is None else made[..., np.argsort(order)], *others)
 
         return rounded
 
-    hooks = [module.register_forward_pre_hook(hook(group)) for module, group in groups]
+    hooks = [module.register_forward_pre_hook(hook(group, order)) for module, group, order in groups]
     with torch.inference_mode():
         # Nobody looks at logits behind these tokens: those of one are computed.
         beginning_of = torch.tensor([list(tokens[:beginning])])
