@@ -79,7 +79,7 @@ class PackedTensor(StoredTensor):
         return self.read(name)[begin:end]
 
     def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
-        """The values in the form of the files, none changed, with the inputs of a group side by side (`order`).
+        """The values in the form of the files, none changed, and the inputs of a group side by side.
 
         Raises:
             ModelFileError: scales are not finite, or groups are not whole.

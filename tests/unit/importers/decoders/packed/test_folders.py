@@ -138,7 +138,9 @@ def test_groups_of_64_share_their_scales(tmp_path: Path) -> None:
         read_folder(path)
 
 
-@pytest.mark.parametrize("name", ["gptq", "gptq with zero points", "gptq in another order", "awq", "awq, one group"])
+@pytest.mark.parametrize(
+    "name", ["gptq", "gptq with zero points", "gptq in another order", "awq", "awq, one group"]
+)
 def test_a_packed_model_is_deployed_as_it_is(name: str, tmp_path: Path) -> None:
     path, values = made(tmp_path / "packed", WAYS[name][0])
     lines: list[str] = []
