@@ -7,15 +7,12 @@ from typing import Any
 
 from host.importers.decoders.config import MAX_POSITIONS, Config
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
-from host.importers.decoders.family import Names, description, read_sizes, weights, window
+from host.importers.decoders.family import Names, description, own_rotary, read_sizes, weights, window
 from host.importers.decoders.gguf.form import GgufForm
-from host.importers.decoders.rotary import read_rotary, rope_parameters
 
 MODEL_TYPES = ("phi3",)
 # Of a config that does not name it.
 _TRAINED_POSITIONS = 4096
-# What the first releases call LongRoPE.
-_OLD_NAMES = ("su", "yarn")
 
 
 def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
@@ -36,11 +33,7 @@ def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription
         given = {**config.values, "original_max_position_embeddings": _TRAINED_POSITIONS}
         config = Config(config.where, given)
     sizes = read_sizes(config, equal_heads=True)
-    values = rope_parameters(config)
-    for name in ("rope_type", "type"):
-        if values.get(name) in _OLD_NAMES:
-            values[name] = "longrope"
-    rotary, positions = read_rotary(config, values, sizes.head_size, partial=True)
+    rotary, positions = own_rotary(config, sizes, partial=True)
     own = window(config) if config.has("sliding_window") else 0
     model = description(config, sizes, rotary, (own,) * sizes.layers, positions=positions, epsilon=1e-5)
     return model, weights(config, sizes, Names(fused=True))

@@ -58,16 +58,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": LONG,
         },
     ),
-    "phi3-first-name": (
-        "phi3",
-        {
-            "pad_token_id": 0,
-            "max_position_embeddings": 96,
-            "original_max_position_embeddings": 48,
-            "partial_rotary_factor": 0.75,
-            "rope_parameters": {**LONG, "rope_type": "su"},
-        },
-    ),
     "smollm3": ("smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "smollm3-window": (
         "smollm3",
