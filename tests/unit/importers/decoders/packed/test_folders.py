@@ -62,12 +62,17 @@ def words_of(numbers: np.ndarray, bits: int, *, down: bool, awq: bool = False) -
     return words.view(np.int32)
 
 
-def made(folder: Path, way: Way, **changes: Any) -> tuple[Path, dict[str, np.ndarray]]:
-    """A packed folder, and its weights in floating point by their usual names."""
+def made(folder: Path, way: Way, *, tied: bool = False, **changes: Any) -> tuple[Path, dict[str, np.ndarray]]:
+    """A packed folder, and its weights in floating point by their usual names.
+
+    With `tied`, the head is packed too, and is the embedding.
+    """
     generator, stored, values = np.random.default_rng(4), {}, {}
     for name, weight in llama_weights().items():
         weight = weight if weight.ndim == 1 else weight / 8
-        if "proj" not in name:
+        if tied and "embed" in name:
+            continue
+        if "proj" not in name and not (tied and "lm_head" in name):
             stored[name] = values[name] = weight
             continue
         inputs, outputs = weight.shape[::-1]
@@ -89,7 +94,7 @@ def made(folder: Path, way: Way, **changes: Any) -> tuple[Path, dict[str, np.nda
             stored[f"{base}g_idx"] = places
         whole = (numbers - zeros[places]).astype(np.float32)
         values[name] = np.ascontiguousarray((whole * scales.astype(np.float32)[places]).T)
-    config = llama(**FIELDS, quantization_config={**way.config, **changes})
+    config = llama(**{**FIELDS, "tie_word_embeddings": tied}, quantization_config={**way.config, **changes})
     return write(folder, config, stored), values
 
 
@@ -158,6 +163,18 @@ def test_a_packed_model_is_deployed_as_it_is(name: str, tmp_path: Path) -> None:
         assert np.abs(step - wanted).max() < 5e-3 * np.abs(wanted).max()
     with pytest.raises(EdgeError, match="is quantised already: leave --quantize out"):
         import_decoder(path, 32, 8, "int4")
+
+
+def test_an_embedding_in_another_order_gives_rows_in_order(tmp_path: Path) -> None:
+    path, values = made(tmp_path / "packed", Way("gptq", less=1, ordered=False), tied=True)
+    model = import_decoder(path, 32, 8)
+    plain = write(tmp_path / "plain", llama(**{**FIELDS, "tie_word_embeddings": True}), values)
+    tokens = np.array([case.inputs[0][0] for case in model.golden[:8]], np.int32)
+    logits = reference_logits(plain, tokens, ())
+    machine = Machine(model.module, empty_state(model.state))
+    for case, wanted in zip(model.golden, logits, strict=False):
+        assert np.abs(case.outputs[0] - wanted).max() < 1e-5 * np.abs(wanted).max()
+        assert np.abs(machine.run(*case.inputs) - wanted).max() < 5e-3 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize(
