@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
 # Tokens of a prefill whose products are those of registers of matrices: of fewer, quantised weights take as
 # long to be taken apart as to be multiplied. It is so in contexts of several chunks: a call computes all its
-# rows. With 256, a row of a full chunk takes 0.91 of the time by estimate, and a prompt of up to 128 tokens 1.8
-# times as long; the mean over prompts of up to 2048 tokens would gain 0.04.
+# rows. With 256, a row of a full chunk takes 0.91 of the time by estimate, and a prompt of up to 128 tokens
+# 1.8 times as long; the mean over prompts of up to 2048 tokens would gain 0.04.
 _CHUNK_IN_TILES, _CHUNKS_OF_A_CONTEXT = 128, 4
 
 
