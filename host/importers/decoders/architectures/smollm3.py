@@ -18,8 +18,9 @@ _THETA, _INTERVAL = 2e6, 4
 
 
 def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
-    # No field of the file has it: llama.cpp knows the number.
-    return {"no_rope_layer_interval": _INTERVAL}
+    # No field of the file has the number: llama.cpp knows it. transformers has a padding token of its own,
+    # beyond a smaller vocabulary.
+    return {"no_rope_layer_interval": _INTERVAL, "pad_token_id": None}
 
 
 GGUF = GgufForm("smollm3", interleaved=True, fields=_gguf_fields)
