@@ -18,7 +18,10 @@ _FORMATS = ("transformers", "gguf")
 _LFS = b"version https://git-lfs.github.com/spec/"
 CONFIG_BYTES = 1 << 20
 # `model_type` of what host.importers.decoders reads, and the ends of classes of other language models.
-DECODER_TYPES = (*("gemma", "gemma2", "gemma3_text", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3"),)
+DECODER_TYPES = (
+    *("gemma", "gemma2", "gemma3_text", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3"),
+    "smollm3",
+)
 _DECODER_CLASSES = ("ForCausalLM", "LMHeadModel")
 
 

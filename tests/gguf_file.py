@@ -223,7 +223,7 @@ def tensors_of(kind: str, model: Any, types: Mapping[str, str] | None = None) ->
             # The converter turns the matrices of Conv1D round.
             values = np.ascontiguousarray(values.T)
         name = names[name]
-        if kind == "llama" and name in heads:
+        if kind in ("llama", "smollm3") and name in heads:
             halves = values.reshape(heads[name], 2, -1, *values.shape[1:])
             values = halves.swapaxes(1, 2).reshape(values.shape)
         if kind.startswith("gemma") and name.endswith("norm"):

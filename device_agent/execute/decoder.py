@@ -148,8 +148,12 @@ class Decoder:
             left = len(tokens) - position
             # Logits are those of a step where a chunk rounds activations to bytes.
             given_to_chunks = left - 1 if self._rounds else left
-            if given_to_chunks >= self.worth_a_chunk and position + self._chunk <= self.context:
-                given = list(tokens[position : position + min(given_to_chunks, self._chunk)])
+            if given_to_chunks >= self.worth_a_chunk:
+                end = position + given_to_chunks
+                # The last chunk of the context begins at tokens that are known: its rows are computed anyway.
+                position = min(position, self.context - self._chunk)
+                given = list(tokens[position : min(end, position + self._chunk)])
+                del self._tokens[position:]
                 result = self._call_prefill(given, position)
             else:
                 given = [tokens[position]]

@@ -78,8 +78,12 @@ class Place {
       // Logits are those of a step where a chunk rounds activations to bytes.
       const size_t left = tokens.size() - place - (bundle_->decoder.rounding > 0 ? 1 : 0);
       size_t count = 1;
-      if (left >= worth_a_chunk() && place + chunk_ <= context()) {
-        count = std::min(left, chunk_);
+      if (left >= worth_a_chunk()) {
+        // The last chunk of the context begins at tokens that are known: its rows are computed anyway.
+        const size_t end = place + left;
+        place = std::min(place, context() - chunk_);
+        known_.resize(place);
+        count = std::min(end - place, chunk_);
         result = chunk_of(&tokens[place], count, place);
       } else {
         *integers(step_.input(0)) = tokens[place];
@@ -93,7 +97,7 @@ class Place {
   }
 
   // A chunk computes all its rows, and a step reads all weights for one: as in device_agent/execute/decoder.py.
-  size_t worth_a_chunk() const { return std::max<size_t>(2, chunk_ / kRowsOfAStep); }
+  size_t worth_a_chunk() const { return std::max<size_t>(2, std::min(chunk_, kMostCounted) / kRowsOfAStep); }
 
  private:
   size_t context() const { return static_cast<size_t>(bundle_->decoder.context); }
@@ -106,7 +110,7 @@ class Place {
     return prefill_.run();
   }
 
-  static constexpr size_t kRowsOfAStep = 4;
+  static constexpr size_t kRowsOfAStep = 4, kMostCounted = 64;
   const Bundle* bundle_;
   size_t number_, chunk_;
   Entry step_, prefill_;

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # in one call: so many read the weights once and fit the registers of every processor.
 _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
 # Tokens of a prefill whose products are those of registers of matrices: of fewer, quantised weights take as
-# long to be taken apart as to be multiplied. Where less than a chunk is left of the context, a prompt goes
-# through steps: so it is in contexts of several chunks.
+# long to be taken apart as to be multiplied. It is so in contexts of several chunks: a call computes all its
+# rows. With 256, a row of a full chunk takes 0.91 of the time by estimate, and a prompt of up to 128 tokens
+# 1.8 times as long; the mean over prompts of up to 2048 tokens would gain 0.04.
 _CHUNK_IN_TILES, _CHUNKS_OF_A_CONTEXT = 128, 4
 # Tokens of a chunk from which on these registers multiply.
 _LEAST_CHUNK_IN_TILES = 32

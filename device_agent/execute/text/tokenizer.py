@@ -47,6 +47,9 @@ class Tokenizer:
             ) from error
         try:
             self._implementation: Any = Implementation.from_file(path)
+            # What its training cut texts to and filled them up with is no part of a prompt.
+            self._implementation.no_truncation()
+            self._implementation.no_padding()
         except Exception as error:
             # It raises nothing narrower.
             raise AgentError("bundle", "%s cannot be read: %s" % (path, printable(error, 200))) from error

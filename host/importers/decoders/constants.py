@@ -35,11 +35,13 @@ class WeightConstants:
         parts: of the product.
         form: None where the weight is float32.
         arrays: the weight (N, K); the arrays of a `Quantised` where it is one.
+        order: (K) int32, the input that each column is for; None where they are in order.
     """
 
     parts: tuple[Matrix, ...]
     form: Form | None
     arrays: tuple[relax.Constant, ...]
+    order: relax.Constant | None = None
 
     @property
     def rows(self) -> int:
@@ -145,10 +147,11 @@ class Constants:
                 if made.form is None:
                     continue
                 arrays = [np.from_dlpack(one.value) for one in made.arrays]
+                order = None if made.order is None else np.from_dlpack(made.order.value)
                 begin = 0
                 for part in made.parts:
                     rows = slice(begin, begin + part.rows)
-                    yield QuantisedPart(part, Quantised.of(made.form, [one[rows] for one in arrays]))
+                    yield QuantisedPart(part, Quantised.of(made.form, [one[rows] for one in arrays]), order)
                     begin += part.rows
 
     def read(self, weights: DecoderWeights) -> None:
@@ -176,13 +179,20 @@ class Constants:
         if product.biases:
             bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
         asked = (self._bits, self._group, self._asymmetry)
-        runs = groupby(product.parts, lambda part: part_form(self._folder, part, *asked))
-        return ProductConstants(tuple(self._weights(form, tuple(parts)) for form, parts in runs), bias)
+        runs = groupby(product.parts, lambda part: (part_form(self._folder, part, *asked), self._order(part)))
+        found = [self._weights(form, order, tuple(parts)) for (form, order), parts in runs]
+        return ProductConstants(tuple(found), bias)
 
-    def _weights(self, form: Form | None, parts: tuple[Matrix, ...]) -> WeightConstants:
+    def _order(self, part: Matrix) -> bytes:
+        """The order of a matrix's inputs; nothing where they are in order."""
+        order = self._folder.weights[part.name].order
+        return b"" if order is None else order.tobytes()
+
+    def _weights(self, form: Form | None, order: bytes, parts: tuple[Matrix, ...]) -> WeightConstants:
         if form is not None:
             made = zip(*(self._quantised(part, form).arrays for part in parts), strict=True)
-            return WeightConstants(parts, form, tuple(constant(np.concatenate(one)) for one in made))
+            own = constant(np.frombuffer(order, np.int32)) if order else None
+            return WeightConstants(parts, form, tuple(constant(np.concatenate(one)) for one in made), own)
         weight = np.empty((sum(part.rows for part in parts), parts[0].columns), np.float32)
         begin = 0
         for part in parts:

@@ -99,16 +99,21 @@ class ModelFolder:
     def with_own_head(self, weights: DecoderWeights) -> DecoderWeights:
         """The weights, no longer tied where the files have a head that differs from the embedding.
 
-        Transformers takes such a head in spite of `tie_word_embeddings`.
+        Transformers takes such a head in spite of `tie_word_embeddings`. Where both are tied and the files
+        have them by the name of the head alone, as safetensors itself writes tensors that are shared, that
+        name is the embedding's too.
 
         Raises:
             OSError: a file cannot be read.
         """
         embedding, head = weights.embedding.parts[0], self.weights.get(HEAD)
         stored = self.weights.get(embedding.name)
-        if weights.head != weights.embedding or head is None or stored is None or head.equals(stored):
+        if weights.head != weights.embedding or head is None:
             return weights
-        return replace(weights, head=Product((replace(embedding, name=HEAD),)))
+        own = Product((replace(embedding, name=HEAD),))
+        if stored is None:
+            return replace(weights, embedding=own, head=own)
+        return weights if head.equals(stored) else replace(weights, head=own)
 
     def files(self) -> tuple[Path, ...]:
         """All files that the model is made of."""

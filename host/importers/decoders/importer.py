@@ -229,6 +229,11 @@ def _check_context(
     folder: ModelFolder, description: DecoderDescription, context: int, chunk: int, sequences: int
 ) -> None:
     name = folder.name
+    if description.positions < BLOCK:
+        raise ShapeError(
+            f"{name}: the model has {description.positions} positions, a context has {BLOCK} at least: "
+            "give a model with more"
+        )
     if context < BLOCK or context % BLOCK:
         raise ShapeError(f"{name}: a context of {context} tokens: give a multiple of {BLOCK}")
     if context > description.positions:

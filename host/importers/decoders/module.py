@@ -326,6 +326,9 @@ class _Builder:
         else:
             shape = (rows, self._model.hidden)
             value = self._call(ROWS, [tokens, *table.arrays], form_options(table.form), shape)
+        if table.order is not None:
+            places = np.argsort(np.from_dlpack(table.order.value)).astype(np.int32)
+            value = self._emit(relax.op.take(value, relax.const(places), axis=1, mode="clip"))
         self._layers.record(value, product_name(self._weights.embedding), "embedding")
         if self._model.embedding_scale == 1.0:
             return value

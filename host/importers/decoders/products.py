@@ -89,6 +89,8 @@ class Products:
             if end - begin == weight.rows:
                 return made
             return self._emit(relax.op.strided_slice(made, [1], [begin], [end]))
+        if weight.order is not None:
+            value = self._emit(relax.op.take(value, weight.order, axis=1, mode="clip"))
         shape = (int(value.ty.shape[0]), end - begin)
         options = form_options(weight.form)
         if rounding != EXACT:

@@ -118,10 +118,12 @@ class QuantisedPart:
     Attributes:
         matrix: where it lies in the files.
         values: its rows.
+        order: (K) the input that each column of the values is for; None where they are in order.
     """
 
     matrix: Matrix
     values: Quantised
+    order: np.ndarray | None = None
 
 
 def block_of(columns: int, group: int) -> int:
@@ -201,6 +203,15 @@ def dequantise(matrix: Quantised) -> np.ndarray:
     if matrix.minima is not None:
         values += _of_groups(matrix.minima, matrix.minimum_multipliers, count)
     return numbers
+
+
+def in_order(values: np.ndarray, order: np.ndarray | None) -> np.ndarray:
+    """Values (N, K) with their columns in the order of the inputs, of `QuantisedPart.order`."""
+    if order is None:
+        return values
+    found = np.empty_like(values)
+    found[:, order] = values
+    return found
 
 
 def _of_groups(blocks: np.ndarray, multipliers: np.ndarray | None, count: int) -> np.ndarray:

@@ -52,6 +52,11 @@ class StoredTensor:
         return None
 
     @property
+    def order(self) -> np.ndarray | None:
+        """The input (K) of each column of what `quantised` gives; None where they are in order."""
+        return None
+
+    @property
     def has_rows(self) -> bool:
         """Whether some rows can be read without all the others; `rows` reads all where they cannot."""
         return True

@@ -104,7 +104,11 @@ def _used(path: str, use: Callable[[Any], Any]) -> Any:
     from tokenizers import Tokenizer
 
     try:
-        return use(Tokenizer.from_file(path))
+        tokenizer = Tokenizer.from_file(path)
+        # As on the device.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return use(tokenizer)
     except Exception:
         raise
     except BaseException as error:

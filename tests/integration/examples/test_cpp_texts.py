@@ -56,6 +56,25 @@ def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bun
 
 
 @pytest.mark.usefixtures("trusted_here")
+@pytest.mark.parametrize("length", [21, 550])
+def test_cpp_takes_a_prompt_by_the_calls_of_python(
+    length: int, generate: Path, text_bundle: Path, tmp_path: Path
+) -> None:
+    """Less than a chunk, which another rule would give to steps, and a rest at the end of the context."""
+    prompt = [place * 7 % 128 for place in range(length)]
+    generated(generate, text_bundle, "--max-tokens", 1, "--save", tmp_path / "cpp", *prompt)
+    model = runtime.load(text_bundle)
+    assert len(list(model.generate(prompt, max_tokens=1))) == 1
+    model.save_prompt(tmp_path / "python")
+    states = []
+    for name in ("cpp", "python"):
+        content = (tmp_path / name).read_bytes()
+        # Behind the name of the format, the header and its length, and before the digest.
+        states.append(content[20 + int.from_bytes(content[16:20], "little") : -32])
+    assert states[0] == states[1] and len(states[0]) > 560 * 2 * 2 * 32
+
+
+@pytest.mark.usefixtures("trusted_here")
 def test_cpp_writes_and_keeps_what_python_does_with_keys_and_values_of_bytes(
     generate: Path, text_bundle: Path, folder: Path, tmp_path: Path
 ) -> None:

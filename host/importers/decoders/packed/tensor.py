@@ -13,12 +13,12 @@ import numpy as np
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.importers.decoders.packed.layout import GPTQ, PackedLayout
-from host.importers.decoders.quantise import GROUP, ZERO, Form, Quantised, dequantise
+from host.importers.decoders.quantise import GROUP, ZERO, Form, Quantised, dequantise, in_order
 from host.importers.decoders.safetensors_file import StoredTensor
 
 _WEIGHT = "weight"
 _PARTS = ("qweight", "qzeros", "scales")
-_ORDER = "g_idx"
+_GROUPS = "g_idx"
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,35 @@ class PackedTensor(StoredTensor):
     Attributes:
         layout: of the folder.
         zeros, scales: the parts.
-        order: the group of each input; None where the folder has none.
+        groups: the group of each input; None where the folder has none.
     """
 
     layout: PackedLayout
     zeros: StoredTensor
     scales: StoredTensor
-    order: StoredTensor | None
+    groups: StoredTensor | None
+
+    @cached_property
+    def order(self) -> np.ndarray | None:
+        """The inputs by their groups, where a folder has these in another order (GPTQ's `desc_act`).
+
+        Raises:
+            ModelFileError: the groups have not as many inputs each as a group has.
+            OSError: a file cannot be read.
+        """
+        if self.groups is None:
+            return None
+        found = _array(self.groups, np.dtype(np.int32))
+        wanted = np.arange(len(found), dtype=np.int32) // self.form.block
+        if np.array_equal(found, wanted):
+            return None
+        order = np.argsort(found, kind="stable").astype(np.int32)
+        if not np.array_equal(found[order], wanted):
+            raise ModelFileError(
+                f"{self.groups.path.name}: g_idx does not give each group {self.form.block} inputs: "
+                "download the folder again"
+            )
+        return order
 
     @cached_property
     def form(self) -> Form:
@@ -50,29 +72,26 @@ class PackedTensor(StoredTensor):
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32; see `StoredTensor.read`."""
-        return dequantise(self.quantised(name, self.form))
+        return in_order(dequantise(self.quantised(name, self.form)), self.order)
 
     def rows(self, name: str, begin: int, end: int) -> np.ndarray:
         """Some rows of the values as float32; see `StoredTensor.rows`."""
         return self.read(name)[begin:end]
 
     def quantised(self, name: str, form: Form, importance: np.ndarray | None = None) -> Quantised:
-        """The values in the form of the files, none changed; see `StoredTensor.quantised`.
+        """The values in the form of the files, none changed, and the inputs of a group side by side.
 
         Raises:
-            ModelFileError: the inputs are in another order, or scales are not finite.
+            ModelFileError: scales are not finite, or groups are not whole.
             OSError: a file cannot be read.
         """
         # What is asked for is not looked at.
-        form, columns = self.form, self.shape[1]
-        if self.order is not None and not np.array_equal(
-            _array(self.order, np.dtype(np.int32)), np.arange(columns, dtype=np.int32) // form.block
-        ):
-            raise self._error(name, "has its inputs in another order (desc_act), which is not read")
+        form, order = self.form, self.order
         scales = _array(self.scales, np.dtype(np.float16))
         if not np.isfinite(scales).all():
             raise self._error(name, "holds NaN or infinity")
         numbers = self.layout.numbers(_array(self._numbers, np.dtype(np.int32)))
+        numbers = numbers if order is None else numbers[:, order]
         # Numbers of 8 bits are here around 0.
         less = 128 if form.bits == 8 else 0
         if less:
@@ -125,7 +144,7 @@ def packed_tensors(
             f"{folder}: the configuration says {layout.method}, and no weight is packed: give the "
             "configuration that belongs to the weights"
         )
-    parts = {f"{name}{part}" for name in names for part in (*_PARTS, _ORDER)}
+    parts = {f"{name}{part}" for name in names for part in (*_PARTS, _GROUPS)}
     found = {name: tensor for name, tensor in tensors.items() if name not in parts}
     for name in names:
         found[name + _WEIGHT] = _packed(folder, layout, name, tensors)
@@ -142,7 +161,7 @@ def _packed(
     if missing:
         raise fail(f"{missing[0]} is missing")
     weight, zeros, scales = (tensors[name + part] for part in _PARTS)
-    order = tensors.get(name + _ORDER) if layout.method == GPTQ else None
+    given = tensors.get(name + _GROUPS) if layout.method == GPTQ else None
     if len(weight.shape) != 2:
         raise fail("qweight is no matrix")
     elements, first = layout.elements, layout.method == GPTQ
@@ -160,7 +179,7 @@ def _packed(
         (_PARTS[0], weight, "I32", weight.shape),
         (_PARTS[1], zeros, "I32", (groups, rows // elements)),
         (_PARTS[2], scales, "F16", (groups, rows)),
-        *([(_ORDER, order, "I32", (columns,))] if order is not None else []),
+        *([(_GROUPS, given, "I32", (columns,))] if given is not None else []),
     ]
     for part, tensor, dtype, shape in expected:
         held = math.prod(shape) * (4 if dtype == "I32" else 2)
@@ -169,7 +188,7 @@ def _packed(
                 f"{part} is {printable(tensor.dtype, 20)} {list(tensor.shape)}, not {dtype} {list(shape)}"
             )
     place = (weight.path, weight.dtype, (rows, columns), weight.begin, weight.end)
-    return PackedTensor(*place, layout, zeros, scales, order)
+    return PackedTensor(*place, layout, zeros, scales, given)
 
 
 def _array(tensor: StoredTensor, dtype: np.dtype) -> np.ndarray:

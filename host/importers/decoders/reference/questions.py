@@ -131,10 +131,12 @@ def write_plan(directory: Path, path: Path, questions: Questions, quantised: Ite
     with (directory / _WEIGHTS).open("wb") as stream:
         for part in quantised:
             arrays = []
-            for array in part.values.arrays:
+            order = () if part.order is None else (part.order,)
+            for array in (*part.values.arrays, *order):
                 arrays.append({"dtype": array.dtype.str, "shape": array.shape, "begin": stream.tell()})
                 array.tofile(stream)
-            parts.append({"matrix": asdict(part.matrix), "form": asdict(part.values.form), "arrays": arrays})
+            entry = {"matrix": asdict(part.matrix), "form": asdict(part.values.form), "arrays": arrays}
+            parts.append({**entry, "ordered": bool(order)})
     asked = {
         **{name: one for name, one in vars(questions).items() if name not in ("texts", "text")},
         "texts": [tokens.tolist() for tokens in questions.texts],
@@ -162,7 +164,8 @@ def _part(directory: Path, entry: dict[str, Any]) -> StoredPart:
         StoredArray(directory / _WEIGHTS, np.dtype(one["dtype"]), tuple(one["shape"]), one["begin"])
         for one in entry["arrays"]
     ]
-    return StoredPart(Matrix(**entry["matrix"]), Form(**entry["form"]), tuple(arrays))
+    places = arrays.pop() if entry["ordered"] else None
+    return StoredPart(Matrix(**entry["matrix"]), Form(**entry["form"]), tuple(arrays), places)
 
 
 def write_answers(directory: Path, answers: Answers) -> None:

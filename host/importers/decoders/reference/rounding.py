@@ -38,7 +38,7 @@ def rounded_products(products: Sequence[tuple[Any, StoredPart]], *, tiles: bool)
             hooks.append(module.register_forward_pre_hook(_given_in_bfloat16))
             hooks.append(module.register_forward_hook(_by_weights_in_bfloat16(part)))
         else:
-            hooks.append(module.register_forward_pre_hook(_given_in_bytes(part.form.group)))
+            hooks.append(module.register_forward_pre_hook(_given_in_bytes(part.form.group, part.order)))
     try:
         yield
     finally:
@@ -46,15 +46,16 @@ def rounded_products(products: Sequence[tuple[Any, StoredPart]], *, tiles: bool)
             one.remove()
 
 
-def _given_in_bytes(group: int) -> Any:
+def _given_in_bytes(group: int, order: np.ndarray | None) -> Any:
     def rounded(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         import torch
 
         value, *others = given
-        split = value.unflatten(-1, (-1, group))
+        split = (value if order is None else value[..., order]).unflatten(-1, (-1, group))
         scale = split.abs().amax(-1, keepdim=True) / 127
         whole = torch.round(split / scale.clamp(min=1e-30))
-        return ((whole * scale).flatten(-2), *others)
+        made = (whole * scale).flatten(-2)
+        return (made if order is None else made[..., np.argsort(order)], *others)
 
     return rounded
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from host.importers.decoders.description import Matrix
-from host.importers.decoders.quantise import Form, Quantised, dequantise
+from host.importers.decoders.quantise import Form, Quantised, dequantise, in_order
 
 
 class Stored(Protocol):
@@ -63,11 +63,18 @@ class StoredPart:
         matrix: what it is called and whether the model has it transposed.
         form: of the numbers.
         arrays: of `Quantised`, in its order, each with the rows of the matrix.
+        places: of `QuantisedPart.order`; None where there is none.
     """
 
     matrix: Matrix
     form: Form
     arrays: tuple[StoredArray, ...]
+    places: StoredArray | None = None
+
+    @property
+    def order(self) -> np.ndarray | None:
+        """The input (K) of each column; None where they are in order."""
+        return None if self.places is None else self.places.rows(0, self.places.shape[0])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,7 +97,8 @@ class StoredPart:
 
     def values(self, begin: int, end: int) -> np.ndarray:
         """What some outputs are multiplied by: (n, inputs) float32."""
-        return dequantise(Quantised.of(self.form, [one.rows(begin, end) for one in self.arrays]))
+        made = dequantise(Quantised.of(self.form, [one.rows(begin, end) for one in self.arrays]))
+        return in_order(made, self.order)
 
 
 @dataclass(frozen=True)

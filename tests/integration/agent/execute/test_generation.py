@@ -86,7 +86,7 @@ def test_a_prompt_is_taken_in_chunks_and_padded(model, calls):
     assert calls == {"chunk": 3, "step": 1}
 
 
-def test_near_the_end_of_the_context_single_steps_take_the_prompt(model, calls):
+def test_at_the_end_of_the_context_a_chunk_begins_at_tokens_that_are_known(model, calls):
     prompt = [token % 5 for token in range(tiny.CONTEXT - 1)]
     assert list(model.generate(prompt, max_tokens=1)) == expected(prompt, 1)
     # The last whole chunk ends at 32, and it is padded.
@@ -95,7 +95,11 @@ def test_near_the_end_of_the_context_single_steps_take_the_prompt(model, calls):
     list(model.generate(other[:2], max_tokens=1))
     calls.clear()
     assert list(model.generate(other, max_tokens=1)) == expected(other, 1)
-    assert calls == {"chunk": 7, "step": 2}
+    # Of the last chunk, from 28 to 32, two tokens are new.
+    assert calls == {"chunk": 8} and model.timing.reused_tokens == 2
+    calls.clear()
+    assert list(model.generate(other[:31], max_tokens=1)) == expected(other[:31], 1)
+    assert calls == {"step": 1}
 
 
 @pytest.mark.parametrize(

@@ -101,3 +101,14 @@ def test_special_tokens_are_told_from_others(tmp_path):
     assert found == ["", WORDS[7], "<|end|>", "", ""]
     text = TextPieces(tokenizer, [1])
     assert [text.add(7), text.special(7), text.add(6).strip()] == ["", WORDS[7], WORDS[6]]
+
+
+def test_what_a_tokenizer_cut_texts_to_in_training_is_no_part_of_a_prompt(tmp_path):
+    from tokenizers import Tokenizer as Implementation
+
+    path = write_tokenizer(tmp_path / "tokenizer.json")
+    made = Implementation.from_file(str(path))
+    made.enable_truncation(2)
+    made.enable_padding(length=8)
+    made.save(str(path))
+    assert Tokenizer(str(tmp_path)).encode(" ".join(WORDS[:5])) == [0, 1, 2, 3, 4]

@@ -13,7 +13,7 @@ from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.module import build_prefill, build_step, build_together, state_specs
 from host.importers.decoders.products import EXACT
-from host.importers.decoders.quantise import QuantisedPart, dequantise
+from host.importers.decoders.quantise import QuantisedPart, dequantise, in_order
 from host.importers.decoders.reference.child import logits_of
 from host.importers.decoders.reference.model import parameter_named
 
@@ -58,6 +58,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": LONG,
         },
     ),
+    "smollm3": ("smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
+    "smollm3-window": (
+        "smollm3",
+        {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 9, "pad_token_id": 0},
+    ),
     "gemma": ("gemma", {"head_dim": 16}),
     "gemma2": ("gemma2", {"head_dim": 16, "sliding_window": 9, "attn_logit_softcapping": 0.5}),
     "gemma2-uncapped": ("gemma2", {"head_dim": 16, "sliding_window": 9, "attn_logit_softcapping": None}),
@@ -85,7 +90,7 @@ def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     with torch.inference_mode():
         for part in quantised:
-            values = torch.from_numpy(dequantise(part.values))
+            values = torch.from_numpy(in_order(dequantise(part.values), part.order))
             values = values.T if part.matrix.transposed else values
             parameters[parameter_named(parameters, part.matrix.name)].copy_(values)
 

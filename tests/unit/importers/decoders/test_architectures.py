@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.numpy
 
 from host.importers.decoders.architectures import describe, known_architectures
 from host.importers.decoders.config import Config
+from host.importers.decoders.folder import read_folder
+from host.importers.decoders.reference.child import logits_of
+from host.importers.decoders.reference.model import make_model
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import SIZES, save
 from tests.unit.importers.decoders.references import MODELS, Decoder, distance
@@ -39,3 +43,21 @@ def test_a_config_without_a_window_has_that_of_transformers(
 
 def test_every_architecture_is_tested() -> None:
     assert {kind for kind, _ in MODELS.values()} == set(known_architectures())
+
+
+def test_a_tied_embedding_that_the_files_call_the_head(tmp_path: Path) -> None:
+    """Of tensors that are shared, safetensors keeps the name that is first in the alphabet."""
+    model = save(tmp_path, "llama", tie_word_embeddings=True)
+    path = tmp_path / "model.safetensors"
+    weights = safetensors.numpy.load_file(path)
+    weights["lm_head.weight"] = weights.pop("model.embed_tokens.weight")
+    safetensors.numpy.save_file(weights, path, {"format": "pt"})
+    made = Decoder(tmp_path, model, bits=4)
+    assert "lm_head.weight" in made.quantised
+    machine = Machine(made.step, empty_state(made.specs))
+    for position, token in enumerate(made.tokens):
+        assert distance(machine.run([token], [position])[0], made.logits[position]) < 1e-2
+    streamed = make_model(read_folder(tmp_path), {})
+    whole = type(model).from_pretrained(tmp_path).eval()
+    tokens = made.tokens.tolist()
+    assert distance(logits_of(streamed, tokens), logits_of(whole, tokens)) < 1e-4

@@ -56,6 +56,8 @@ _FIELDS = [
     "hidden_act",
     "hidden_activation",
     "layer_types",
+    "no_rope_layers",
+    "no_rope_layer_interval",
     "sliding_window",
     "sliding_window_pattern",
     "use_sliding_window",

@@ -59,6 +59,7 @@ def test_an_architecture_that_is_not_known() -> None:
         ("qwen2", {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8}, "use_sliding_window"),
         ("mistral", {"layer_types": ["full_attention"] * 2}, "layer_types"),
         ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ("smollm3", {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8}, "use_sliding_window"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0, "sliding_window": 8}, "attn_logit_softcapping"),
         ("gemma3_text", {"sliding_window": 8, "rope_parameters": {"rope_type": "linear"}}, "rope_parameters"),
         (
@@ -115,6 +116,11 @@ def test_layer_types_and_windows_belong_to_the_layers() -> None:
     )
 
 
+@pytest.mark.parametrize("given", [[1], [1, 2], [1, "0"], [1, [0]]])
+def test_layers_without_a_rotation_are_named_by_a_zero_each(given: list[Any]) -> None:
+    refused(ModelFileError, "no_rope_layers", "0 and 1 for 2 layers", kind="smollm3", no_rope_layers=given)
+
+
 def spoiled(tmp_path: Path, name: str, values: np.ndarray | None) -> Path:
     weights = llama_weights()
     if values is None:
@@ -155,6 +161,13 @@ def test_a_context_that_does_not_fit(context: int, chunk: int, words: str, tmp_p
     write(tmp_path, llama(), llama_weights())
     with pytest.raises(ShapeError, match=words):
         import_decoder(tmp_path, context, chunk)
+
+
+def test_a_model_of_fewer_positions_than_a_context_has(tmp_path: Path) -> None:
+    write(tmp_path, llama(max_position_embeddings=15), llama_weights())
+    for context in (0, 16):
+        with pytest.raises(ShapeError, match="has 15 positions, a context has 16 at least"):
+            import_decoder(tmp_path, context, 8)
 
 
 def test_a_state_or_weights_that_no_device_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,14 @@ def test_tokens_are_the_first_of_the_text(read: ModelFolder, text: Path) -> None
         assert len(tokens_of_text(text, read, 4096, 64)) == MOST_TOKENS
 
 
+def test_what_a_tokenizer_cut_texts_to_in_training_does_not_count(read: ModelFolder, text: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(read.tokenizer))
+    tokenizer.enable_truncation(5)
+    tokenizer.enable_padding(length=50)
+    given = replace(read, tokenizer=tokenizer.to_str().encode())
+    assert len(tokens_of_text(text, given, CONTEXT, 64)) == 42
+
+
 def test_a_text_that_cannot_be_used_is_one_line(read: ModelFolder, text: Path, tmp_path: Path) -> None:
     cases = (
         (tmp_path / "none.txt", read, b"", "No such file"),

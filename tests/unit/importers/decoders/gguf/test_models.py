@@ -46,6 +46,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama-3": ("llama", "llama", {"rope_parameters": LLAMA3}),
     "qwen2": ("qwen2", "qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", "qwen3", {"head_dim": 32}),
+    "smollm3": ("smollm3", "smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "phi3": ("phi3", "phi3", {"sliding_window": 9, "partial_rotary_factor": 0.75, "pad_token_id": 0}),
     "phi3-long": ("phi3", "phi3", {"rope_parameters": LONG, "pad_token_id": 0, **LONG_POSITIONS}),
     "gpt2": ("gpt2", "gpt2", {}),

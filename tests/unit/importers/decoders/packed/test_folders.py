@@ -35,6 +35,7 @@ class Way(NamedTuple):
     group: int = 32
     zero: int | None = 8
     less: int = 0
+    ordered: bool = True
 
     @property
     def config(self) -> dict[str, Any]:
@@ -42,7 +43,8 @@ class Way(NamedTuple):
         fields = {"quant_method": self.method, "bits": self.bits, "group_size": self.group}
         if self.method == "awq":
             return fields | {"version": "gemm", "zero_point": True}
-        return fields | {"checkpoint_format": "gptq" if self.less else "gptq_v2", "desc_act": False}
+        kind = "gptq" if self.less else "gptq_v2"
+        return fields | {"checkpoint_format": kind, "desc_act": not self.ordered}
 
 
 def words_of(numbers: np.ndarray, bits: int, *, down: bool, awq: bool = False) -> np.ndarray:
@@ -60,12 +62,17 @@ def words_of(numbers: np.ndarray, bits: int, *, down: bool, awq: bool = False) -
     return words.view(np.int32)
 
 
-def made(folder: Path, way: Way, **changes: Any) -> tuple[Path, dict[str, np.ndarray]]:
-    """A packed folder, and its weights in floating point by their usual names."""
+def made(folder: Path, way: Way, *, tied: bool = False, **changes: Any) -> tuple[Path, dict[str, np.ndarray]]:
+    """A packed folder, and its weights in floating point by their usual names.
+
+    With `tied`, the head is packed too, and is the embedding.
+    """
     generator, stored, values = np.random.default_rng(4), {}, {}
     for name, weight in llama_weights().items():
         weight = weight if weight.ndim == 1 else weight / 8
-        if "proj" not in name:
+        if tied and "embed" in name:
+            continue
+        if "proj" not in name and not (tied and "lm_head" in name):
             stored[name] = values[name] = weight
             continue
         inputs, outputs = weight.shape[::-1]
@@ -79,11 +86,15 @@ def made(folder: Path, way: Way, **changes: Any) -> tuple[Path, dict[str, np.nda
         stored[f"{base}qweight"] = words_of(numbers, way.bits, down=not awq, awq=awq)
         stored[f"{base}qzeros"] = words_of(zeros - way.less, way.bits, down=False, awq=awq)
         stored[f"{base}scales"] = scales
+        # All matrices that multiply the same rows have their inputs in one order.
+        places = np.arange(inputs, dtype=np.int32) // group
+        if not way.ordered:
+            places = np.random.default_rng(inputs + ("o_proj" in name)).permutation(places)
         if not awq:
-            stored[f"{base}g_idx"] = np.arange(inputs, dtype=np.int32) // group
-        whole = (numbers - zeros.repeat(group, axis=0)).astype(np.float32)
-        values[name] = np.ascontiguousarray((whole * scales.astype(np.float32).repeat(group, axis=0)).T)
-    config = llama(**FIELDS, quantization_config={**way.config, **changes})
+            stored[f"{base}g_idx"] = places
+        whole = (numbers - zeros[places]).astype(np.float32)
+        values[name] = np.ascontiguousarray((whole * scales.astype(np.float32)[places]).T)
+    config = llama(**{**FIELDS, "tie_word_embeddings": tied}, quantization_config={**way.config, **changes})
     return write(folder, config, stored), values
 
 
@@ -91,6 +102,8 @@ WAYS = {
     "gptq": (Way("gptq", less=1), 4),
     "gptq v2, one group": (Way("gptq", group=-1), 4),
     "gptq with zero points": (Way("gptq", zero=None, less=1), 4),
+    "gptq in another order": (Way("gptq", less=1, ordered=False), 4),
+    "gptq of 8 bits in another order": (Way("gptq", bits=8, zero=None, less=1, ordered=False), 8),
     "gptq of 8 bits": (Way("gptq", bits=8, zero=128, less=1), 8),
     "gptq of 8 bits with zero points": (Way("gptq", bits=8, zero=None, less=1), 8),
     "gptq of 8 bits around 20": (Way("gptq", bits=8, zero=20), 8),
@@ -130,7 +143,9 @@ def test_groups_of_64_share_their_scales(tmp_path: Path) -> None:
         read_folder(path)
 
 
-@pytest.mark.parametrize("name", ["gptq", "gptq with zero points", "awq", "awq, one group"])
+@pytest.mark.parametrize(
+    "name", ["gptq", "gptq with zero points", "gptq in another order", "awq", "awq, one group"]
+)
 def test_a_packed_model_is_deployed_as_it_is(name: str, tmp_path: Path) -> None:
     path, values = made(tmp_path / "packed", WAYS[name][0])
     lines: list[str] = []
@@ -148,6 +163,18 @@ def test_a_packed_model_is_deployed_as_it_is(name: str, tmp_path: Path) -> None:
         assert np.abs(step - wanted).max() < 5e-3 * np.abs(wanted).max()
     with pytest.raises(EdgeError, match="is quantised already: leave --quantize out"):
         import_decoder(path, 32, 8, "int4")
+
+
+def test_an_embedding_in_another_order_gives_rows_in_order(tmp_path: Path) -> None:
+    path, values = made(tmp_path / "packed", Way("gptq", less=1, ordered=False), tied=True)
+    model = import_decoder(path, 32, 8)
+    plain = write(tmp_path / "plain", llama(**{**FIELDS, "tie_word_embeddings": True}), values)
+    tokens = np.array([case.inputs[0][0] for case in model.golden[:8]], np.int32)
+    logits = reference_logits(plain, tokens, ())
+    machine = Machine(model.module, empty_state(model.state))
+    for case, wanted in zip(model.golden, logits, strict=False):
+        assert np.abs(case.outputs[0] - wanted).max() < 1e-5 * np.abs(wanted).max()
+        assert np.abs(machine.run(*case.inputs) - wanted).max() < 5e-3 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize(
@@ -205,7 +232,8 @@ def rewritten(folder: Path, changes: Mapping[str, np.ndarray | None]) -> Path:
         ({"qweight": np.zeros((8, 64), np.float32)}, r"qweight is F32 \[8, 64\], not I32 \[8, 64\]"),
         ({"scales": np.ones((2, 64), np.float32)}, r"scales is F32 \[2, 64\], not F16 \[2, 64\]"),
         ({"scales": np.full((2, 64), np.nan, np.float16)}, "q_proj.weight' holds NaN or infinity"),
-        ({"g_idx": np.zeros(64, np.int32)}, r"inputs in another order \(desc_act\)"),
+        ({"g_idx": np.zeros(64, np.int32)}, "g_idx does not give each group 32 inputs"),
+        ({"g_idx": np.full(64, -1, np.int32)}, "g_idx does not give each group 32 inputs"),
         ({"qzeros": np.full((2, 8), -1, np.int32)}, "a zero point of GPTQ's first format is 0 or beyond"),
     ],
 )
