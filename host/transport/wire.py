@@ -7,7 +7,6 @@ One frame is a 4-byte big-endian header length, the header as JSON, and `blob_by
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import secrets
 import socket
@@ -32,6 +31,7 @@ from host.errors import (
     MeasureError,
     SessionLost,
 )
+from host.places import user_name
 from host.transport.replies import fields_of
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Connection:
 
 def client_name() -> str:
     """The user and the host, for the people who share a device."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{user_name()}@{socket.gethostname()}"
 
 
 def pack(arrays: Sequence[np.ndarray]) -> tuple[list[dict[str, Any]], list[memoryview]]:

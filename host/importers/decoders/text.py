@@ -103,13 +103,7 @@ def encoded_by_file(path: str, text: str) -> list[int]:
 def _used(path: str, use: Callable[[Any], Any]) -> Any:
     from tokenizers import Tokenizer
 
-    try:
-        return use(Tokenizer.from_file(path))
-    except Exception:
-        raise
-    except BaseException as error:
-        # A panic of the library is no exception.
-        raise ValueError(str(error)) from error
+    return use(Tokenizer.from_file(path))
 
 
 def _asked(tokenizer: Path | bytes, function: str, **request: str) -> Any:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -320,7 +321,11 @@ def test_the_list_of_targets_reads_each_file_once(
     assert listed == {"local", *(name for name, one in targets.declared().items() if targets.board_for(one))}
 
 
-def test_a_terminal_signal_ends_as_an_interruption(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_as_an_interruption_and_another_one_does_not_stop_cleaning_up(
+    name: str, tmp_path: Path
+) -> None:
+    """As Ctrl-C that is pressed again, or a login that breaks off."""
     program = """
 import os, signal, sys
 from pathlib import Path
@@ -328,9 +333,10 @@ import sdk.api
 def slow(*args, **kwargs):
     Path(sys.argv[1]).touch()
     try:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.NAME)
         signal.pause()
     finally:
+        os.kill(os.getpid(), signal.NAME)
         Path(sys.argv[1]).unlink()
 sdk.api.deploy = slow
 from sdk.files.arrays import read_arrays
@@ -339,11 +345,37 @@ from sdk.cli.main import main
 sys.exit(main(["deploy", "net.onnx"]))
 """
     scratch = tmp_path / "scratch"
-    command = [sys.executable, "-c", program, str(scratch)]
+    command = [sys.executable, "-c", program.replace("NAME", name), str(scratch)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 130
     assert done.stderr.strip() == "error: interrupted"
     assert not scratch.exists()
+
+
+def test_cleaning_up_that_hangs_is_ended_by_more_signals() -> None:
+    from sdk.cli.main import Interrupted, _Interrupter
+
+    interrupt, ignored = _Interrupter(), 0
+    with pytest.raises(Interrupted) as ended:
+        try:
+            interrupt(signal.SIGINT, None)
+        finally:
+            while ignored < 10:
+                interrupt(signal.SIGINT, None)
+                ignored += 1
+    assert ignored == 3 and isinstance(ended.value.__context__, Interrupted)
+
+
+def test_what_goes_on_without_its_terminal_is_not_interrupted_with_it() -> None:
+    from sdk.cli import interruptions
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        assert signal.SIGHUP in interruptions()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as by nohup
+        assert set(interruptions()) == {signal.SIGINT, signal.SIGTERM}
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("moment", ["sdk.cli.main", "typer"])

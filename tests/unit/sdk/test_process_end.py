@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 # A command in place of those of `sdk`, which load packages only when they run.
 _COMMAND = """
 import sys, types
@@ -64,7 +66,15 @@ def run():
     assert "No space left" in done.stderr
 
 
-def test_a_process_without_an_output_ends_as_any_other() -> None:
-    command = ["sh", "-c", 'exec "$0" -m sdk.cli --version >&-', sys.executable]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_a_process_without_a_stream_ends_as_any_other_and_keeps_its_place(closed: str) -> None:
+    """Of a file that got the number of a stream, what a library prints would be a part."""
+    program = """
+import os, sys
+def run():
+    sys.stdin.read(), sys.stdout.flush(), sys.stderr.flush()
+    return 5 if os.open(os.devnull, os.O_RDONLY) > 2 else 1
+"""
+    command = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program + _COMMAND]
+    done = subprocess.run(command, capture_output=True, input="", text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from device_agent.errors import AgentError
 from device_agent.execute.text.tokenizer import TextPieces, Tokenizer
 from tests.tiny_tokenizer import WORDS, write_tokenizer
 
@@ -101,3 +102,39 @@ def test_special_tokens_are_told_from_others(tmp_path):
     assert found == ["", WORDS[7], "<|end|>", "", ""]
     text = TextPieces(tokenizer, [1])
     assert [text.add(7), text.special(7), text.add(6).strip()] == ["", WORDS[7], WORDS[6]]
+
+
+class PanicException(BaseException):
+    """As the library in Rust raises it, which is no `Exception`."""
+
+
+class Panics:
+    """An implementation that meets a fault of its own, or an interruption."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def encode(self, *_, **__):
+        raise self.error
+
+    decode = encode
+
+
+def test_a_panic_of_the_library_is_one_line(tmp_path, monkeypatch):
+    write_tokenizer(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer(str(tmp_path))
+    monkeypatch.setattr(tokenizer, "_implementation", Panics(PanicException("index 7 is out\nof bounds")))
+    uses = (lambda: tokenizer.encode("a"), lambda: tokenizer.decode([1]), lambda: tokenizer.special(1))
+    for use in uses:
+        with pytest.raises(
+            AgentError, match=r"tokenizer.json cannot be used for .*: index 7 is out"
+        ) as error:
+            use()
+        assert error.value.kind == "bundle" and str(error.value).isprintable()
+    monkeypatch.setattr("tokenizers.Tokenizer", Panics(PanicException("unreachable")))
+    monkeypatch.setattr(Panics, "from_file", Panics.encode, raising=False)
+    with pytest.raises(AgentError, match="tokenizer.json cannot be read: unreachable"):
+        Tokenizer(str(tmp_path))
+    monkeypatch.setattr(tokenizer, "_implementation", Panics(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.encode("a")
