@@ -201,11 +201,21 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _os_reason(error: OSError) -> str:
+    if not error.filename and isinstance(error, FileNotFoundError) and not _works_in_a_folder():
+        return "the folder that this command was started in is gone: change to another one and run again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         place = error.filename or f"{tempfile.gettempdir()} or {Path.cwd()}"
         return f"no space left while writing {place}: free some and run again"
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"
+
+
+def _works_in_a_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 class _Interrupter:

@@ -78,7 +78,7 @@ def test_a_process_that_ends_in_the_middle_of_an_answer_is_one_line(tiny_bundle,
     with sdk.load_language_model(tiny_bundle) as model:
         model._process.stdout.close()
         monkeypatch.setattr(model._process, "stdout", io.StringIO('{"pie'))
-        with pytest.raises(EngineError, match="the process of the model ended .*: load it again"):
+        with pytest.raises(EngineError, match=r"the process of the model ended .*: load it again"):
             list(model.generate("one"))
 
 

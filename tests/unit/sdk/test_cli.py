@@ -352,6 +352,17 @@ sys.exit(main(["deploy", "net.onnx"]))
     assert not scratch.exists()
 
 
+def test_a_working_folder_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["compile", str(tmp_path / "net.onnx"), "--output", "net"]) == 1
+    said = "error: the folder that this command was started in is gone: change to another one and run again\n"
+    assert capsys.readouterr().err == said
+
+
 def test_cleaning_up_that_hangs_is_ended_by_more_signals() -> None:
     from sdk.cli.main import Interrupted, _Interrupter
 

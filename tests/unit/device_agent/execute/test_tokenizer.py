@@ -133,7 +133,7 @@ def test_a_panic_of_the_library_is_one_line(tmp_path, monkeypatch):
         assert error.value.kind == "bundle" and str(error.value).isprintable()
     monkeypatch.setattr("tokenizers.Tokenizer", Panics(PanicException("unreachable")))
     monkeypatch.setattr(Panics, "from_file", Panics.encode, raising=False)
-    with pytest.raises(AgentError, match="tokenizer.json cannot be read: unreachable"):
+    with pytest.raises(AgentError, match=r"tokenizer.json cannot be read: unreachable"):
         Tokenizer(str(tmp_path))
     monkeypatch.setattr(tokenizer, "_implementation", Panics(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
