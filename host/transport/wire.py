@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 SCHEMA = PROTOCOL.wire.schema
 _CONNECT_S = 10.0
-# How long the agent may say nothing, or take nothing of a file. Nothing that it does takes as long, starting an
-# executor and checking a bundle included.
+# How long the agent may say nothing, or take nothing of a file. Nothing that it does takes as long, starting
+# an executor and checking a bundle included.
 SILENCE_S = 900.0
 _LAST_ANSWER_S = 5.0
 _CHUNK_BYTES = 1 << 20
