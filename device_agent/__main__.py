@@ -73,14 +73,14 @@ def _parser() -> argparse.ArgumentParser:
     figures.add_argument("--listen", default="127.0.0.1", help="address to listen on, by default loopback")
     figures.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
     for command in (serve, ticket, start, stop, status, unit, keys, texts, record, figures):
-        command.add_argument("--home", default=default_root(), help="the agent's folder (EDGETLM_HOME)")
+        command.add_argument("--home", help="the agent's folder (EDGETLM_HOME)")
     for command in (serve, ticket, start, unit):
         command.add_argument("--python", default=sys.executable, help="interpreter of the agent's processes")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    home = AgentFolder(options.home)
+    home = AgentFolder(options.home or default_root())
     if options.command == "serve":
         return _serve(options, home)
     if options.command == "record-sensors":

@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,6 +106,11 @@ def check_output_bundle(place: Path, option: str) -> None:
     check_output(place, option)
 
 
+def partial_of(path: Path) -> Path:
+    """Where a file is written before it takes its place: beside it, apart from other threads and commands."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """A place beside a file to write its content to, which takes the file's place at the end.
@@ -117,8 +123,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot take the file's place.
     """
-    # Other commands may write the same file now.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = partial_of(path)
     try:
         yield partial
         partial.replace(path)

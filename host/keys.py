@@ -8,7 +8,6 @@ KEYS is `$EDGETLM_KEYS`, else `keys` below the user's configuration.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import secrets
 import socket
@@ -24,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from device_agent.contract.signing import NAME_CHARACTERS, BundleSignature, signed_message
 from device_agent.contract.text import printable
 from host.errors import UserError
-from host.places import config_root
+from host.places import config_root, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +92,7 @@ def keys_folder() -> Path:
 
 def owner_name() -> str:
     """The name under which this host signs: user@machine."""
-    return printable(f"{getpass.getuser()}@{socket.gethostname()}", NAME_CHARACTERS)
+    return printable(f"{user_name()}@{socket.gethostname()}", NAME_CHARACTERS)
 
 
 def _make(path: Path) -> None:

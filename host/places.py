@@ -5,6 +5,7 @@ A relative path in one of its variables is to be ignored, says the specification
 
 from __future__ import annotations
 
+import getpass
 import os
 import stat
 from contextlib import suppress
@@ -61,4 +62,26 @@ def config_root() -> Path:
 
 def _root(variable: str, default: str) -> Path:
     base = os.environ.get(variable, "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / default) / _NAME
+    return (Path(base) if Path(base).is_absolute() else home() / default) / _NAME
+
+
+def home() -> Path:
+    """The user's own folder.
+
+    Raises:
+        UserError: there is none, as in a container whose user its system does not know.
+    """
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise UserError(
+            f"user {os.geteuid()} has no home: set HOME to a folder that this user may write"
+        ) from error
+
+
+def user_name() -> str:
+    """The user's name, or the number of one that the system does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.geteuid())

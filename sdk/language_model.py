@@ -244,7 +244,8 @@ class LanguageModel(Closing):
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        if not line:
+        if not line.endswith("\n"):
+            # Also where it ended in the middle of an answer.
             raise self._ended()
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:

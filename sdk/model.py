@@ -170,9 +170,12 @@ def installed_bundle(path: Path, device: Device) -> Mapping[str, Any]:
 
     Raises:
         ModelFileError: there is neither a bundle nor an installed model of this name.
+        BundleError: its manifest is damaged.
     """
     for one in device.bundles():
         if one["name"] == str(path) and one["active"]:
+            if not one["manifest"]:
+                raise BundleError(f"{path} on {device.name} is damaged: deploy the model again")
             return one
     raise ModelFileError(
         f"{path}: no such bundle, and {device.name} has no model of this name: sdk bundles lists those it has"

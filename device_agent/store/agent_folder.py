@@ -19,6 +19,7 @@ import secrets
 import shutil
 from typing import Any, Callable, Dict, Optional
 
+from device_agent.errors import AgentError
 from device_agent.store.private_files import is_held, locked, private_folder, try_lock
 
 
@@ -27,6 +28,12 @@ def default_root() -> str:
     if os.environ.get("EDGETLM_HOME"):
         return os.path.abspath(os.environ["EDGETLM_HOME"])
     base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    if not os.path.isabs(base):
+        # `~` stays where the system does not know the user.
+        raise AgentError(
+            "bad_request",
+            "user %d has no home: set EDGETLM_HOME to a folder that this user may write" % os.geteuid(),
+        )
     return os.path.join(base, "edgetlm")
 
 

@@ -292,7 +292,7 @@ class BundleStore:
         for entry in os.listdir(self._staging):
             shutil.rmtree(os.path.join(self._staging, entry), ignore_errors=True)
         for name in filter(is_name, os.listdir(self._bundles)):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(os.path.join(self._folder(name), "active.next"))
             history, active = self._history(name), self._active(name)
             usable = [

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import os
+import secrets
 import shutil
 from dataclasses import dataclass
 from itertools import count
@@ -20,6 +23,8 @@ from host.manifest import Manifest
 
 # Commands that write one destination at the same moment are few.
 _ATTEMPTS = 20
+# In the scratch folder, what lay at the destination before.
+_OLD = "old-"
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,17 @@ class Staging:
 
     def __init__(self, destination: Path, option: str = "--bundle") -> None:
         self.destination = destination.absolute()
-        self.folder = self.destination.with_name(f".{self.destination.name}.{os.getpid()}.part")
+        # No number of the process: in a container, the next one has the number of one that was killed.
+        self.folder = self.destination.with_name(f".{self.destination.name}.{secrets.token_hex(4)}.part")
         self._made: tuple[Path, ...] = ()
+        self._lock: int | None = None
         check_output_bundle(self.destination, option)
 
     def __enter__(self) -> Staging:
         with writing(self.folder):
             self._made = make_folders(self.folder)
+            self._lock = _locked(self.folder)
+        self._remove_left()
         return self
 
     def __exit__(
@@ -65,6 +74,27 @@ class Staging:
     ) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_empty(self._made[1:])
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _remove_left(self) -> None:
+        """Remove what commands of this destination left that were killed; a bundle is put back from there."""
+        pattern = f".{glob.escape(self.destination.name)}.*.part"
+        for left in self.destination.parent.glob(pattern):
+            try:
+                lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            except OSError:
+                continue  # another command has removed it, or it is none
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for old in sorted(left.glob(_OLD + "*")):
+                    if not os.path.lexists(self.destination):
+                        old.rename(self.destination)
+                shutil.rmtree(left, ignore_errors=True)
+            except OSError:
+                continue  # its command works, or the file system has no locks
+            finally:
+                os.close(lock)
 
     @property
     def is_archive(self) -> bool:
@@ -107,7 +137,7 @@ class Staging:
             prepared.replace(self.destination)
             return
         for attempt in count():
-            old = self.path(f"old-{attempt}")
+            old = self.path(f"{_OLD}{attempt}")
             with contextlib.suppress(FileNotFoundError):
                 self.destination.rename(old)
             try:
@@ -120,3 +150,19 @@ class Staging:
                 if old.exists():
                     old.rename(self.destination)
                 raise
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock on a scratch folder, which ends with this process; None where the file system has no locks."""
+    while True:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return lock
+        except OSError:
+            os.close(lock)
+            return None
+        # Before it was locked, another command took it for one that was left.
+        os.close(lock)
+        folder.mkdir(exist_ok=True)

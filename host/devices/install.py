@@ -6,7 +6,6 @@ its place and renames it. Whatever breaks off, the board has what it had before 
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
 import shlex
@@ -20,6 +19,7 @@ from host.devices.answers import Answer, BoardStatus, status_of, unit_of
 from host.devices.board_shell import order, shell
 from host.errors import DeviceError, DeviceFull
 from host.payload import Payload, agent_archive
+from host.places import user_name
 from host.ssh import SshConnection
 from targets import Board
 
@@ -254,4 +254,4 @@ def remove_from_board(ssh: SshConnection, home: str = "", purge: bool = False) -
 
 def _host_mark() -> str:
     """Part of an archive's name, so that hosts that send at the same time use different files."""
-    return hashlib.sha256(json.dumps([socket.gethostname(), getpass.getuser()]).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps([socket.gethostname(), user_name()]).encode()).hexdigest()[:8]

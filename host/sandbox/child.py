@@ -43,7 +43,7 @@ def answer(function: str, request: dict[str, Any]) -> dict[str, Any]:
         message = f"no space left in {Path.cwd().parent} for what is read: free some and run again"
         kind = "DeviceFull" if full else type(error).__name__
         return {"error": kind, "message": message if full else printable(error), "operator": None}
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise on a malformed file is an answer
+    except BaseException as error:  # noqa: BLE001 - whatever libraries raise, a panic of one in Rust too
         if (wrong := _wrong_version(error)) is not None:
             return wrong
         kind = type(error).__name__
@@ -52,7 +52,7 @@ def answer(function: str, request: dict[str, Any]) -> dict[str, Any]:
         return {"error": kind, "message": printable(error), "operator": getattr(error, "operator", None)}
 
 
-def _wrong_version(error: Exception) -> dict[str, Any] | None:
+def _wrong_version(error: BaseException) -> dict[str, Any] | None:
     """The answer where a library has another version than the required one: no file is to blame for it."""
     from host.versions import of_a_package, wrong_version
 

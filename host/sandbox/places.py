@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from host.places import home
+
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/nix/store", "/etc/alternatives")
 # Nothing of other processes: their environment may hold secrets.
@@ -30,12 +32,12 @@ _PARTS = ("host", "device_agent", "targets", "sdk")
 
 def programs() -> list[Path]:
     """Folders with programs and libraries that a worker runs."""
-    home = Path.home().resolve()
+    own = home().resolve()
     found = [Path(place) for place in (*_PROGRAMS, sys.prefix, sys.base_prefix, sys.exec_prefix)]
     found += [Path(place) for place in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if place]
     found += [Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
     found += [_ROOT / part for part in _PARTS]
-    return [place for place in found if place.is_absolute() and not _holds(place.resolve(), home)]
+    return [place for place in found if place.is_absolute() and not _holds(place.resolve(), own)]
 
 
 def system() -> list[Path]:

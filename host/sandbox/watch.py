@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,3 +50,13 @@ def end_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
+
+
+def await_end(pid: int, seconds: float) -> None:
+    """Wait for the end of a child, which stays to be waited for.
+
+    A process closes its output a while before it has ended: killed then, it would seem to lack memory.
+    """
+    ends = time.monotonic() + seconds
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < ends:
+        time.sleep(0.01)

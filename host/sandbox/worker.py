@@ -25,21 +25,22 @@ from pathlib import Path
 from typing import Any
 
 import host.errors
-from device_agent.contract import quiet, strict_json
+from device_agent.contract import strict_json
 from device_agent.contract.text import printable
 from host.closing import Closing
 from host.errors import EdgeError, ImportFailed
 from host.sandbox import places
 from host.sandbox.child import answer, apply
+from host.sandbox.environment import environment
 from host.sandbox.kernel import own_bytes
-from host.sandbox.watch import end_group, usage
+from host.sandbox.watch import await_end, end_group, usage
 
 _ANSWER_BYTES = 64 << 20
 _TICK_S = 0.1
+# In which a process ends that has closed its output.
+_ENDING_S = 5.0
 # Of computing time for the libraries of a worker.
 _PREPARING_S = 120.0
-# Of an environment that may hold secrets, what a library needs to be found and to speak.
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ", "SSL_CERT_FILE")
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Worker(Closing):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=self.scratch,
-                env=_environment(self.scratch),
+                env=environment(self.scratch),
                 start_new_session=True,
             )
         self._started = False
@@ -182,9 +183,16 @@ class Worker(Closing):
         line, self._buffer = found.line(self._buffer)
         self.peak_bytes = max(self.peak_bytes, found.peak_bytes)
         if not line:
-            end_group(self._process.pid)
-            raise _lost(self._process.wait(), found)
+            raise _lost(_end_code(self._process), found)
         return _parsed(line)
+
+
+def _end_code(process: subprocess.Popen[bytes]) -> int:
+    """The code with which a process ends that answers no more: its own, where it has one."""
+    if process.returncode is None:
+        await_end(process.pid, _ENDING_S)
+    end_group(process.pid)
+    return process.wait()
 
 
 def _end(process: subprocess.Popen[bytes], scratch: Path) -> None:
@@ -239,10 +247,13 @@ def forked(
         _as_child(send, settings, scratch, function, request)
     os.close(send)
     watch = _Watch(pid, receive, limits)
+    line = b""
     try:
         line, _ = watch.line(b"")
     finally:
         os.close(receive)
+        if not line:
+            await_end(pid, 0.0 if watch.over else _ENDING_S)
         end_group(pid)
         _, status = os.waitpid(pid, 0)
     seconds, peak = time.monotonic() - started, watch.peak_bytes
@@ -270,10 +281,10 @@ def _as_child(
         for descriptor in (0, 1, 2):
             os.dup2(sink, descriptor)
         os.chdir(scratch)
-        os.environ.update(_environment(scratch))
+        os.environ.update(environment(scratch))
         tempfile.tempdir = None
         apply(settings)
-        reply = json.dumps(answer(function, request)).encode() + b"\n"
+        reply = memoryview(json.dumps(answer(function, request)).encode() + b"\n")
         while reply:
             reply = reply[os.write(send, reply) :]
         code = 0
@@ -314,11 +325,17 @@ class _Watch:
     def line(self, buffer: bytes) -> tuple[bytes, bytes]:
         """A line and what follows it; an empty line where the process ended or was ended."""
         ends = time.monotonic() + self._limits.time_s
-        while b"\n" not in buffer:
+        found, more = bytearray(buffer), buffer
+        # What was looked at is not looked at again: an answer may be long.
+        while b"\n" not in more:
             if select.select([self._descriptor], [], [], _TICK_S)[0]:
                 more = os.read(self._descriptor, 1 << 16)
-                buffer += more
-                if not more or len(buffer) > _ANSWER_BYTES:
+                found += more
+                if not more:
+                    return b"", b""
+                if len(found) > _ANSWER_BYTES:
+                    self.over = "answer"
+                    end_group(self._pid)
                     return b"", b""
                 continue
             used = usage(self._pid)
@@ -331,8 +348,8 @@ class _Watch:
                 end_group(self._pid)
                 return b"", b""
         self.peak_bytes = max(self.peak_bytes, usage(self._pid).memory_bytes)
-        line, _, rest = buffer.partition(b"\n")
-        return line, rest
+        line, _, rest = found.partition(b"\n")
+        return bytes(line), bytes(rest)
 
     def limits(self) -> Limits:
         """The limits that the worker ran under."""
@@ -357,30 +374,13 @@ def _lost(code: int, watch: _Watch) -> WorkerLost:
         return WorkerLost("memory", f"it needs over {limits.memory_bytes / 1e9:.1f} GB of memory")
     if kind == "time":
         return WorkerLost("time", f"it takes over {limits.cpu_s:.0f} s of computing")
+    if kind == "answer":
+        return WorkerLost("crash", f"its answer has over {_ANSWER_BYTES >> 20} MiB")
     if code == -signal.SIGKILL:
         return WorkerLost("crash", "the system ended the process that read it (out of memory?)")
     if code < 0:
         return WorkerLost("crash", f"the process that read it crashed ({signal.Signals(-code).name})")
     return WorkerLost("crash", f"the process that read it ended with code {code}")
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    """Variables of a worker: its home, caches and temporary files are its scratch folder."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    own = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(scratch))
-    return {
-        **kept,
-        **own,
-        **quiet.VARIABLES,
-        "TMPDIR": str(scratch / "tmp"),
-        "USER": "edgetlm",
-        "LOGNAME": "edgetlm",
-        "PYTHONPATH": str(places.root()),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "TVM_NUM_THREADS": "1",
-    }
 
 
 @contextlib.contextmanager

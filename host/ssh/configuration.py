@@ -16,6 +16,7 @@ import paramiko
 
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.places import home
 
 _DEEPEST_INCLUDE = 16
 # Stands for "%" where paramiko must not see a token.
@@ -34,7 +35,7 @@ def look_up(host: str, user: str, port: int) -> dict[str, Any]:
         UserError: a file cannot be used.
     """
     found: dict[str, Any] = {}
-    own = Path.home() / ".ssh"
+    own = home() / ".ssh"
     # The user's own words come first, as on ssh's command line: they stand for %r and %p too.
     given = [*([f"User {user}"] if user else []), *([f"Port {port}"] if port else [])]
     # The first value found for an option is the one that holds; keys of both files are offered.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.address import is_host, is_port, is_user
 from host.errors import UserError
+from host.places import home, user_name
 from host.ssh.configuration import look_up
 
 _DEFAULT_PORT = 22
@@ -84,7 +84,7 @@ def endpoint_for(
     jump = str(options.get("proxyjump", "none"))
     command = str(options.get("proxycommand", "none"))
     alias = str(options.get("hostkeyalias", resolved))
-    login = user or str(options.get("user", "")) or getpass.getuser()
+    login = user or str(options.get("user", "")) or user_name()
     # What the configuration makes of them is shown, and offered in commands to type.
     _checked_part("host name", resolved, is_host(resolved))
     _checked_part("user", login, is_user(login))
@@ -93,7 +93,7 @@ def endpoint_for(
         host=resolved,
         port=number,
         user=login,
-        identities=tuple(named) or tuple(Path.home() / ".ssh" / name for name in _DEFAULT_KEYS),
+        identities=tuple(named) or tuple(home() / ".ssh" / name for name in _DEFAULT_KEYS),
         only_identities=str(options.get("identitiesonly", "no")).lower() == "yes",
         proxy_command="" if command.lower() == "none" else command,
         jumps=() if jump.lower() == "none" else tuple(hop.strip() for hop in jump.split(",")),

@@ -18,13 +18,10 @@ from host.model import BOARD
 from host.transport.agent import Agent, AgentConnection
 from host.transport.replies import fields_of, installed_of, machine_of, sensor_of, state_of
 from host.transport.session import Session
-from host.transport.wire import DisconnectedError, Stream
+from host.transport.wire import SILENCE_S, DisconnectedError, Stream
 from targets import MachineDescription
 
 __all__ = ["Device", "Session"]
-
-# Nothing that the agent itself does takes as long, starting an executor and checking a bundle included.
-_SILENCE_S = 900.0
 
 
 class Device(Closing):
@@ -278,7 +275,7 @@ class Device(Closing):
         with self._lock:
             self._need_open()
             try:
-                silence_s = _SILENCE_S + float(arguments.get("wait_s") or 0.0)
+                silence_s = SILENCE_S + float(arguments.get("wait_s") or 0.0)
                 return self._connection.request({"command": command, **arguments}, silence_s=silence_s)[0]
             except DisconnectedError as error:
                 raise self._gone(error) from error

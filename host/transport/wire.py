@@ -7,7 +7,6 @@ One frame is a 4-byte big-endian header length, the header as JSON, and `blob_by
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import secrets
 import socket
@@ -32,6 +31,7 @@ from host.errors import (
     MeasureError,
     SessionLost,
 )
+from host.places import user_name
 from host.transport.replies import fields_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 SCHEMA = PROTOCOL.wire.schema
 _CONNECT_S = 10.0
+# How long the agent may say nothing, or take nothing of a file. Nothing that it does takes as long, starting
+# an executor and checking a bundle included.
+SILENCE_S = 900.0
 _LAST_ANSWER_S = 5.0
 _CHUNK_BYTES = 1 << 20
 # Memory for a large answer is taken in steps of this size at most.
@@ -137,27 +140,19 @@ class Connection:
         Args:
             header: of the request.
             blobs: that follow it.
-            silence_s: how long nothing may come of the reply; None for what it was before.
+            silence_s: how long nothing may be taken of the request, or come of the reply; None for what it
+                was before.
 
         Raises:
             DisconnectedError: the other end is gone, or says nothing.
             EdgeError: the error that the agent reports, or an answer that is none.
         """
-        with self._sending():
-            self._send(dict(header, blob_bytes=sum(memoryview(b).nbytes for b in blobs)))
-            for blob in blobs:
-                self._socket.sendall(blob)
-        if silence_s is None:
+        with self._waiting(silence_s):
+            with self._sending():
+                self._send(dict(header, blob_bytes=sum(memoryview(b).nbytes for b in blobs)))
+                for blob in blobs:
+                    self._send_bytes(memoryview(blob).cast("B"))
             return self._reply()
-        try:
-            self._socket.settimeout(silence_s)
-        except OSError as error:  # another thread has closed it
-            raise DisconnectedError(str(error)) from error
-        try:
-            return self._reply()
-        finally:
-            with contextlib.suppress(OSError):  # it may be closed by now
-                self._socket.settimeout(None)
 
     def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
         """Send a request whose blob is a file.
@@ -166,7 +161,7 @@ class Connection:
             DisconnectedError: the other end is gone.
             EdgeError: the error that the agent reports, or an answer that is none.
         """
-        with path.open("rb") as file:
+        with path.open("rb") as file, self._waiting(SILENCE_S):
             left = path.stat().st_size
             with self._sending():
                 self._send(dict(header, blob_bytes=left))
@@ -177,7 +172,23 @@ class Connection:
                         raise DisconnectedError(f"{path} became shorter while it was sent")
                     self._socket.sendall(chunk)
                     left -= len(chunk)
-        return self._reply()[0]
+            return self._reply()[0]
+
+    @contextlib.contextmanager
+    def _waiting(self, silence_s: float | None) -> Iterator[None]:
+        """The longest wait of each step, for a while; None for what it was before."""
+        if silence_s is None:
+            yield
+            return
+        try:
+            self._socket.settimeout(silence_s)
+        except OSError as error:  # another thread has closed it
+            raise DisconnectedError(str(error)) from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # it may be closed by now
+                self._socket.settimeout(None)
 
     @contextlib.contextmanager
     def _sending(self) -> Iterator[None]:
@@ -188,7 +199,13 @@ class Connection:
             with contextlib.suppress(DisconnectedError, OSError, EOFError):
                 self._socket.settimeout(_LAST_ANSWER_S)
                 self._reply()
-            raise DisconnectedError(str(error)) from error
+            reason = "it takes nothing any more" if isinstance(error, TimeoutError) else str(error)
+            raise DisconnectedError(reason) from error
+
+    def _send_bytes(self, data: memoryview) -> None:
+        # In pieces, as the time of a step is that of a whole call.
+        for begin in range(0, len(data), _CHUNK_BYTES):
+            self._socket.sendall(data[begin : begin + _CHUNK_BYTES])
 
     def _send(self, header: dict[str, Any]) -> None:
         text = json.dumps(header).encode()
@@ -254,7 +271,7 @@ class Connection:
 
 def client_name() -> str:
     """The user and the host, for the people who share a device."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{user_name()}@{socket.gethostname()}"
 
 
 def pack(arrays: Sequence[np.ndarray]) -> tuple[list[dict[str, Any]], list[memoryview]]:

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 from types import FrameType
 
-from sdk.cli import INTERRUPTED
+from sdk.cli import INTERRUPTED, interruptions
 
 
 def command() -> int:
@@ -21,9 +21,7 @@ def command() -> int:
     handlers are registered later than this one, and the last one runs first. Where a tool has started the
     interpreter with handlers of its own, such as one that measures coverage, they run, and it is taken apart.
     """
-    if sys.stdout is None:
-        # The first free descriptor is that of the output, which a file of records would get otherwise.
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    _open_missing_streams()
     codes: list[int] = []
     if not atexit._ncallbacks():
         atexit.register(_end_process, codes)
@@ -31,9 +29,22 @@ def command() -> int:
     return codes[0]
 
 
+def _open_missing_streams() -> None:
+    """Open the null device in place of a stream that the process was started without.
+
+    The first free descriptor is that of the stream, which a file of records would get otherwise, and with it
+    what libraries and children write there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode))
+
+
 def main() -> int:
     """Run the command line; exit code 1 with one line where the host's packages are missing or wrong."""
-    before = {number: signal.signal(number, _leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, _leave) for number in interruptions()}
     try:
         # A command that needs PyTorch imports it; TVM alone would do so for every command.
         import host.execution.without_torch  # noqa: F401

@@ -28,7 +28,7 @@ from typer.exceptions import TyperException
 from host.devices import notes
 from host.errors import EdgeError
 from host.versions import of_a_package, wrong_version
-from sdk.cli import INTERRUPTED, completion
+from sdk.cli import INTERRUPTED, completion, interruptions
 from sdk.cli.commands import bundles, chat, compile_model, deploy, explain, profile, run, tune
 from sdk.cli.console import (
     escape_unencodable_text,
@@ -51,12 +51,14 @@ _NO_READER = 1
 # with the interpreter's own thresholds (700, 10, 10), so that graphs of a model with its weights are freed as
 # early. With those, a tenth of the time of lowering and construction goes into looking.
 _COLLECTED_AFTER = (10_000, 3, 1)
+# Signals that come while a command cleans up, of which the last one ends that.
+_IMPATIENT = 4
 # Packages of an extra of their own.
 _OF_TORCH = ("torch", "transformers", "safetensors")
 
 
 class Interrupted(BaseException):
-    """Ctrl-C or a request to terminate."""
+    """Ctrl-C, a request to terminate, or a terminal that is gone."""
 
 
 class _Notes(logging.Handler):
@@ -112,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show_library_messages()
     escape_unencodable_text()
     notes.show(_Notes(state))
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    interrupt = _Interrupter()
+    before = {number: signal.signal(number, interrupt) for number in interruptions()}
     thresholds = gc.get_threshold()
     gc.set_threshold(*_COLLECTED_AFTER)
     try:
@@ -198,6 +201,8 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _os_reason(error: OSError) -> str:
+    if not error.filename and isinstance(error, FileNotFoundError) and not _works_in_a_folder():
+        return "the folder that this command was started in is gone: change to another one and run again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         place = error.filename or f"{tempfile.gettempdir()} or {Path.cwd()}"
         return f"no space left while writing {place}: free some and run again"
@@ -205,9 +210,31 @@ def _os_reason(error: OSError) -> str:
     return f"{place}{error.strerror or error}"
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    # As an exception, so that every `finally` on the way out ends sessions and removes scratch files.
-    raise Interrupted
+def _works_in_a_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class _Interrupter:
+    """Handles the signals that interrupt a command.
+
+    What cleans up after the first is not interrupted by the second: whoever waits presses Ctrl-C again, and
+    half a bundle would stay. If cleaning up hangs, more of them end that too.
+    """
+
+    def __init__(self) -> None:
+        self._impatient = 0
+
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        if _while_interrupted(sys.exception()):
+            self._impatient += 1
+            if self._impatient < _IMPATIENT:
+                return
+        # As an exception, so that every `finally` on the way out ends sessions and removes scratch files.
+        raise Interrupted
 
 
 def _fail(message: str, code: int, state: State) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
     """Arrays by name from a `.npz` file, or the array of a `.npy` file for a model with one input.
 
     Raises:
-        ModelFileError: missing or no such file.
+        ModelFileError: missing, no such file, damaged, or with more bytes than a device takes.
     """
     if not path.exists():
         raise ModelFileError(
@@ -27,16 +29,39 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
         raise ModelFileError(f"{path} is a folder: give a .npz or .npy file, as numpy.savez writes it")
     import numpy as np
 
+    from host.bundle.archive import DAMAGED
+
     try:
+        if zipfile.is_zipfile(path):
+            _refuse_large(path)
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
             return found
         with found as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            arrays = {name: archive[name] for name in archive.files}
+    except (*DAMAGED, AttributeError, MemoryError) as error:
+        raise _no_arrays(path) from error
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise _no_arrays(path)
+    return arrays
+
+
+def _no_arrays(path: Path) -> ModelFileError:
+    return ModelFileError(
+        f"{printable(path)} is no whole .npz or .npy file of plain arrays: write it with numpy.savez"
+    )
+
+
+def _refuse_large(path: Path) -> None:
+    """Refuse an archive that says to hold more than a device takes: a small one may unpack to any size."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    most = LIMITS.wire.blob_bytes
+    if size > most:
         raise ModelFileError(
-            f"{path} is no .npz or .npy file of plain arrays: write it with numpy.savez"
-        ) from error
+            f"{printable(path)} unpacks to {size / 1e9:.1f} GB, and a device takes {most / 1e9:.1f} GB of "
+            "inputs: give the arrays of one run"
+        )
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from host.files import check_output_file
+from host.files import check_output_file, partial_of
 from sdk.report.charts import Chart
 from sdk.report.drawing.figure import inline
 from sdk.text import data_without_host_paths, visible_lines, without_host_paths
@@ -39,8 +38,7 @@ class StagedPage:
     def __init__(self, path: Path, option: str = "--report") -> None:
         check_output_file(path, option)
         self.path = path
-        # Other commands may write the same page now.
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._partial = partial_of(path)
         self._made: tuple[Path, ...] = ()
 
     def __enter__(self) -> StagedPage:

@@ -16,10 +16,13 @@ from pathlib import Path
 import numpy as np
 import tvm
 
+from benchmarks.llm import instructions
 from host.build import KernelCache, compile_kernel, target_for
 from targets import Board
 
 RUNNER = Path(__file__).with_name("runner.c")
+# Headers that it shares with the runner that counts instructions.
+_HEADERS = Path(instructions.__file__).parent
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 _TRIPLES = {"aarch64": "aarch64-freestanding-none", "riscv64": "riscv64-freestanding-none"}
 
@@ -63,6 +66,7 @@ def executable(
     output = folder / "kernels"
     command = [sys.executable, "-m", "ziglang", "cc", "-target", _TRIPLES[board.architecture], "-O1"]
     command += ["-nostdlib", "-static", "-fno-stack-protector", "-fno-builtin", "-Wl,-e,_start"]
+    command += [f"-I{_HEADERS}"]
     command += ["-mcmodel=medium"] if board.architecture == "riscv64" else []
     done = subprocess.run(
         [*command, "-o", str(output), str(RUNNER), str(table), *map(str, objects)],

@@ -66,6 +66,22 @@ def test_each_line_of_the_input_is_a_prompt(tiny_bundle, capsys, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize("talks", [False, True])
+def test_a_line_that_is_no_utf_8_is_one_line(talks, tiny_bundle, talking_bundle, capsys, monkeypatch):
+    """As the keyboard of another encoding, or a file, may give it."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8"))
+    assert main(["chat", str(talking_bundle if talks else tiny_bundle)]) == 2
+    assert capsys.readouterr().err == "error: the prompt is not UTF-8: give it in UTF-8\n"
+
+
+def test_a_process_that_ends_in_the_middle_of_an_answer_is_one_line(tiny_bundle, monkeypatch):
+    with sdk.load_language_model(tiny_bundle) as model:
+        model._process.stdout.close()
+        monkeypatch.setattr(model._process, "stdout", io.StringIO('{"pie'))
+        with pytest.raises(EngineError, match=r"the process of the model ended .*: load it again"):
+            list(model.generate("one"))
+
+
 def test_lines_are_turns_of_a_conversation(talking_bundle, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{text([3, 1])}\n{text([6])}\n"))
     words = ["chat", str(talking_bundle), "--system", text([1, 2]), "--max-tokens", "2"]

@@ -8,14 +8,15 @@ import os
 import stat
 import subprocess
 import tarfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from host.emulation import rootfs
-from host.errors import DeviceError, DeviceFull, UserError
+from host.errors import DeviceError, DeviceFull, ModelFileError, UserError
 from host.files import check_output_file, is_sealed, seal, write_whole, written_whole
 from host.places import cache_root
 from sdk.files.arrays import read_arrays, write_arrays
@@ -239,3 +240,49 @@ def test_arrays_are_written_whole_into_new_folders(tmp_path: Path, monkeypatch: 
     with pytest.raises(DeviceFull, match="no space left while writing"):
         write_arrays(place, {"y": np.arange(4)})
     assert place.read_bytes() == before and [one.name for one in place.parent.iterdir()] == ["out.npz"]
+
+
+def _damaged(path: Path) -> None:
+    """A packed array in which bits fell over."""
+    np.savez_compressed(path, x=np.random.default_rng(0).random(1000))
+    content = bytearray(path.read_bytes())
+    content[100:2000] = b"\xff" * 1900
+    path.write_bytes(content)
+
+
+def _of_no_array(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.txt", "text")
+
+
+def _of_another_method(path: Path) -> None:
+    np.savez(path, x=np.arange(3))
+    content = path.read_bytes()
+    path.write_bytes(
+        content.replace(b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x00", b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x63")
+    )
+
+
+def _of_many_elements(path: Path) -> None:
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}
+        )
+
+
+@pytest.mark.parametrize("make", [_damaged, _of_no_array, _of_another_method, _of_many_elements])
+def test_arrays_that_are_damaged_are_one_line(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "x.npz")
+    with pytest.raises(
+        ModelFileError, match=r"x.npz is no whole .npz or .npy file of plain arrays: write it"
+    ):
+        read_arrays(tmp_path / "x.npz")
+
+
+def test_a_small_file_of_arrays_does_not_unpack_to_more_than_a_device_takes(tmp_path: Path) -> None:
+    """Before any of it is unpacked."""
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", "")
+        archive.infolist()[0].file_size = 1 << 40
+    with pytest.raises(ModelFileError, match=r"unpacks to 1099.5 GB, and a device takes 17.2 GB of inputs"):
+        read_arrays(tmp_path / "x.npz")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
-from host.places import zig_cache
+from device_agent.errors import AgentError
+from device_agent.store.agent_folder import default_root
+from host import keys
+from host.errors import UserError
+from host.places import cache_root, user_name, zig_cache
 from tests import shared_cache
 
 
@@ -33,3 +38,40 @@ def test_executors_of_the_tests_share_the_libraries_of_zig_with_them(monkeypatch
     monkeypatch.setattr(shared_cache, "executor_for", executor_for)
     shared_cache.main(["--jobs", "1"])
     assert found == [str(shared_cache.ZIG)] * len(shared_cache.ARCHITECTURES)
+
+
+@pytest.fixture
+def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user that the system does not know, as in a container that was started with a number."""
+    for name in (
+        "EDGETLM_HOME",
+        "HOME",
+        "LOGNAME",
+        "USER",
+        "LNAME",
+        "USERNAME",
+        "XDG_CACHE_HOME",
+        "XDG_DATA_HOME",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+
+@pytest.mark.usefixtures("stranger")
+def test_a_user_without_a_name_signs_by_number(tmp_path: Path) -> None:
+    assert user_name() == str(os.geteuid())
+    assert keys.host_key(tmp_path).name.startswith(f"{os.geteuid()}@")
+
+
+@pytest.mark.usefixtures("stranger")
+def test_a_user_without_a_home_is_told_to_set_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no home: set HOME to a folder"):
+        cache_root()
+    with pytest.raises(AgentError, match="no home: set EDGETLM_HOME"):
+        default_root()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_root() == tmp_path / ".cache" / "edgetlm"

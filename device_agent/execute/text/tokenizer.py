@@ -45,14 +45,14 @@ class Tokenizer:
                 "a prompt of text needs the package tokenizers: pip install tokenizers, or give token "
                 "numbers from Python",
             ) from error
+        self._path = path
         try:
             self._implementation: Any = Implementation.from_file(path)
             # What its training cut texts to and filled them up with is no part of a prompt.
             self._implementation.no_truncation()
             self._implementation.no_padding()
-        except Exception as error:
-            # It raises nothing narrower.
-            raise AgentError("bundle", "%s cannot be read: %s" % (path, printable(error, 200))) from error
+        except BaseException as error:
+            raise self._failed(error, "be read") from error
 
     def encode(self, text: str, around: bool = True) -> List[int]:
         """The tokens of a text.
@@ -69,17 +69,36 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError("the prompt is not UTF-8: give it in UTF-8") from None
-        return [int(token) for token in self._implementation.encode(text, add_special_tokens=around).ids]
+        try:
+            found = self._implementation.encode(text, add_special_tokens=around)
+        except BaseException as error:
+            raise self._failed(error, "be used for this text") from error
+        return [int(token) for token in found.ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without special ones."""
-        return str(self._implementation.decode(list(tokens)))
+        return self._decoded(tokens)
 
     def special(self, token: int) -> str:
         """The text of a special token, which `decode` leaves out; "" of any other."""
         if self.decode([token]):
             return ""
-        return str(self._implementation.decode([token], skip_special_tokens=False))
+        return self._decoded([token], special=True)
+
+    def _decoded(self, tokens: Sequence[int], special: bool = False) -> str:
+        try:
+            return str(self._implementation.decode(list(tokens), skip_special_tokens=not special))
+        except BaseException as error:
+            raise self._failed(error, "be used for what the model wrote") from error
+
+    def _failed(self, error: BaseException, what: str) -> BaseException:
+        """The error of a tokenizer that cannot do something; itself where it is not the library's.
+
+        The library raises nothing narrower than `Exception`, and where it panics, what is none.
+        """
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            return error
+        return AgentError("bundle", "%s cannot %s: %s" % (self._path, what, printable(error, 200)))
 
 
 class TextPieces:

@@ -103,17 +103,11 @@ def encoded_by_file(path: str, text: str) -> list[int]:
 def _used(path: str, use: Callable[[Any], Any]) -> Any:
     from tokenizers import Tokenizer
 
-    try:
-        tokenizer = Tokenizer.from_file(path)
-        # As on the device.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        return use(tokenizer)
-    except Exception:
-        raise
-    except BaseException as error:
-        # A panic of the library is no exception.
-        raise ValueError(str(error)) from error
+    tokenizer = Tokenizer.from_file(path)
+    # As on the device.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return use(tokenizer)
 
 
 def _asked(tokenizer: Path | bytes, function: str, **request: str) -> Any:

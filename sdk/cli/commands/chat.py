@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -127,6 +128,9 @@ def chat(
 
 def _lines(asks: bool) -> Iterator[str]:
     """Lines of the input until its end, each asked for if that is wanted; empty ones are left out."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # As words of the command line are read: the model says that a text is not UTF-8, and takes the next.
+        sys.stdin.reconfigure(errors="surrogateescape")
     while True:
         if asks:
             sys.stdout.write("> ")

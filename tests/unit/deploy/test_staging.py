@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,32 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path: Pat
     (tmp_path / "file").write_text("text")
     with pytest.raises(UserError, match=r"file is no folder: name another place with --output"):
         Staging(tmp_path / "file" / "net.zip", "--output")
+
+
+def test_what_a_killed_command_left_is_removed_and_gets_into_no_bundle(tmp_path: Path) -> None:
+    """In a container the next command has the number of the one that was killed, too."""
+    for name in (f".net.{os.getpid()}.part", ".net.1.part"):
+        make_bundle(tmp_path / name / "tvm", "of the killed one")
+    (tmp_path / ".other.1.part").mkdir()
+    with Staging(tmp_path / "net") as staging:
+        assert not staging.path("tvm").exists()
+        assert names(tmp_path) == sorted([staging.folder.name, ".other.1.part"])
+        staging.commit(staging.prepare(make_bundle(staging.path("tvm"), "new")))
+    assert names(tmp_path) == [".other.1.part", "net"]
+
+
+def test_a_bundle_that_a_killed_command_had_moved_away_is_put_back(tmp_path: Path) -> None:
+    make_bundle(tmp_path / ".net.1.part" / "old-0", "old")
+    with pytest.raises(ZeroDivisionError), Staging(tmp_path / "net"):
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["net"]
+    assert (tmp_path / "net" / "manifest.json").read_text() == "old"
+
+
+def test_two_that_write_one_destination_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    """Two threads, as those of a program that deploys."""
+    with Staging(tmp_path / "net") as first, Staging(tmp_path / "net") as second:
+        for text, one in (("first", first), ("second", second)):
+            one.commit(one.prepare(make_bundle(one.path("tvm"), text)))
+    assert names(tmp_path) == ["net"]
+    assert (tmp_path / "net" / "manifest.json").read_text() == "second"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -113,3 +114,27 @@ def write_much(size: int) -> None:
 def loaded() -> list[str]:
     """The names of the modules that are loaded."""
     return sorted(sys.modules)
+
+
+def end_slowly() -> None:
+    """Ends with a code, a while after the output was closed."""
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            if str(entry.readlink()).startswith("pipe:"):
+                os.close(int(entry.name))
+    time.sleep(0.5)
+    os._exit(3)
+
+
+def say(size: int) -> str:
+    """An answer of some size."""
+    return "x" * size
+
+
+def panic() -> None:
+    """As a library in Rust does."""
+
+    class PanicException(BaseException):
+        pass
+
+    raise PanicException("index out of bounds")

@@ -72,6 +72,8 @@ def test_a_worker_knows_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> 
         ("sleep", {}, "time", "over 2 s"),
         ("crash", {}, "crash", "SIGSEGV"),
         ("leave", {}, "crash", "code 3"),
+        ("end_slowly", {}, "crash", "ended with code 3"),
+        ("say", {"size": 65 << 20}, "crash", "its answer has over 64 MiB"),
         ("fail", {"kind": "memory"}, "memory", "memory"),
         ("unsayable", {}, "crash", "not finite|NaN"),
     ],
@@ -139,6 +141,8 @@ def test_errors_of_ours_come_back_as_themselves_and_fit_to_be_shown() -> None:
     with Worker([ROOT / "tests"], LIMITS) as worker:
         with pytest.raises(ShapeError, match=r"x\\x1b\[31m fits not"):
             worker.call(f"{TASKS}:fail", {"kind": "shape"})
+        with pytest.raises(Unforeseen, match="PanicException: index out of bounds"):
+            worker.call(f"{TASKS}:panic", {})
         with pytest.raises(Unforeseen, match="KeyError") as error:
             worker.call(f"{TASKS}:fail", {"kind": "other"})
         assert str(error.value).isprintable() and isinstance(error.value, EdgeError)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import typer
 
 import sdk
-from host.errors import EdgeError, UserError
+from host.errors import BundleError, EdgeError, UserError
 from host.options import CompileOptions, DeployOptions, settings_of
 from host.options.setting import setting_of
 from sdk.cli.main import build_app, main
@@ -209,3 +210,19 @@ def test_cycles_are_looked_for_less_often_within_a_command(monkeypatch: pytest.M
     assert main(["env"]) == 0
     assert within[0][0] > before[0]
     assert gc.get_threshold() == before
+
+
+def test_an_installed_model_whose_manifest_is_damaged_is_to_be_deployed_again() -> None:
+    from sdk.model import installed_bundle
+
+    entry = {
+        "name": "net",
+        "version": "0" * 64,
+        "active": True,
+        "path": "/x",
+        "backend": "damaged",
+        "manifest": {},
+    }
+    device: Any = SimpleNamespace(name="pi", bundles=lambda: [entry])
+    with pytest.raises(BundleError, match=r"^net on pi is damaged: deploy the model again$"):
+        installed_bundle(Path("net"), device)

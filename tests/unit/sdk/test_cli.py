@@ -320,50 +320,15 @@ def test_the_list_of_targets_reads_each_file_once(
     assert listed == {"local", *(name for name, one in targets.declared().items() if targets.board_for(one))}
 
 
-def test_a_terminal_signal_ends_as_an_interruption(tmp_path: Path) -> None:
-    program = """
-import os, signal, sys
-from pathlib import Path
-import sdk.api
-def slow(*args, **kwargs):
-    Path(sys.argv[1]).touch()
-    try:
-        os.kill(os.getpid(), signal.SIGTERM)
-        signal.pause()
-    finally:
-        Path(sys.argv[1]).unlink()
-sdk.api.deploy = slow
-from sdk.files.arrays import read_arrays
-from sdk.cli.terminal import ConsoleProgress
-from sdk.cli.main import main
-sys.exit(main(["deploy", "net.onnx"]))
-"""
-    scratch = tmp_path / "scratch"
-    command = [sys.executable, "-c", program, str(scratch)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 130
-    assert done.stderr.strip() == "error: interrupted"
-    assert not scratch.exists()
-
-
-@pytest.mark.parametrize("moment", ["sdk.cli.main", "typer"])
-def test_an_interruption_while_packages_are_imported_is_one_line(moment: str) -> None:
-    program = f"""
-import os, signal, sys
-class Interrupter:
-    def find_spec(self, name, path, target=None):
-        if name == {moment!r}:
-            os.kill(os.getpid(), signal.SIGINT)
-from sdk.cli.entry import main
-# What came until now is not seen to: nothing that takes time.
-print(sorted(name for name in sys.modules if name.startswith(("host.", "targets.", "typer"))))
-sys.stdout.flush()
-sys.meta_path.insert(0, Interrupter())
-sys.argv[1:] = ["--version"]
-sys.exit(main())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "[]\n", "error: interrupted\n")
+def test_a_working_folder_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["compile", str(tmp_path / "net.onnx"), "--output", "net"]) == 1
+    said = "error: the folder that this command was started in is gone: change to another one and run again\n"
+    assert capsys.readouterr().err == said
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:

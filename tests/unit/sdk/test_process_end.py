@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 # A command in place of those of `sdk`, which load packages only when they run.
 _COMMAND = """
@@ -64,7 +68,92 @@ def run():
     assert "No space left" in done.stderr
 
 
-def test_a_process_without_an_output_ends_as_any_other() -> None:
-    command = ["sh", "-c", 'exec "$0" -m sdk.cli --version >&-', sys.executable]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_a_process_without_a_stream_ends_as_any_other_and_keeps_its_place(closed: str) -> None:
+    """Of a file that got the number of a stream, what a library prints would be a part."""
+    program = """
+import os, sys
+def run():
+    sys.stdin.read(), sys.stdout.flush(), sys.stderr.flush()
+    return 5 if os.open(os.devnull, os.O_RDONLY) > 2 else 1
+"""
+    command = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program + _COMMAND]
+    done = subprocess.run(command, capture_output=True, input="", text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", "")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_as_an_interruption_and_another_one_does_not_stop_cleaning_up(
+    name: str, tmp_path: Path
+) -> None:
+    """As Ctrl-C that is pressed again, or a login that breaks off."""
+    program = """
+import os, signal, sys
+from pathlib import Path
+import sdk.api
+def slow(*args, **kwargs):
+    Path(sys.argv[1]).touch()
+    try:
+        os.kill(os.getpid(), signal.NAME)
+        signal.pause()
+    finally:
+        os.kill(os.getpid(), signal.NAME)
+        Path(sys.argv[1]).unlink()
+sdk.api.deploy = slow
+from sdk.files.arrays import read_arrays
+from sdk.cli.terminal import ConsoleProgress
+from sdk.cli.main import main
+sys.exit(main(["deploy", "net.onnx"]))
+"""
+    scratch = tmp_path / "scratch"
+    command = [sys.executable, "-c", program.replace("NAME", name), str(scratch)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 130
+    assert done.stderr.strip() == "error: interrupted"
+    assert not scratch.exists()
+
+
+def test_cleaning_up_that_hangs_is_ended_by_more_signals() -> None:
+    from sdk.cli.main import Interrupted, _Interrupter
+
+    interrupt, ignored = _Interrupter(), 0
+    with pytest.raises(Interrupted) as ended:
+        try:
+            interrupt(signal.SIGINT, None)
+        finally:
+            while ignored < 10:
+                interrupt(signal.SIGINT, None)
+                ignored += 1
+    assert ignored == 3 and isinstance(ended.value.__context__, Interrupted)
+
+
+def test_what_goes_on_without_its_terminal_is_not_interrupted_with_it() -> None:
+    from sdk.cli import interruptions
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        assert signal.SIGHUP in interruptions()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as by nohup
+        assert set(interruptions()) == {signal.SIGINT, signal.SIGTERM}
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("moment", ["sdk.cli.main", "typer"])
+def test_an_interruption_while_packages_are_imported_is_one_line(moment: str) -> None:
+    program = f"""
+import os, signal, sys
+class Interrupter:
+    def find_spec(self, name, path, target=None):
+        if name == {moment!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+from sdk.cli.entry import main
+# What came until now is not seen to: nothing that takes time.
+print(sorted(name for name in sys.modules if name.startswith(("host.", "targets.", "typer"))))
+sys.stdout.flush()
+sys.meta_path.insert(0, Interrupter())
+sys.argv[1:] = ["--version"]
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "[]\n", "error: interrupted\n")

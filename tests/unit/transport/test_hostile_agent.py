@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -339,27 +340,61 @@ def test_a_refusal_in_the_middle_of_an_upload_is_told() -> None:
     listener.close()
 
 
-def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("host.transport.device._SILENCE_S", 0.2)
+@contextlib.contextmanager
+def silent_after(*answers: dict[str, object]) -> Iterator[Device]:
+    """A device whose agent answers so many requests, and then neither says nor takes anything."""
     listener = socket.create_server(("127.0.0.1", 0))
     connected: list[socket.socket] = []
 
     def serve() -> None:
         connection, _ = listener.accept()
         connected.append(connection)
-        (length,) = struct.unpack(">I", _exactly(connection, 4))
-        _exactly(connection, length)
-        connection.sendall(frame({"ok": True}))
+        for answer in ({"ok": True}, *answers):
+            (length,) = struct.unpack(">I", _exactly(connection, 4))
+            _exactly(connection, length)
+            connection.sendall(frame(answer))
 
     thread = threading.Thread(target=serve)
     thread.start()
-    silent = Connection(listener.getsockname()[1], "k", "board")
-    thread.join(60)
-    device = Device("board", silent, True, HostileAgent())
+    device = Device("board", Connection(listener.getsockname()[1], "k", "board"), True, HostileAgent())
     try:
-        with pytest.raises(DeviceError, match=r"board: the device agent went away \(it does not answer\)"):
-            device.request("describe")
+        yield device
     finally:
         device.close()
+        thread.join(60)
         connected[0].close()
         listener.close()
+
+
+def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host.transport.device.SILENCE_S", 0.2)
+    with (
+        silent_after() as device,
+        pytest.raises(DeviceError, match=r"board: the device agent went away \(it does not answer\)"),
+    ):
+        device.request("describe")
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "reason"), [(64, "it takes nothing any more"), (0, "it does not answer")]
+)
+def test_an_agent_that_takes_no_more_of_a_file_is_not_waited_for_for_ever(
+    megabytes: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose card hangs, amid an upload or behind it."""
+    monkeypatch.setattr("host.transport.wire.SILENCE_S", 0.2)
+    monkeypatch.setattr("host.transport.wire._LAST_ANSWER_S", 0.1)
+    (tmp_path / "params.bin").write_bytes(bytes(megabytes << 20))
+    with (
+        silent_after({"ok": True, "has": False}) as device,
+        pytest.raises(DeviceError, match=rf"board: the device agent went away \({reason}\)"),
+    ):
+        device.upload(tmp_path / "params.bin")
+
+
+def test_an_executor_that_takes_no_more_of_its_inputs_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("host.transport.wire._LAST_ANSWER_S", 0.1)
+    with silent_after() as device, pytest.raises(DisconnectedError, match="it takes nothing any more"):
+        device._connection.request({"command": "inputs"}, [bytes(64 << 20)], silence_s=0.2)

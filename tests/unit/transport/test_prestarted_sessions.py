@@ -93,6 +93,9 @@ class Closed:
     def sendall(self, data: bytes | bytearray | memoryview, /) -> None:
         self.sent += bytes(data)
 
+    def recv_into(self, buffer: memoryview, /) -> int:
+        raise OSError(9, "Bad file descriptor")
+
 
 def _prestarted(device: Stub, *engines: str) -> PrestartedSessions:
     return PrestartedSessions(cast(Any, device), engines, 2, 7.0)

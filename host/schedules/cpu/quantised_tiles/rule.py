@@ -1,10 +1,13 @@
 """Products of many rows with quantised weights, in tiles of bfloat16 numbers (AMX).
 
-Activations are rounded to bfloat16 once. Weights are taken apart to it for all rows, a block at a time: a
-part of the depth of two panels, while the block before it is multiplied. Neither has an error above 1 / 512
-of itself, where activations of 8 bits have one of 1 / 254 of the largest in their group. Products that keep
-16 bits have two numbers for each operand: what rounding took off is multiplied too, in three products. Sums
-stay in the tiles over the depth of a block.
+Activations are rounded to bfloat16 once: an error of 1 / 512 of itself at most, where activations of 8 bits
+have one of 1 / 254 of the largest in their group. Weights are taken apart to it for all rows, a block at a
+time: a part of the depth of two panels, while the block before it is multiplied. Besides 1 / 512 of itself, a
+weight may be wrong by what single precision rounds off before (`host.tensor_ir.tiles.apart`): nothing where
+scales are of half precision and alone; 1 / 512 of the scale, a step between weights, with zero points,
+multipliers or scales of single precision; twice that at most with minima. Products that keep 16 bits have two
+numbers for each operand: what rounding took off is multiplied too, in three products. Sums stay in the tiles
+over the depth of a block.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from device_agent.errors import AgentError
 from device_agent.execute.text.tokenizer import TextPieces, Tokenizer
 from tests.tiny_tokenizer import WORDS, write_tokenizer
 
@@ -112,3 +113,37 @@ def test_what_a_tokenizer_cut_texts_to_in_training_is_no_part_of_a_prompt(tmp_pa
     made.enable_padding(length=8)
     made.save(str(path))
     assert Tokenizer(str(tmp_path)).encode(" ".join(WORDS[:5])) == [0, 1, 2, 3, 4]
+class PanicException(BaseException):
+    """As the library in Rust raises it, which is no `Exception`."""
+
+
+class Panics:
+    """An implementation that meets a fault of its own, or an interruption."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def encode(self, *_, **__):
+        raise self.error
+
+    decode = encode
+
+
+def test_a_panic_of_the_library_is_one_line(tmp_path, monkeypatch):
+    write_tokenizer(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer(str(tmp_path))
+    monkeypatch.setattr(tokenizer, "_implementation", Panics(PanicException("index 7 is out\nof bounds")))
+    uses = (lambda: tokenizer.encode("a"), lambda: tokenizer.decode([1]), lambda: tokenizer.special(1))
+    for use in uses:
+        with pytest.raises(
+            AgentError, match=r"tokenizer.json cannot be used for .*: index 7 is out"
+        ) as error:
+            use()
+        assert error.value.kind == "bundle" and str(error.value).isprintable()
+    monkeypatch.setattr("tokenizers.Tokenizer", Panics(PanicException("unreachable")))
+    monkeypatch.setattr(Panics, "from_file", Panics.encode, raising=False)
+    with pytest.raises(AgentError, match=r"tokenizer.json cannot be read: unreachable"):
+        Tokenizer(str(tmp_path))
+    monkeypatch.setattr(tokenizer, "_implementation", Panics(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.encode("a")

@@ -208,6 +208,16 @@ def test_a_history_that_is_none_is_that_of_the_active_version(store, uploads, tm
         assert Path(again.active_path("model")).name == version
 
 
+def test_a_file_beside_the_bundles_is_none_and_ends_nothing(store, uploads, tmp_path):
+    """Such as what a program of the user left there."""
+    version = install(store, uploads, b"one")
+    (tmp_path / "store" / "bundles" / "core").write_text("x")
+    again = BundleStore(str(tmp_path / "store"))
+    assert [(one["name"], one["version"], one["active"]) for one in again.list()] == [
+        ("model", version, True)
+    ]
+
+
 def test_old_versions_are_dropped(store, uploads):
     versions = [install(store, uploads, bytes([65 + index])) for index in range(5)]
     assert {entry["version"] for entry in store.list()} == set(versions[-3:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +62,15 @@ def test_a_process_that_dies_is_an_error_of_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture
+def heeding() -> Iterator[None]:
+    """Whoever started the tests may ignore Ctrl-C, as a shell does for what runs behind a script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeding")
 def test_ctrl_c_is_left_to_the_process_that_was_started() -> None:
     assert not any(in_order(_heeds_interrupts, range(2), 2))
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
