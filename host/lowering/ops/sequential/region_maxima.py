@@ -19,7 +19,7 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import channels_last, order
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, extreme_text, function_of_script
+from host.lowering.script import buffer_text, extreme_text, function_of_script, step_text
 from host.lowering.spec import OpSpec
 
 OPERATION = "region_maxima"
@@ -64,6 +64,7 @@ def function(
     for r, p, q in T.grid({count}, {high}, {wide}):
         with T.sblock("bins"):
             vr, vp, vq = T.axis.remap("SSS", [r, p, q])
+            {step_text(_operations(node))}
             T.reads(images[0:{images.shape[0]}, 0:{rows}, 0:{columns}, 0:{channels}], regions[vr, 0:5])
             T.writes(result[{place}, 0:{channels}])
             image = T.sblock_alloc_buffer((1,), "int32", scope="local")
@@ -84,6 +85,12 @@ def function(
                 for c in range({channels}):
                     result[{place}, c] = {largest}
 """
+
+
+def _operations(node: Node) -> float:
+    """About how many operations a bin takes; regions are taken to be half as large as the image."""
+    (_, rows, columns, channels), (_, high, wide, _) = node.inputs[0].shape, node.output.shape
+    return 50 + -(-rows // (2 * high)) * -(-columns // (2 * wide)) * channels / 2
 
 
 def _least(dtype: str) -> str:

@@ -28,7 +28,7 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import channels_last, order
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, extreme_text, function_of_script
+from host.lowering.script import buffer_text, extreme_text, function_of_script, step_text
 from host.lowering.spec import OpSpec
 
 OPERATION = "roi_align"
@@ -89,6 +89,12 @@ def function(
     for r, p, q, b in T.grid({count}, {high}, {wide}, {channels // tile}):
         with T.sblock("bins"):
             vr, vp, vq, vb = T.axis.remap("SSSS", [r, p, q, b])
+            {step_text(_operations(node, tile))}
+            T.reads(
+                images[0:{images.shape[0]}, 0:{rows}, 0:{columns}, vb * {tile} : vb * {tile} + {tile}],
+                regions[vr, 0:5]
+            )
+            T.writes(result[vr, vp, vq, vb * {tile} : vb * {tile} + {tile}])
             total = T.sblock_alloc_buffer(({tile},), "{dtype}", scope="local")
             image = T.sblock_alloc_buffer((1,), "int32", scope="local")
             # Of both directions: where the bin begins, its size, its places, the first of those that are
@@ -126,6 +132,14 @@ def function(
                     places[0] > {number}(0), {divided}, {number}(0)
                 )
 """
+
+
+def _operations(node: Node, channels: int) -> float:
+    """About how many operations a bin takes; regions are taken to be half as large as the image."""
+    (_, rows, columns, _), (_, high, wide, _) = node.inputs[0].shape, node.output.shape
+    samples = node.attrs["samples"]
+    places = samples**2 or -(-rows // (2 * high)) * -(-columns // (2 * wide))
+    return 50 + places * (40 + channels)
 
 
 def _combined(taps: list[str], average: bool, dtype: str) -> list[str]:
