@@ -98,7 +98,7 @@ def function({", ".join(f"{name}: {buffer_text(value)}" for name, value in argum
     for b in range({batch}):
         with T.sblock("matrix"):
             vb = T.axis.spatial({batch}, b)
-            {step_text(size**2 * (size + node.output.shape[-1]))}
+            {step_text(2 * size, "matrices")}
             T.reads({", ".join(f"{name}[vb, {whole[name]}]" for name in names)})
             T.writes(result[vb, {whole["result"]}])
             left = T.sblock_alloc_buffer(({size}, {size}), "{dtype}"{scope})

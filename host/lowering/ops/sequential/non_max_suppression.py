@@ -19,8 +19,8 @@ from host.lowering.script import buffer_text, function_of_script, step_text
 from host.lowering.spec import OpSpec
 
 OPERATION = "non_max_suppression"
-# Boxes of a class that are usually above the score, times the operations of comparing two boxes.
-_USUALLY_LEFT = 100 * 20
+# Operations of a score, with what few of them take that are high enough to be kept.
+_OF_SCORE = 10
 
 # Corners of box `i`: the smaller and the larger coordinate along both axes.
 _CORNERS = {
@@ -64,7 +64,7 @@ def function(
     for s in range(1):
         with T.sblock("suppress"):
             vs = T.axis.spatial(1, s)
-            {step_text(batch * classes * (2 * count + _USUALLY_LEFT * min(rows, count)))}
+            {step_text(_OF_SCORE, "scores")}
             T.reads(
                 boxes[0:{batch}, 0:{count}, 0:4], scores[0:{batch}, 0:{classes}, 0:{count}], most[0:1],
                 overlap[0:1], least[0:1]

@@ -107,7 +107,7 @@ def function(data: {buffer_text(data)}, {", ".join(f"{n}: {buffer_text(v)}" for 
     for r in range({rows}):
         with T.sblock("row"):
             vr = T.axis.spatial({rows}, r)
-            {step_text(_operations(size, count, bits))}
+            {step_text(_operations(count, bits), "data")}
             T.reads(data[vr, 0:{size}])
             T.writes({", ".join(f"{name}[vr, 0:{count}]" for name, _ in results)})
             # Ranks and places of the elements that are held, how many are, and the rank up to which others
@@ -140,11 +140,9 @@ def function(data: {buffer_text(data)}, {", ".join(f"{n}: {buffer_text(v)}" for 
 """
 
 
-def _operations(size: int, count: int, bits: int) -> float:
-    """About how many operations a row takes: most elements are passed over, and few are sorted."""
-    held = min(size, 4 * count) if count <= _MOST_INSERTED else size
-    each = min(count, _MOST_INSERTED) if count <= _MOST_INSERTED else 4 * bits // _DIGIT_BITS
-    return 0.5 * size + held * each
+def _operations(count: int, bits: int) -> float:
+    """About how many operations an element takes: of few that are wanted, most are passed over."""
+    return 2.0 if count <= _MOST_INSERTED else 4.0 * bits / _DIGIT_BITS
 
 
 def _start(kind: str, inserted: bool) -> list[str]:

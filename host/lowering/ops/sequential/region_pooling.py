@@ -34,6 +34,8 @@ from host.lowering.spec import OpSpec
 OPERATION = "roi_align"
 # Channels of a step, at most: their sums lie on the stack of a thread.
 _MOST_CHANNELS = 256
+# Places of a bin where the size of its region decides, usually.
+_USUAL_PLACES = 9
 # Places of a bin in one direction, at most. Of so many the coordinates in float32 are no longer distinct.
 _MOST_PLACES = 1 << 30
 
@@ -89,7 +91,7 @@ def function(
     for r, p, q, b in T.grid({count}, {high}, {wide}, {channels // tile}):
         with T.sblock("bins"):
             vr, vp, vq, vb = T.axis.remap("SSSS", [r, p, q, b])
-            {step_text(_operations(node, tile))}
+            {step_text(_operations(node, tile), "result")}
             T.reads(
                 images[0:{images.shape[0]}, 0:{rows}, 0:{columns}, vb * {tile} : vb * {tile} + {tile}],
                 regions[vr, 0:5]
@@ -135,11 +137,9 @@ def function(
 
 
 def _operations(node: Node, channels: int) -> float:
-    """About how many operations a bin takes; regions are taken to be half as large as the image."""
-    (_, rows, columns, _), (_, high, wide, _) = node.inputs[0].shape, node.output.shape
-    samples = node.attrs["samples"]
-    places = samples**2 or -(-rows // (2 * high)) * -(-columns // (2 * wide))
-    return 50 + places * (40 + channels)
+    """About how many operations an element takes: a bin computes its places once for all channels."""
+    places = node.attrs["samples"] ** 2 or _USUAL_PLACES
+    return places * (1 + 40 / channels)
 
 
 def _combined(taps: list[str], average: bool, dtype: str) -> list[str]:

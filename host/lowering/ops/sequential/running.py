@@ -23,7 +23,7 @@ from host.lowering.spec import OpSpec, Reader
 OPERATION = "running"
 # Elements along I of a step.
 _TILE = 64
-# Operations that each element waits for, and those of a vector of a row.
+# Operations that the elements of a step wait for, and those of an element in vectors.
 _WAITS, _OF_VECTOR = 4, 0.25
 
 
@@ -63,7 +63,7 @@ def function(data: {buffer_text(node.inputs[0])}, result: {buffer_text(node.outp
     for o, t in T.grid({outer}, {-(-inner // _TILE)}):
         with T.sblock("running"):
             vo, vt = T.axis.remap("SS", [o, t])
-            {step_text(size * (_WAITS + _OF_VECTOR * tile))}
+            {step_text(_WAITS / tile + _OF_VECTOR, "data")}
             T.reads(data[{region}])
             T.writes(result[{region}])
             held = T.sblock_alloc_buffer(({tile},), "{dtype}", scope="local")

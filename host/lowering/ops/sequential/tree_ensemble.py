@@ -65,7 +65,7 @@ def function(
     for n in range({rows}):
         with T.sblock("walk"):
             vn = T.axis.spatial({rows}, n)
-            {step_text(trees * (8 * node.attrs["steps"] + 2 * outputs))}
+            {step_text(trees * (8 * node.attrs["steps"] / outputs + 2), "result")}
             T.reads(data[vn, 0:{node.inputs[0].shape[1]}], {", ".join(tables)})
             T.writes(result[vn, 0:{outputs}])
             place = T.sblock_alloc_buffer((1,), "int32", scope="local")

@@ -50,7 +50,7 @@ def power_function(node: Node) -> tirx.PrimFunc:
 
 
 def _text(node: Node) -> str:
-    """TVMScript of the function: the elements of a step lie side by side, so that they are made in vectors."""
+    """TVMScript of the function: the elements of a step lie side by side, and are made in vectors."""
     (base, exponent), dtype, count = node.inputs, node.output.dtype, node.output.size
     signed = dtype.startswith("int")
     bits = numeric_type(dtype).bytes * 8 - signed
@@ -72,7 +72,7 @@ def function(
     for i in range({count // step}):
         with T.sblock("powers"):
             vi = T.axis.spatial({count // step}, i)
-            {step_text(bits * step / _SHARE_OF_BITS)}
+            {step_text(bits / _SHARE_OF_BITS, "result")}
             T.reads(base[{own}], exponent[{own}])
             T.writes(result[{own}])
             made = T.sblock_alloc_buffer(({step},), "{dtype}", scope="local")

@@ -1,7 +1,7 @@
 """Functions whose steps are algorithms of several statements: threads share the steps.
 
 What a step does is written by its operation (`host.lowering.ops.sequential`), which says about how many
-operations a processor takes for one (`host.lowering.script.step_text`).
+operations a processor takes for an element of one of the arguments (`host.lowering.script.step_text`).
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ class Steps(Rule):
 
 
 def _seconds(stage: Stage, hardware: HardwareModel, threads: int) -> float:
-    operations = float(dict(stage.stated)[OPERATIONS]) / _PER_CYCLE.on(hardware)
-    longest = -(-stage.points // threads) * threads
-    return shared_seconds(longest * operations / hardware.frequency_hz, hardware, threads)
+    name, operations = dict(stage.stated)[OPERATIONS].split()
+    elements = next(one.elements for one in (*stage.reads, stage.write) if one.buffer == name)
+    cycles = elements * float(operations) / _PER_CYCLE.on(hardware)
+    uneven = -(-stage.points // threads) * threads / stage.points
+    return shared_seconds(cycles * uneven / hardware.frequency_hz, hardware, threads)
 
 
 RULE = Steps()

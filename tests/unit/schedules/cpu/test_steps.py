@@ -32,8 +32,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "running": (lambda bb, x: op.cumsum(x, 1), [normal(4, 9, 70)]),
     "roi_align": (_regions(sample_ratio=2), [IMAGES, REGIONS]),
     "region_maxima": (
-        lambda bb, x, regions: op.vision.roi_pool(x, regions, (3, 2), 0.5, layout="NHWC"),
-        [IMAGES, REGIONS],
+        lambda bb, x, regions: op.vision.roi_pool(x, regions, (3, 2), 0.5),
+        [normal(2, 5, 9, 8), REGIONS],
     ),
 }
 
@@ -60,7 +60,8 @@ def test_threads_share_the_steps(name: str) -> None:
     assert space.rule.name == "steps"
     shapes = [[int(size) for size in one.ty.shape] for one in task.function.params[:-1]]
     # What was transposed on the way is drawn again in the form that the function takes.
-    given = [one if list(one.shape) == shape else normal(*shape) for one, shape in zip(inputs, shapes, strict=True)]
+    pairs = zip(inputs, shapes, strict=True)
+    given = [one if list(one.shape) == shape else normal(*shape) for one, shape in pairs]
     programs = {}
     for threads in (1, 2):
         candidate = space.candidate({"parallel": threads}, "test")
