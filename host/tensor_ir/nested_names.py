@@ -1,7 +1,7 @@
 """Names within expressions that stand for much: they become vectors on the stack.
 
-TVM's code generator tells its simplifier what every name stands for, and the simplifier puts that in the place
-of each use. Where functions that are written with names follow one another (the polynomials of exp, of a
+TVM's code generator tells its simplifier what every name stands for, and the simplifier puts that in place of
+each use. Where functions that are written with names follow one another (the polynomials of exp, of a
 logarithm and of tanh, as in Mish), what it walks through grows by a factor with each of them: 14 seconds for
 four vectors. What lies in memory means nothing to it, and LLVM takes it into registers again.
 """

@@ -22,7 +22,7 @@ from host.lowering.spec import OpSpec, Reader
 
 OPERATION = "running"
 # Elements along I of a step.
-_TILE = 64
+_TILE = 512
 # Operations that the elements of a step wait for, and those of an element in vectors.
 _WAITS, _OF_VECTOR = 4, 0.25
 
