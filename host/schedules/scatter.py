@@ -55,8 +55,9 @@ class Scatter:
 
 
 def is_scatter(workload: Workload) -> bool:
-    """Whether a workload is the function of a scatter."""
-    return [stage.name for stage in workload.stages] == [OPERATION]
+    """Whether a workload is the function of a scatter: others may have a block of that name."""
+    [*others, stage] = workload.stages
+    return not others and stage.name == OPERATION and STATED in dict(stage.stated)
 
 
 def scatter_of(workload: Workload) -> Scatter:

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tvm import relax
+from tvm import relax, te
 
 from host.gensor import Gensor
 from host.model import DeviceProfile, Task
@@ -89,6 +89,12 @@ def test_updates_are_combined_in_their_order(case: str, kind: str, threads: int)
 @pytest.mark.parametrize(("kind", "dtype"), [("add", "int64"), ("mul", "int32"), ("update", "int8")])
 def test_other_types(kind: str, dtype: str) -> None:
     _check(_task((4, 5), 12, 0, False, kind, dtype), 2)
+
+
+def test_a_block_of_that_name_alone_is_no_scatter() -> None:
+    x = te.placeholder((5, 4, 3, 2), name="x")
+    function = te.create_prim_func([x, te.compute(x.shape, lambda *at: x[at] + 1.0, name="scatter")])
+    assert space_for(fn.task(function), fn.board().hardware).rule.name == "injective"
 
 
 def _chosen(task: Task, threads: int) -> dict[str, int]:
