@@ -24,6 +24,7 @@ from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
 from host.tensor_ir.joined_loops import with_joined_loops
+from host.tensor_ir.nested_names import without_nested_names
 from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
@@ -33,10 +34,11 @@ from host.tensor_ir.tiles.products import STAYS, with_tile_products
 from host.tensor_ir.tiles.registers import has_tiles
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 15
+BUILD_VERSION = 16
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
+_TRUE = tvm.tirx.IntImm("bool", 1)
 # Bytes of one buffer on the stack: what all vector registers of any processor hold.
 _LARGEST_ON_STACK = 4096
 
@@ -103,7 +105,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with fifteen changes.
+    """What TVM's own build does before code generation, with sixteen changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -126,6 +128,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
       `host.tensor_ir.saturation`.
     - Marked products become those of registers of matrices: see `host.tensor_ir.tiles.products`.
+    - Names that stand for much are stored: see `host.tensor_ir.nested_names`.
     - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
     """
     transform = tvm.tirx.transform
@@ -167,7 +170,8 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         for variable, body in module.functions.items()
     }
     finalize = tvm.transform.Sequential([transform.LowerTVMBuiltin(), transform.LowerIntrin()])
-    return finalize(tvm.IRModule(lowered, attrs=module.attrs))
+    final = finalize(tvm.IRModule(lowered, attrs=module.attrs))
+    return _mapped_bodies(final, lambda body: without_nested_names(body, {STAYS: _TRUE}))
 
 
 def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
@@ -282,7 +286,7 @@ def _allocate_on_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
         size = math.prod(int(d) for d in buffer.shape) * _element_bytes(str(buffer.dtype))
         if size > _LARGEST_ON_STACK:
             return allocation
-        annotations = {**dict(allocation.annotations), STAYS: tvm.tirx.IntImm("bool", 1)}
+        annotations = {**dict(allocation.annotations), STAYS: _TRUE}
         return tvm.tirx.AllocBuffer(buffer, annotations, allocation.span)
 
     return mapped(body, (tvm.tirx.AllocBuffer, visit))

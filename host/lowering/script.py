@@ -10,6 +10,9 @@ from tvm import tirx
 from host.lowering.graph import Value
 from host.lowering.types import numeric_type
 
+# Annotations of a block: that its inside is not read, and about how many operations its steps take.
+WHOLE, OPERATIONS = "edgetlm.whole", "edgetlm.operations"
+
 
 def function_of_script(text: str, standalone: bool = True, **names: Any) -> tirx.PrimFunc:
     """The function of a text.
@@ -29,6 +32,17 @@ def buffer_text(value: Value) -> str:
     """How a text writes the buffer of a tensor."""
     sizes = ", ".join(map(str, value.shape))
     return f'T.Buffer(({sizes},), "{value.dtype}")'
+
+
+def step_text(operations: float, buffer: str) -> str:
+    """How a text says that a block is an algorithm of several statements.
+
+    Args:
+        operations: that a processor takes for each element of a buffer, about. It is no number of a length
+            that may be open.
+        buffer: the name of an argument.
+    """
+    return f'T.sblock_attr({{"{WHOLE}": 1, "{OPERATIONS}": "{buffer} {operations:.3g}"}})'
 
 
 def extreme_text(kind: str, held: str, other: str, dtype: str) -> str:

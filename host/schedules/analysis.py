@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.tirx.analysis import undefined_vars
 
 from host.errors import LoweringError, ScheduleError
+from host.lowering.script import WHOLE
 from host.lowering.types import numeric_type
 from host.schedules.workload import Access, Axis, Move, Stage, Workload
 from host.tensor_ir.bands import BANDS, PART
@@ -21,8 +22,6 @@ from host.tensor_ir.bands import BANDS, PART
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Intrinsics that lower to data movement or selection; every other call is arithmetic.
 _FREE_CALLS = {"prim.if_then_else", "prim.likely", "prim.reinterpret", "prim.bitwise_and", "prim.shift_right"}
-# Annotation of a block whose inside is not read.
-WHOLE = "edgetlm.whole"
 _REDUCE, _OPAQUE = 2, 4  # tirx.IterVar.CommReduce, tirx.IterVar.Opaque
 
 

@@ -47,18 +47,6 @@ def _standard_deviation(builder: Builder, call: OperatorCall) -> Value:
     return builder.unary("sqrt", variance)
 
 
-def _cumulative_sum(builder: Builder, call: OperatorCall) -> Value | None:
-    value = call.value(0)
-    if value.data is None or call.attrs.exclusive:
-        return None
-    data, axis = (
-        (value, call.attrs.axis) if call.attrs.axis is not None else (builder.reshape(value, (-1,)), 0)
-    )
-    return builder.one(
-        "cumsum", [data], call.shape, call.dtype, axis=normalise_axis(int(axis), len(data.shape))
-    )
-
-
 def _simplify(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
     """Reductions keep their dimensions and leave out those of size 1; a view gives the wanted shape."""
     shape = inputs[0].shape
@@ -149,10 +137,4 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec("variance", Kind.REDUCTION, {"variance": _read_as("variance")}, _write, simplify=_simplify),
     OpSpec("std", read={"std": _standard_deviation}),
-    # Only of constants; TVM writes it otherwise.
-    OpSpec(
-        "cumsum",
-        read={"cumsum": _cumulative_sum},
-        fold=lambda inputs, attrs, shape, dtype: np.cumsum(inputs[0], axis=attrs["axis"], dtype=dtype),
-    ),
 )

@@ -21,7 +21,7 @@ from tvm import tirx
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, function_of_script
+from host.lowering.script import buffer_text, function_of_script, step_text
 from host.lowering.spec import FunctionWriter, OpSpec, Reader
 
 SOLUTION, PIVOTS, CHOLESKY = "linear_solution", "matrix_pivots", "cholesky"
@@ -98,6 +98,7 @@ def function({", ".join(f"{name}: {buffer_text(value)}" for name, value in argum
     for b in range({batch}):
         with T.sblock("matrix"):
             vb = T.axis.spatial({batch}, b)
+            {step_text(2 * size, "matrices")}
             T.reads({", ".join(f"{name}[vb, {whole[name]}]" for name in names)})
             T.writes(result[vb, {whole["result"]}])
             left = T.sblock_alloc_buffer(({size}, {size}), "{dtype}"{scope})

@@ -21,7 +21,7 @@ from tvm import tirx
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value, constant, normalise_axis
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, function_of_script
+from host.lowering.script import buffer_text, function_of_script, step_text
 from host.lowering.spec import OpSpec, Reader
 
 OPERATION = "first_in_order"
@@ -107,6 +107,7 @@ def function(data: {buffer_text(data)}, {", ".join(f"{n}: {buffer_text(v)}" for 
     for r in range({rows}):
         with T.sblock("row"):
             vr = T.axis.spatial({rows}, r)
+            {step_text(_operations(count, bits), "data")}
             T.reads(data[vr, 0:{size}])
             T.writes({", ".join(f"{name}[vr, 0:{count}]" for name, _ in results)})
             # Ranks and places of the elements that are held, how many are, and the rank up to which others
@@ -137,6 +138,11 @@ def function(data: {buffer_text(data)}, {", ".join(f"{n}: {buffer_text(v)}" for 
                 at[0] = place[{first} + k]
 {_lines(16, [f"{name}[vr, k] = {_result(name, value)}" for name, value in results])}
 """
+
+
+def _operations(count: int, bits: int) -> float:
+    """About how many operations an element takes: of few that are wanted, most are passed over."""
+    return 2.0 if count <= _MOST_INSERTED else 4.0 * bits / _DIGIT_BITS
 
 
 def _start(kind: str, inserted: bool) -> list[str]:

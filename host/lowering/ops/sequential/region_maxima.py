@@ -19,13 +19,15 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import channels_last, order
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, extreme_text, function_of_script
+from host.lowering.script import buffer_text, extreme_text, function_of_script, step_text
 from host.lowering.spec import OpSpec
 
 OPERATION = "region_maxima"
 # Corners farther away than this are moved here: differences of two, and sums with them, are whole numbers of
 # 32 bits.
 _FARTHEST = 5e8
+# Pixels of a bin, usually.
+_USUAL_PIXELS = 9
 
 
 def _read(builder: Builder, call: OperatorCall) -> Value:
@@ -64,6 +66,7 @@ def function(
     for r, p, q in T.grid({count}, {high}, {wide}):
         with T.sblock("bins"):
             vr, vp, vq = T.axis.remap("SSS", [r, p, q])
+            {step_text(_USUAL_PIXELS * (0.5 + 20 / channels), "result")}
             T.reads(images[0:{images.shape[0]}, 0:{rows}, 0:{columns}, 0:{channels}], regions[vr, 0:5])
             T.writes(result[{place}, 0:{channels}])
             image = T.sblock_alloc_buffer((1,), "int32", scope="local")

@@ -28,12 +28,14 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import channels_last, order
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, extreme_text, function_of_script
+from host.lowering.script import buffer_text, extreme_text, function_of_script, step_text
 from host.lowering.spec import OpSpec
 
 OPERATION = "roi_align"
 # Channels of a step, at most: their sums lie on the stack of a thread.
 _MOST_CHANNELS = 256
+# Places of a bin where the size of its region decides, usually.
+_USUAL_PLACES = 9
 # Places of a bin in one direction, at most. Of so many the coordinates in float32 are no longer distinct.
 _MOST_PLACES = 1 << 30
 
@@ -89,6 +91,12 @@ def function(
     for r, p, q, b in T.grid({count}, {high}, {wide}, {channels // tile}):
         with T.sblock("bins"):
             vr, vp, vq, vb = T.axis.remap("SSSS", [r, p, q, b])
+            {step_text(_operations(node, tile), "result")}
+            T.reads(
+                images[0:{images.shape[0]}, 0:{rows}, 0:{columns}, vb * {tile} : vb * {tile} + {tile}],
+                regions[vr, 0:5]
+            )
+            T.writes(result[vr, vp, vq, vb * {tile} : vb * {tile} + {tile}])
             total = T.sblock_alloc_buffer(({tile},), "{dtype}", scope="local")
             image = T.sblock_alloc_buffer((1,), "int32", scope="local")
             # Of both directions: where the bin begins, its size, its places, the first of those that are
@@ -126,6 +134,12 @@ def function(
                     places[0] > {number}(0), {divided}, {number}(0)
                 )
 """
+
+
+def _operations(node: Node, channels: int) -> float:
+    """About how many operations an element takes: a bin computes its places once for all channels."""
+    places = node.attrs["samples"] ** 2 or _USUAL_PLACES
+    return places * (1 + 40 / channels)
 
 
 def _combined(taps: list[str], average: bool, dtype: str) -> list[str]:

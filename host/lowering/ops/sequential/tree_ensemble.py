@@ -15,7 +15,7 @@ from tvm import tirx
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
 from host.lowering.reader.call import OperatorCall
-from host.lowering.script import buffer_text, function_of_script
+from host.lowering.script import buffer_text, function_of_script, step_text
 from host.lowering.spec import OpSpec
 
 OPERATION = "tree_ensemble"
@@ -49,6 +49,11 @@ def _text(node: Node) -> str:
     rows, outputs = node.output.shape
     nodes, trees = node.inputs[1].shape[0] - node.inputs[8].shape[0], node.inputs[7].shape[0]
     dtype = node.output.dtype
+    names = ("feature", "threshold", "mode", "yes", "no", "missing", "root", "leaf")
+    tables = [
+        f"{name}[{', '.join(f'0:{size}' for size in value.shape)}]"
+        for name, value in zip(names, node.inputs[1:], strict=True)
+    ]
     combined, start = _COMBINED[node.attrs["combine"]]
     combined = combined.format("result[vn, c]", f"leaf[place[0] - {nodes}, c]")
     return f"""
@@ -60,6 +65,9 @@ def function(
     for n in range({rows}):
         with T.sblock("walk"):
             vn = T.axis.spatial({rows}, n)
+            {step_text(trees * (8 * node.attrs["steps"] / outputs + 2), "result")}
+            T.reads(data[vn, 0:{node.inputs[0].shape[1]}], {", ".join(tables)})
+            T.writes(result[vn, 0:{outputs}])
             place = T.sblock_alloc_buffer((1,), "int32", scope="local")
             value = T.sblock_alloc_buffer((1,), "{dtype}", scope="local")
             for c in range({outputs}):

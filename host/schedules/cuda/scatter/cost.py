@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from host.lowering.types import numeric_type
 from host.schedules.cuda.multiprocessor import STREAM_REGISTERS, bandwidth, occupancy, start_cycles
-from host.schedules.cuda.scatter.program import Scatter
 from host.schedules.cuda.scripts import WARP
+from host.schedules.scatter import Scatter
 from targets import GpuModel
 
 # Bytes of a number of a place, of a head of a list, and of the next update in it.

@@ -10,58 +10,15 @@ those of one update after another, whatever the order of the threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir
 from tvm.backend.cuda.op import cuda_func_call
 
-from host.lowering.ops.sequential.scattering import OPERATION, combined_text, place_text
+from host.lowering.ops.sequential.scattering import combined_text, place_text
 from host.schedules.cuda import scripts
+from host.schedules.scatter import Scatter, scatter_buffers
 from host.schedules.script import put_script
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """The extents of a scatter.
-
-    Attributes:
-        outer, size, inner: of the data, (O, A, I).
-        count: updates along A, M.
-        places: extents of the places: 1 or O, 1 or M, 1 or I, then numbers of a place.
-        reduction: how an update is combined with what is there.
-        strides: of the numbers of a place.
-        dtype: of the data.
-    """
-
-    outer: int
-    size: int
-    inner: int
-    count: int
-    places: tuple[int, ...]
-    reduction: str
-    strides: tuple[int, ...]
-    dtype: str
-
-    @property
-    def lists(self) -> int:
-        """Places that have a list."""
-        return self.places[0] * self.size * self.places[2]
-
-    @property
-    def entries(self) -> int:
-        """Updates that are in lists."""
-        return self.places[0] * self.count * self.places[2]
-
-    @property
-    def results(self) -> int:
-        """Elements of the result."""
-        return self.outer * self.size * self.inner
-
-    @property
-    def longest(self) -> int:
-        """The longest list that is searched again for each of its updates: about as long as all places."""
-        return max(1, int(self.count**0.5))
 
 
 def put_scatter(schedule: s_tir.Schedule, scatter: Scatter, warps: int) -> None:
@@ -72,9 +29,6 @@ def put_scatter(schedule: s_tir.Schedule, scatter: Scatter, warps: int) -> None:
         scatter: its extents.
         warps: of a block.
     """
-    block = schedule.get(schedule.get_sblock(OPERATION))
-    names = ("data", "places", "updates", "result")
-    given = dict(zip(names, (one.source for one in (*block.reads, *block.writes)), strict=True))
     combine = _replaced if scatter.reduction == "update" else _combined
     lines = [
         f'heads = T.sblock_alloc_buffer(({scatter.lists},), "int32")',
@@ -83,7 +37,7 @@ def put_scatter(schedule: s_tir.Schedule, scatter: Scatter, warps: int) -> None:
         *_flat("list", scatter.entries, warps, lambda n: _listed(scatter, n)),
         *_flat("combine", scatter.results, warps, lambda n: combine(scatter, n)),
     ]
-    put_script(schedule, lines, **given, exchange=_exchange)
+    put_script(schedule, lines, **scatter_buffers(schedule), exchange=_exchange)
 
 
 def _flat(name: str, count: int, warps: int, body: Callable[[str], list[str]]) -> list[str]:
@@ -159,6 +113,11 @@ def _replaced(scatter: Scatter, n: str) -> list[str]:
     ]
 
 
+def _longest(scatter: Scatter) -> int:
+    """The longest list that is searched again for each of its updates: about as long as all places."""
+    return max(1, int(scatter.count**0.5))
+
+
 def _combined(scatter: Scatter, n: str) -> list[str]:
     """Text that combines the updates of a result's list.
 
@@ -175,7 +134,7 @@ def _combined(scatter: Scatter, n: str) -> list[str]:
         "at[3] = 0",
         f"while at[1] < {count}:",
         f"    at[1] = {count}",
-        f"    if at[3] <= {scatter.longest}:",
+        f"    if at[3] <= {_longest(scatter)}:",
         "        at[3] = 0",
         f"        at[2] = heads[{first}]",
         "        while at[2] >= 0:",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
-from host.lowering.ops.sequential.scattering import OPERATION, STATED
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cuda.multiprocessor import gpu_of
 from host.schedules.cuda.scatter.cost import scatter_seconds
-from host.schedules.cuda.scatter.program import Scatter, put_scatter
+from host.schedules.cuda.scatter.program import put_scatter
+from host.schedules.scatter import is_scatter, scatter_of
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -32,7 +31,7 @@ class CudaScatter(Rule):
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """The function of a scatter, whose elements can be numbered in 32 bits."""
-        if hardware.gpu is None or [stage.name for stage in workload.stages] != [OPERATION]:
+        if hardware.gpu is None or not is_scatter(workload):
             return False
         scatter = scatter_of(workload)
         return max(scatter.lists, scatter.entries, scatter.results) < _MOST_ELEMENTS
@@ -56,24 +55,6 @@ class CudaScatter(Rule):
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
         return scatter_seconds(scatter_of(workload), gpu_of(hardware), values["warps"])
-
-
-def scatter_of(workload: Workload) -> Scatter:
-    """The extents of the function, with what it states beside them."""
-    [stage] = workload.stages
-    data, places, updates = stage.reads
-    outer, size, inner = data.shape
-    stated = json.loads(dict(stage.stated)[STATED])
-    return Scatter(
-        outer,
-        size,
-        inner,
-        updates.shape[1],
-        places.shape,
-        stated["reduction"],
-        tuple(stated["strides"]),
-        data.type.name,
-    )
 
 
 RULE = CudaScatter()

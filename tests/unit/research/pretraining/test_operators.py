@@ -52,7 +52,7 @@ def test_every_rule_that_leaves_something_open_is_drawn() -> None:
     # No kind draws queries, keys and values in halves yet: Gensor alone proposes here as well.
     wanted -= {"cuda_attention"}
     # How long the lists of a scatter are depends on its indices: no time of drawn ones would teach anything.
-    wanted -= {"cuda_scatter"}
+    wanted -= {"cuda_scatter", "scatter"}
     # No board of the training has registers of matrices.
     wanted -= {"quantised_tiles"}
     # There are no three convolutions in a row, and no GPU that gains from sums in halves.

@@ -97,9 +97,11 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         return simple
     moves = method.mode == "nearest" or "float" in dtype_of(data)
     # What is cut off is the result, and not what is resized along one axis alone. With antialiasing ONNX
-    # Runtime rounds, and does so along each axis, from the last on.
+    # Runtime rounds, and does so along each axis, from the last on; of int8 it makes numbers that are no
+    # neighbours, and the reference of the standard counts, which rounds once.
     result = data if moves else context.emit(relax.op.astype(data, "float32"))
-    rounds, order = method.antialias and not moves, list(enumerate(axes))
+    by_reference = method.antialias and dtype_of(data) == "int8"
+    rounds, order = method.antialias and not moves and not by_reference, list(enumerate(axes))
     for position, axis in reversed(order) if rounds else order:
         wants_region = method.coordinates == "tf_crop_and_resize"
         if out[axis] == shape[axis] and factors[axis] == 1.0 and not wants_region:
@@ -117,6 +119,8 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
             continue
         result = _resize_axis(context, result, axis, step, along)
         result = _nearest_of_type(context, result, dtype_of(data)) if rounds else result
+    if by_reference:
+        result = context.emit(relax.op.clip(context.emit(relax.op.round(result)), -128, 127))
     return result if moves else relax.op.astype(result, dtype_of(data))
 
 

@@ -12,7 +12,7 @@ from tvm import relax
 from host.lowering import lower
 from host.model import Task
 from host.schedules import DesignSpace, scheduled_function, space_for
-from host.schedules.cuda.scatter.rule import scatter_of
+from host.schedules.scatter import scatter_of
 from targets.nvidia import ORIN_NANO
 from tests.cuda_emulator.run import emulate
 from tests.unit.lowering.harness import imported, relax_module

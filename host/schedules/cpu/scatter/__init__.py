@@ -1,0 +1,1 @@
+"""Scatters on a CPU: elements written into a copy of a tensor."""

@@ -1,0 +1,1 @@
+"""Functions whose blocks are whole algorithms: sorts, regions of images, trees, small linear systems."""
