@@ -113,6 +113,8 @@ def test_what_a_tokenizer_cut_texts_to_in_training_is_no_part_of_a_prompt(tmp_pa
     made.enable_padding(length=8)
     made.save(str(path))
     assert Tokenizer(str(tmp_path)).encode(" ".join(WORDS[:5])) == [0, 1, 2, 3, 4]
+
+
 class PanicException(BaseException):
     """As the library in Rust raises it, which is no `Exception`."""
 
