@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from host.importers.decoders.quantise import Form
 from host.importers.decoders.reference.attention import in_bfloat16
 from host.importers.decoders.reference.stored import StoredPart
 
@@ -26,7 +27,9 @@ def rounded_products(products: Sequence[tuple[Any, StoredPart]], *, tiles: bool)
 
     What they are given is rounded to bytes, each group by its largest absolute value, as
     `host.lowering.quantised.product` does it. With `tiles`, it is rounded to bfloat16, and so are the values
-    of the weights, as `host.tensor_ir.tiles.quantised` does it where groups are whole rows of a tile.
+    of the weights, as `host.tensor_ir.tiles.quantised` does it where groups are whole rows of a tile. Weights
+    with zero points, minima or multipliers are taken to round as bytes do: there registers of matrices also
+    have what single precision rounds off before, which is more than this shows.
 
     Args:
         products: modules that multiply, each with its weight.
@@ -34,7 +37,7 @@ def rounded_products(products: Sequence[tuple[Any, StoredPart]], *, tiles: bool)
     """
     hooks = []
     for module, part in products:
-        if tiles and part.form.group % _DEPTH == 0:
+        if tiles and _is_shown(part.form):
             hooks.append(module.register_forward_pre_hook(_given_in_bfloat16))
             hooks.append(module.register_forward_hook(_by_weights_in_bfloat16(part)))
         else:
@@ -44,6 +47,11 @@ def rounded_products(products: Sequence[tuple[Any, StoredPart]], *, tiles: bool)
     finally:
         for one in hooks:
             one.remove()
+
+
+def _is_shown(form: Form) -> bool:
+    """Whether rounding to bfloat16 is all that registers of matrices do to weights of this form."""
+    return form.group % _DEPTH == 0 and not form.asymmetry and not form.multiplied
 
 
 def _given_in_bytes(group: int, order: np.ndarray | None) -> Any:

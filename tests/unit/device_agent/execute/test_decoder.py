@@ -86,7 +86,8 @@ def test_no_chunk_goes_beyond_the_context(decoder, calls):
     decoder.logits([1] * 100)
     calls.clear()
     decoder.logits([1] * 128)
-    assert calls == [(place, 1) for place in range(100, 128)] and decoder.reused == 100
+    # It begins at tokens that are known: its rows are computed anyway.
+    assert calls == [(96, 32)] and decoder.reused == 100
 
 
 def test_the_last_token_is_computed_for_its_logits(decoder, calls):
