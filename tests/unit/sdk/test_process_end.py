@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,47 @@ sys.exit(main(["deploy", "net.onnx"]))
     assert done.returncode == 130
     assert done.stderr.strip() == "error: interrupted"
     assert not scratch.exists()
+
+
+def test_cleaning_up_writes_to_nowhere_when_the_terminal_is_gone(tmp_path: Path) -> None:
+    program = """
+import signal, sys
+from pathlib import Path
+import sdk.api
+def slow(*args, **kwargs):
+    Path(sys.argv[1]).touch()
+    try:
+        signal.pause()
+    finally:
+        print("cleaning up")
+        Path(sys.argv[1]).unlink()
+sdk.api.deploy = slow
+from sdk.files.arrays import read_arrays
+from sdk.cli.terminal import ConsoleProgress
+from sdk.cli.main import main
+sys.exit(main(["deploy", "net.onnx"]))
+"""
+    scratch = tmp_path / "scratch"
+    ours, its = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(scratch)], stdin=its, stdout=its, stderr=its
+    )
+    os.close(its)
+    while not scratch.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 130
+    assert not scratch.exists()
+
+
+def test_errors_that_are_causes_of_each_other_are_looked_at_once() -> None:
+    from sdk.cli.main import _while_interrupted
+
+    first, second = KeyError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert not _while_interrupted(first)
 
 
 def test_cleaning_up_that_hangs_is_ended_by_more_signals() -> None:
