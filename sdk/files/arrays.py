@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,9 @@ from host.errors import ModelFileError
 
 if TYPE_CHECKING:
     import numpy as np
+
+# What NumPy raises besides for a header that it cannot read: it takes one apart as text of Python.
+_OF_NUMPY = (AttributeError, MemoryError, TypeError, SyntaxError, tokenize.TokenError)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
@@ -39,7 +43,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
             return found
         with found as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (*DAMAGED, AttributeError, MemoryError) as error:
+    except (*DAMAGED, *_OF_NUMPY) as error:
         raise _no_arrays(path) from error
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise _no_arrays(path)
