@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tokenize
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,6 @@ from host.errors import ModelFileError
 
 if TYPE_CHECKING:
     import numpy as np
-
-# What NumPy raises besides for a header that it cannot read: it takes one apart as text of Python.
-_OF_NUMPY = (AttributeError, MemoryError, TypeError, SyntaxError, tokenize.TokenError)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
@@ -33,7 +29,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
         raise ModelFileError(f"{path} is a folder: give a .npz or .npy file, as numpy.savez writes it")
     import numpy as np
 
-    from host.bundle.archive import DAMAGED
+    from host.bundle.archive import DAMAGED_ARRAYS
 
     try:
         if zipfile.is_zipfile(path):
@@ -43,7 +39,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
             return found
         with found as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (*DAMAGED, *_OF_NUMPY) as error:
+    except DAMAGED_ARRAYS as error:
         raise _no_arrays(path) from error
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise _no_arrays(path)
