@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -199,3 +200,21 @@ sys.exit(main())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "[]\n", "error: interrupted\n")
+
+
+def test_an_interruption_while_packages_are_imported_needs_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sdk.cli import entry
+
+    def gone(descriptor: int, text: bytes) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def ended(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "write", gone)
+    monkeypatch.setattr(os, "_exit", ended)
+    with pytest.raises(SystemExit) as end:
+        entry._leave(signal.SIGHUP, None)
+    assert end.value.code == 130
