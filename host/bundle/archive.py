@@ -10,6 +10,7 @@ import errno
 import hashlib
 import stat
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,8 @@ DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError, RuntimeError),
     *(NotImplementedError, ValueError, OverflowError),
 )
+# And NumPy beside them for its arrays: it takes a header apart as text of Python.
+DAMAGED_ARRAYS = (*DAMAGED, AttributeError, MemoryError, TypeError, SyntaxError, tokenize.TokenError)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from device_agent.contract.manifest import BESIDE, MANIFEST, ContractError, File
 from device_agent.contract.tensors import with_type
 from device_agent.contract.text import printable
 from device_agent.contract.verify import read_bounded, verify_directory
-from host.bundle.archive import DAMAGED, check_members, copy_member, copy_seal, is_archive, reading
+from host.bundle.archive import DAMAGED_ARRAYS, check_members, copy_member, copy_seal, is_archive, reading
 from host.errors import BundleError, ModelFileError
 from host.files import writing
 from host.manifest import Manifest, Tensor
@@ -171,7 +171,7 @@ def golden_cases(directory: Path, manifest: Manifest) -> tuple[GoldenCase, ...]:
                 raise ValueError("they are compressed")
             count = len({name.split("_")[0] for name in arrays.files})
             return tuple(_case(arrays, f"case{case}", inputs, outputs) for case in range(count))
-    except (*DAMAGED, OSError, TypeError, MemoryError, AttributeError) as error:
+    except (*DAMAGED_ARRAYS, OSError) as error:
         raise BundleError(
             f"{directory}: its golden cases cannot be read ({printable(error, 100)}): make the bundle again"
         ) from error

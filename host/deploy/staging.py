@@ -72,29 +72,37 @@ class Staging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        # Also between the two names of `commit` an interruption may come.
+        self._remove(self.folder)
         remove_empty(self._made[1:])
         if self._lock is not None:
             os.close(self._lock)
 
     def _remove_left(self) -> None:
         """Remove what commands of this destination left that were killed; a bundle is put back from there."""
-        pattern = f".{glob.escape(self.destination.name)}.*.part"
-        for left in self.destination.parent.glob(pattern):
+        begin, end = f".{self.destination.name}.", ".part"
+        for left in self.destination.parent.glob(f"{glob.escape(begin)}*{end}"):
+            if "." in left.name.removeprefix(begin).removesuffix(end):
+                continue  # of another destination, whose name begins with this one's
             try:
                 lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             except OSError:
                 continue  # another command has removed it, or it is none
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for old in sorted(left.glob(_OLD + "*")):
-                    if not os.path.lexists(self.destination):
-                        old.rename(self.destination)
-                shutil.rmtree(left, ignore_errors=True)
+                self._remove(left)
             except OSError:
                 continue  # its command works, or the file system has no locks
             finally:
                 os.close(lock)
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a scratch folder; the newest bundle of it is put back where there is none any more."""
+        with contextlib.suppress(OSError):  # what cannot be put back stays for the next command
+            for old in sorted(folder.glob(_OLD + "*"), reverse=True):
+                if not os.path.lexists(self.destination):
+                    old.rename(self.destination)
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def is_archive(self) -> bool:
@@ -137,7 +145,7 @@ class Staging:
             prepared.replace(self.destination)
             return
         for attempt in count():
-            old = self.path(f"{_OLD}{attempt}")
+            old = self.path(f"{_OLD}{attempt:02}")
             with contextlib.suppress(FileNotFoundError):
                 self.destination.rename(old)
             try:
@@ -155,7 +163,12 @@ class Staging:
 def _locked(folder: Path) -> int | None:
     """A lock on a scratch folder, which ends with this process; None where the file system has no locks."""
     while True:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            # Before it was locked, another command took it for one that was left.
+            folder.mkdir(exist_ok=True)
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():
@@ -163,6 +176,4 @@ def _locked(folder: Path) -> int | None:
         except OSError:
             os.close(lock)
             return None
-        # Before it was locked, another command took it for one that was left.
         os.close(lock)
-        folder.mkdir(exist_ok=True)

@@ -128,7 +128,10 @@ def _refusal(wanted: HubModel, error: BaseException, errors: Any) -> UserError |
     The library wraps the hub's answer in an error about the network.
     """
     found: BaseException | None = error
-    while found is not None:
+    seen: set[int] = set()
+    # Errors may be causes of each other.
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
         if isinstance(found, errors.GatedRepoError):
             return UserError(
                 f"{wanted.text}: its owner asks to accept terms: do so on its page, and set HF_TOKEN"

@@ -58,5 +58,9 @@ def await_end(pid: int, seconds: float) -> None:
     A process closes its output a while before it has ended: killed then, it would seem to lack memory.
     """
     ends = time.monotonic() + seconds
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < ends:
-        time.sleep(0.01)
+    # There is none to wait for where this process was started with SIGCHLD ignored.
+    with contextlib.suppress(ChildProcessError):
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() > ends:
+                return
+            time.sleep(0.01)

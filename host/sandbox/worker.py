@@ -247,13 +247,12 @@ def forked(
         _as_child(send, settings, scratch, function, request)
     os.close(send)
     watch = _Watch(pid, receive, limits)
-    line = b""
     try:
         line, _ = watch.line(b"")
+        if not line:
+            await_end(pid, _ENDING_S)
     finally:
         os.close(receive)
-        if not line:
-            await_end(pid, 0.0 if watch.over else _ENDING_S)
         end_group(pid)
         _, status = os.waitpid(pid, 0)
     seconds, peak = time.monotonic() - started, watch.peak_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -91,5 +92,6 @@ def _end_process(codes: Sequence[int]) -> None:
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
     # While packages are imported there is nothing to clean up, and any of them might swallow an exception.
-    os.write(2, b"error: interrupted\n")
+    with contextlib.suppress(OSError):  # nobody reads it, where the terminal is gone
+        os.write(2, b"error: interrupted\n")
     os._exit(INTERRUPTED)

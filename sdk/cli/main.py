@@ -15,12 +15,13 @@ import os
 import signal
 import sys
 import tempfile
+import termios
 import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from typer.exceptions import TyperException
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _discard_output()
+        _discard(sys.stdout)
         return _NO_READER
     finally:
         gc.set_threshold(*thresholds)
@@ -184,9 +185,12 @@ def _command_path(words: Sequence[str]) -> str:
 
 def _while_interrupted(error: BaseException | None) -> bool:
     """Whether it was raised by what cleans up after an interruption, which may find half an answer."""
-    while error is not None:
+    seen: set[int] = set()
+    # Errors may be causes of each other.
+    while error is not None and id(error) not in seen:
         if isinstance(error, Interrupted):
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
 
@@ -228,7 +232,9 @@ class _Interrupter:
     def __init__(self) -> None:
         self._impatient = 0
 
-    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave_terminal()
         if _while_interrupted(sys.exception()):
             self._impatient += 1
             if self._impatient < _IMPATIENT:
@@ -244,9 +250,21 @@ def _fail(message: str, code: int, state: State) -> int:
     return code
 
 
-def _discard_output() -> None:
+def _leave_terminal() -> None:
+    """Write to nowhere what goes to a terminal that is gone: each write fails, and cleaning up has some."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                _discard(stream)
+        except (OSError, TypeError, ValueError):
+            continue  # it is closed, or no file
+
+
+def _discard(stream: TextIO) -> None:
     """Write to nowhere from now on: Python flushes once more at its end, and would fail once more."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)

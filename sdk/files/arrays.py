@@ -29,7 +29,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
         raise ModelFileError(f"{path} is a folder: give a .npz or .npy file, as numpy.savez writes it")
     import numpy as np
 
-    from host.bundle.archive import DAMAGED
+    from host.bundle.archive import DAMAGED_ARRAYS
 
     try:
         if zipfile.is_zipfile(path):
@@ -39,7 +39,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
             return found
         with found as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (*DAMAGED, AttributeError, MemoryError) as error:
+    except DAMAGED_ARRAYS as error:
         raise _no_arrays(path) from error
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise _no_arrays(path)

@@ -270,7 +270,27 @@ def _of_many_elements(path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("make", [_damaged, _of_no_array, _of_another_method, _of_many_elements])
+def _of_half_a_header(path: Path) -> None:
+    path.write_bytes(b"\x93NUMPY\x01\x00\x0a\x00{'descr':\n")
+
+
+def _of_a_size_that_is_no_number(path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header + b"abcd")
+
+
+_BROKEN = [
+    _damaged,
+    _of_no_array,
+    _of_another_method,
+    _of_many_elements,
+    _of_half_a_header,
+    _of_a_size_that_is_no_number,
+]
+
+
+@pytest.mark.parametrize("make", _BROKEN)
 def test_arrays_that_are_damaged_are_one_line(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "x.npz")
     with pytest.raises(

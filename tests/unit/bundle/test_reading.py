@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from host import bundle
 from host.errors import BundleError, ModelFileError
+from host.manifest import Manifest
 from tests.signing import entry as file_entry
 from tests.signing import reseal
 from tests.unit.bundle.samples import GOLDEN, PARAMETERS, SIGNATURE
@@ -107,11 +109,21 @@ def test_what_is_no_bundle_is_the_users_mistake(tmp_path: Path) -> None:
 def test_compressed_golden_cases_are_refused(made: Path) -> None:
     with np.load(made / "golden.npz") as arrays:
         np.savez_compressed(made / "golden.npz", **dict(arrays))
+    with pytest.raises(BundleError, match=r"golden cases cannot be read \(they are compressed\)"):
+        bundle.golden_cases(made, _resealed(made))
+
+
+def test_golden_cases_with_half_a_header_are_refused(made: Path) -> None:
+    with zipfile.ZipFile(made / "golden.npz", "w") as archive:
+        archive.writestr("case0_input0.npy", b"\x93NUMPY\x01\x00\x0a\x00{'descr':\n")
+    with pytest.raises(BundleError, match="golden cases cannot be read"):
+        bundle.golden_cases(made, _resealed(made))
+
+
+def _resealed(made: Path) -> Manifest:
     files = json.loads((made / "manifest.json").read_text())["files"]
     reseal(made, files={**files, "golden.npz": file_entry((made / "golden.npz").read_bytes())})
-    manifest = bundle.load(made)
-    with pytest.raises(BundleError, match=r"golden cases cannot be read \(they are compressed\)"):
-        bundle.golden_cases(made, manifest)
+    return bundle.load(made)
 
 
 def test_what_a_device_runs_is_without_what_is_for_checks(made: Path) -> None:

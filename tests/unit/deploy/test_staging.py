@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from host.deploy import folders
+from host.deploy import staging as staging_module
 from host.deploy.staging import Staging
 from host.errors import UserError
 
@@ -130,6 +132,51 @@ def test_a_bundle_that_a_killed_command_had_moved_away_is_put_back(tmp_path: Pat
     make_bundle(tmp_path / ".net.1.part" / "old-0", "old")
     with pytest.raises(ZeroDivisionError), Staging(tmp_path / "net"):
         raise ZeroDivisionError
+    assert names(tmp_path) == ["net"]
+    assert (tmp_path / "net" / "manifest.json").read_text() == "old"
+
+
+def test_what_commands_of_other_destinations_left_is_not_touched(tmp_path: Path) -> None:
+    """A name may begin with another one's."""
+    make_bundle(tmp_path / ".net.v2.0a1b2c3d.part" / "old-00", "of another")
+    with Staging(tmp_path / "net"):
+        pass
+    assert names(tmp_path) == [".net.v2.0a1b2c3d.part"]
+
+
+def test_a_folder_that_is_taken_for_one_that_was_left_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making and the lock another command may begin."""
+
+    def make_folders(folder: Path) -> tuple[Path, ...]:
+        made = folders.make_folders(folder)
+        monkeypatch.undo()
+        with Staging(tmp_path / "net"):
+            assert not folder.exists()
+        return made
+
+    monkeypatch.setattr(staging_module, "make_folders", make_folders)
+    with Staging(tmp_path / "net") as staging:
+        staging.commit(staging.prepare(make_bundle(staging.path("tvm"), "new")))
+    assert names(tmp_path) == ["net"]
+
+
+def test_an_interruption_between_two_bundles_keeps_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path / "net", "old")
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        rename(self, target)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Staging(tmp_path / "net") as staging:
+        prepared = staging.prepare(make_bundle(staging.path("tvm"), "new"))
+        monkeypatch.setattr(Path, "rename", interrupted)
+        staging.commit(prepared)
     assert names(tmp_path) == ["net"]
     assert (tmp_path / "net" / "manifest.json").read_text() == "old"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from host.errors import DeviceFull, EdgeError, ShapeError
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
 from host.sandbox.kernel import filter_program
-from host.sandbox.watch import usage
+from host.sandbox.watch import await_end, usage
 
 LIMITS = Limits(memory_bytes=1 << 30, cpu_s=60, time_s=120, file_bytes=1 << 24)
 TASKS = "tests.unit.sandbox.tasks"
@@ -217,3 +218,20 @@ def test_the_filter_answers_every_call(column: int) -> None:
     assert run(7, socket_number) == 0x00050001 and run(7, read_number) == 0x7FFF0000
     assert run(7, (101, 117)[column]) == 0x00050001
     assert run(8, read_number) == 0x80000000 and run(7, 0x40000000) == 0x00050001
+
+
+def test_an_interruption_does_not_wait_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(watch: object, buffer: bytes) -> tuple[bytes, bytes]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("host.sandbox.worker._Watch.line", interrupted)
+    monkeypatch.setattr("host.sandbox.worker.await_end", lambda *_: pytest.fail("it waits"))
+    with pytest.raises(KeyboardInterrupt):
+        _forked("say", {"size": 1}, LIMITS)
+
+
+def test_where_the_system_waits_for_children_the_wait_is_over() -> None:
+    """As in a process that was started with SIGCHLD ignored: nobody finds the end of a child."""
+    child = subprocess.Popen(["true"])
+    child.wait()
+    await_end(child.pid, 60.0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,47 @@ sys.exit(main(["deploy", "net.onnx"]))
     assert not scratch.exists()
 
 
+def test_cleaning_up_writes_to_nowhere_when_the_terminal_is_gone(tmp_path: Path) -> None:
+    program = """
+import signal, sys
+from pathlib import Path
+import sdk.api
+def slow(*args, **kwargs):
+    Path(sys.argv[1]).touch()
+    try:
+        signal.pause()
+    finally:
+        print("cleaning up")
+        Path(sys.argv[1]).unlink()
+sdk.api.deploy = slow
+from sdk.files.arrays import read_arrays
+from sdk.cli.terminal import ConsoleProgress
+from sdk.cli.main import main
+sys.exit(main(["deploy", "net.onnx"]))
+"""
+    scratch = tmp_path / "scratch"
+    ours, its = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(scratch)], stdin=its, stdout=its, stderr=its
+    )
+    os.close(its)
+    while not scratch.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 130
+    assert not scratch.exists()
+
+
+def test_errors_that_are_causes_of_each_other_are_looked_at_once() -> None:
+    from sdk.cli.main import _while_interrupted
+
+    first, second = KeyError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert not _while_interrupted(first)
+
+
 def test_cleaning_up_that_hangs_is_ended_by_more_signals() -> None:
     from sdk.cli.main import Interrupted, _Interrupter
 
@@ -157,3 +200,21 @@ sys.exit(main())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "[]\n", "error: interrupted\n")
+
+
+def test_an_interruption_while_packages_are_imported_needs_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sdk.cli import entry
+
+    def gone(descriptor: int, text: bytes) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def ended(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "write", gone)
+    monkeypatch.setattr(os, "_exit", ended)
+    with pytest.raises(SystemExit) as end:
+        entry._leave(signal.SIGHUP, None)
+    assert end.value.code == 130
