@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,20 @@ import pytest
 import tvm
 from tvm import te, tirx
 
+from host.build import build_kernel_library
 from host.lowering.expressions import math
-from tests.unit.build.conftest import Run
 
 SIZE = 64
 
 
-def _kernel(function: Callable[[Any], Any], dtype: str) -> tvm.tirx.PrimFunc:
-    x = te.placeholder((SIZE,), dtype, name="x")
-    return te.create_prim_func([x, te.compute((SIZE,), lambda i: function(x[i]), name="made")])
+def _computed(function: Callable[[Any], Any], values: np.ndarray, folder: Path) -> np.ndarray:
+    x = te.placeholder((SIZE,), str(values.dtype), name="x")
+    made = te.compute((SIZE,), lambda i: function(x[i]), name="made")
+    target = tvm.target.Target({"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu", "num-cores": 2})
+    library = build_kernel_library({"kernel": te.create_prim_func([x, made])}, folder / "kernel.so", target)
+    result = tvm.runtime.tensor(np.zeros(SIZE, np.int64))
+    tvm.runtime.load_module(str(library))["kernel"](tvm.runtime.tensor(values), result)
+    return np.asarray(result.numpy())
 
 
 def _bucket(distance: Any, both_directions: bool) -> Any:
@@ -39,21 +46,21 @@ def _bucket(distance: Any, both_directions: bool) -> Any:
 
 
 @pytest.mark.parametrize("both_directions", [False, True])
-def test_buckets_of_relative_positions_compile(run: Run, both_directions: bool) -> None:
+def test_buckets_of_relative_positions_compile(tmp_path: Path, both_directions: bool) -> None:
     distance = np.arange(-3 * SIZE // 2, 3 * SIZE // 2, 3, dtype=np.int64)
-    made = run(_kernel(lambda v: _bucket(v, both_directions), "int64"), distance)
+    made = _computed(lambda v: _bucket(v, both_directions), distance, tmp_path)
     size = np.abs(distance) if both_directions else np.maximum(-distance, 0)
     far = 8 + (np.log(np.maximum(size, 1) / 8) * 8 / np.log(16)).astype(np.int64)
     wanted = np.where(size < 8, size, np.minimum(far, 15)) + 16 * (both_directions & (distance > 0))
     np.testing.assert_array_equal(made, wanted)
 
 
-def test_a_byte_with_a_name_is_compared(run: Run) -> None:
+def test_a_byte_with_a_name_is_compared(tmp_path: Path) -> None:
     def wrapped(v: Any) -> Any:
         nine = tirx.const(9, "int64")
         return math.bind(tirx.Cast("int64", v), lambda n: tirx.Select(n + nine < nine * n, n, -n))
 
     values = np.arange(-SIZE // 2, SIZE // 2, dtype=np.int8)
     wide = values.astype(np.int64)
-    made = run(_kernel(wrapped, "int8"), values)
+    made = _computed(wrapped, values, tmp_path)
     np.testing.assert_array_equal(made, np.where(wide + 9 < 9 * wide, wide, -wide))
