@@ -25,6 +25,7 @@ from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
 from host.tensor_ir.joined_loops import with_joined_loops
 from host.tensor_ir.nested_names import without_nested_names
+from host.tensor_ir.opaque import with_names_again, with_opaque_names
 from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
 from host.tensor_ir.shared_conditions import with_shared_conditions
@@ -34,7 +35,7 @@ from host.tensor_ir.tiles.products import STAYS, with_tile_products
 from host.tensor_ir.tiles.registers import has_tiles
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 16
+BUILD_VERSION = 17
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -105,7 +106,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with sixteen changes.
+    """What TVM's own build does before code generation, with seventeen changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -128,6 +129,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - What is rounded to bytes is bounded by the narrowing of AVX-512 and AArch64: see
       `host.tensor_ir.saturation`.
     - Marked products become those of registers of matrices: see `host.tensor_ir.tiles.products`.
+    - Names have no bounds where indices become narrower: see `host.tensor_ir.opaque`.
     - Names that stand for much are stored: see `host.tensor_ir.nested_names`.
     - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
     """
@@ -180,7 +182,7 @@ def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
     Those for GPUs and DSPs are left out. Where loops are split, common subexpressions get names after that.
     """
     transform, steps = tvm.tirx.transform, tvm.s_tir.transform
-    partitioned = tvm.transform.Sequential(
+    flat = tvm.transform.Sequential(
         [
             steps.CanonicalizeLoop(),
             steps.LowerInitBlock(),
@@ -195,8 +197,6 @@ def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
             steps.LowerOpaqueBlock(),
             transform.FlattenBuffer(),
             transform.BF16ComputeLegalize(),
-            transform.NarrowDataType(32),
-            steps.LoopPartition(),
         ]
     )
     unrolled = tvm.transform.Sequential(
@@ -230,7 +230,9 @@ def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
         ]
     )
     named = transform.CommonSubexprElim()
-    module = _mapped_bodies(partitioned(bound), with_joined_loops)
+    module = transform.NarrowDataType(32)(_mapped_bodies(flat(bound), with_opaque_names))
+    module = steps.LoopPartition()(_mapped_bodies(module, with_names_again))
+    module = _mapped_bodies(module, with_joined_loops)
     module = unrolled(_mapped_bodies(module, with_tile_products))
     module = simplified(_mapped_bodies(module, without_settled_choices))
     if any(map(has_periodic_loads, module.functions.values())):
