@@ -19,6 +19,7 @@ from tests.unit.lowering.attention.test_cached_attention import lowered as lower
 from tests.unit.lowering.numeric_types.test_quantised_weights import Kind, product
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
+from tests.unit.schedules.cpu.algorithms import test_scatter, test_steps
 from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
@@ -91,6 +92,13 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         yield space_for(task, board.hardware, threads=4)
     elif rule == "recurrent":
         yield recurrent_space("gru reset after", threads=2)[0]
+    elif rule == "scatter":
+        # A row of updates has one place, or each element its own.
+        for case in ("a row of updates for each index", "an index for each element"):
+            task = test_scatter.scatter_task(*test_scatter.CASES[case], "add", "float32")
+            yield space_for(task, board.hardware)
+    elif rule == "steps":
+        yield space_for(test_steps.task_of("running"), board.hardware)
     elif rule == "rowwise":
         yield space_for(fn.task(fn.softmax(20, 640)), board.hardware)
     elif rule == "injective":

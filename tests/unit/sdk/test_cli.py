@@ -225,7 +225,7 @@ def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_array_file_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.npz").write_text("text")
     assert main(["run", str(tmp_path), "--input", str(tmp_path / "x.npz")]) == 2
-    assert "is no .npz or .npy file" in capsys.readouterr().err
+    assert "x.npz is no whole .npz or .npy file" in capsys.readouterr().err
 
 
 class _Loaded(contextlib.AbstractContextManager):

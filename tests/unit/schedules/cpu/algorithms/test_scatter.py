@@ -33,7 +33,7 @@ CASES = {
 }
 
 
-def _task(shape: tuple[int, ...], count: int, axis: int, rows: bool, kind: str, dtype: str) -> Task:
+def scatter_task(shape: tuple[int, ...], count: int, axis: int, rows: bool, kind: str, dtype: str) -> Task:
     covered = (*shape[:axis], count, *shape[axis + 1 :])
     given = [np.zeros(shape, dtype), np.zeros((count, 1) if rows else covered, "int64")]
 
@@ -83,12 +83,12 @@ def _check(task: Task, threads: int) -> int:
 
 @in_turn("case, kind, threads", CASES, COMBINED, [1, 3])
 def test_updates_are_combined_in_their_order(case: str, kind: str, threads: int) -> None:
-    assert _check(_task(*CASES[case], kind, "float32"), threads) >= threads
+    assert _check(scatter_task(*CASES[case], kind, "float32"), threads) >= threads
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("add", "int64"), ("mul", "int32"), ("update", "int8")])
 def test_other_types(kind: str, dtype: str) -> None:
-    _check(_task((4, 5), 12, 0, False, kind, dtype), 2)
+    _check(scatter_task((4, 5), 12, 0, False, kind, dtype), 2)
 
 
 def test_a_block_of_that_name_alone_is_no_scatter() -> None:
@@ -104,12 +104,12 @@ def _chosen(task: Task, threads: int) -> dict[str, int]:
 
 
 def test_threads_have_places_of_their_own_where_there_are_no_columns_to_share() -> None:
-    few, many = (_task((n, 1), 8 * n, 0, True, "add", "float32") for n in (20, 200_000))
+    few, many = (scatter_task((n, 1), 8 * n, 0, True, "add", "float32") for n in (20, 200_000))
     assert _chosen(few, 2)["parallel"] == 1
     assert _chosen(many, 2) == {"columns": 1, "splits": 2, "parallel": 2}
 
 
 def test_threads_share_the_columns_of_wide_rows() -> None:
-    chosen = _chosen(_task((500, 512), 4000, 0, True, "add", "float32"), 2)
+    chosen = _chosen(scatter_task((500, 512), 4000, 0, True, "add", "float32"), 2)
     assert chosen["parallel"] == 2
     assert chosen["splits"] == 1 and chosen["columns"] <= 256

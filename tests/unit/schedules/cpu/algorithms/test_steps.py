@@ -52,10 +52,15 @@ def _run(function: tvm.tirx.PrimFunc, arguments: list[np.ndarray]) -> np.ndarray
     return made.numpy()
 
 
+def task_of(name: str) -> Task:
+    """The task of one of the cases."""
+    build, inputs = CASES[name]
+    return _task(lowered(build, inputs), name)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_threads_share_the_steps(name: str) -> None:
-    build, inputs = CASES[name]
-    task = _task(lowered(build, inputs), name)
+    task, inputs = task_of(name), CASES[name][1]
     space = space_for(task, fn.board("", 2).hardware, 2)
     assert space.rule.name == "steps"
     shapes = [[int(size) for size in one.ty.shape] for one in task.function.params[:-1]]
