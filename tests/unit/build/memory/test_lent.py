@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 
+from host.build.memory.lent import LENT, TENSORS
 from tests.unit.build.memory.programs import Program, numbers
 
 MAKING = ("vm.builtin.alloc_storage", "vm.builtin.alloc_tensor")
@@ -101,3 +103,17 @@ def test_inputs_and_results_alias_no_tensor_that_is_lent(target: tvm.target.Targ
             np.testing.assert_allclose(value.numpy(), right, rtol=1e-5)
     lent = {int(tensor.data_ptr()) for tensor in tensors}
     assert not lent & {int(value.data_ptr()) for results in found for value in results}
+
+
+@pytest.mark.parametrize(
+    "runner",
+    [
+        "device_agent/execute/virtual_machine.py",
+        "device_agent/native/executor/execute/bundle.cc",
+        "examples/cpp/bundle.h",
+    ],
+)
+def test_every_runner_looks_for_the_functions_by_their_names(runner: str) -> None:
+    """One that finds none of them calls the function itself, which is right and slower."""
+    text = (Path(__file__).parents[4] / runner).read_text()
+    assert all(f'"{name.removesuffix("%s")}' in text for name in (TENSORS, LENT))
