@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.energy.boards import TrueBoard
+from host.compile.tuning.sources import sources_with
 from host.gensor import Gensor
 from host.learned_estimate.observation import values_of
 from host.model import Candidate, DeviceProfile, Energy, Measurement
@@ -18,15 +19,15 @@ from host.tuning.budget import Budget
 from host.tuning.history import TuningHistory
 from host.tuning.loop import tune
 from host.tuning.options import TuneOptions
-from host.tuning.proposers.bayesian import BayesianProposer, OpenTask, Source
+from host.tuning.proposers.bayesian import BayesianProposer, OpenTask
 from host.tuning.proposers.random_sampling import RandomSampling
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.tasks import TuningTask
 
 # Standard deviation of a measured time and of measured watts, in logarithms.
 TIME_NOISE, WATTS_NOISE = 0.02, 0.02
-# As a tuning on a board has them (`host.compile.tuning.kernel_tuning`), without the language model.
-_CONSTRUCTED, _RANDOM, _RANKED = 12, 24, 8
+# Random programs of which each proposed one is the best by the estimate.
+_RANKED = 8
 # Programs of which chance draws for the ranker.
 _DRAWN = 32
 
@@ -79,8 +80,7 @@ def proposers(arm: str, exponent: float) -> list[Proposer]:
         return [RandomSampling(_RANKED)]
     if arm == "random_ranked":
         return [RandomPrograms((), exponent=exponent)]
-    sources = [Source(Gensor(), _CONSTRUCTED), Source(RandomSampling(_RANKED), _RANDOM)]
-    return [BayesianProposer(sources, exponent=exponent)]
+    return [BayesianProposer(sources_with(None), exponent=exponent)]
 
 
 class Tuned:

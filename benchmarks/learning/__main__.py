@@ -140,8 +140,7 @@ def tuned_arms(
         known). Each one without the language model's programs if its language cannot express the task.
     """
     written = "tlm32_that" in arms
-    chance = RandomSampling()
-    chance.name = "chance"
+    chance = RandomSampling(name="chance")
     begin = arms["search_tlm_that" if written else "search_that"][0]
     always = arms[_REFERENCE][0]
     sources: dict[str, tuple[Sequence[Observation], Proposer | None, Program]] = {

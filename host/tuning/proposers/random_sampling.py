@@ -18,10 +18,11 @@ class RandomSampling:
 
     Args:
         ranked: each program is the one of so many random ones with the least estimate.
+        name: of the proposer, where several of them propose.
     """
 
-    def __init__(self, ranked: int = 1) -> None:
-        self.name = "random"
+    def __init__(self, ranked: int = 1, name: str = "random") -> None:
+        self.name = name
         self._ranked = ranked
 
     def propose(

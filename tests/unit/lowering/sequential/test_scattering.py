@@ -16,15 +16,9 @@ from host.lowering import lower
 from host.model import LoweredModel
 from tests.unit.importers.harness import graph, load, value
 from tests.unit.lowering.harness import board, functions, lowered, normal, run_lowered
+from tests.unit.schedules.scatter_cases import COMBINED
 
 op = relax.op
-COMBINED = {
-    "update": lambda old, new: new,
-    "add": lambda old, new: old + new,
-    "mul": lambda old, new: old * new,
-    "max": max,
-    "min": min,
-}
 
 
 def _scattered(

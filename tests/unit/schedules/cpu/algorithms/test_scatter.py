@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tvm import relax, te
+from tvm import te
 
 from host.gensor import Gensor
 from host.model import DeviceProfile, Task
@@ -15,14 +15,8 @@ from host.schedules.scatter import scatter_of
 from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.harness import lowered
 from tests.unit.schedules import functions as fn
+from tests.unit.schedules.scatter_cases import COMBINED, scatter_model
 
-COMBINED = {
-    "update": lambda old, new: new,
-    "add": lambda old, new: old + new,
-    "mul": lambda old, new: old * new,
-    "max": max,
-    "min": min,
-}
 # Of the data, updates along the axis, the axis, and whether a row of updates has one index.
 CASES = {
     "a row of updates for each index": ((9, 70), 31, 0, True),
@@ -34,14 +28,7 @@ CASES = {
 
 
 def scatter_task(shape: tuple[int, ...], count: int, axis: int, rows: bool, kind: str, dtype: str) -> Task:
-    covered = (*shape[:axis], count, *shape[axis + 1 :])
-    given = [np.zeros(shape, dtype), np.zeros((count, 1) if rows else covered, "int64")]
-
-    def build(bb, x, index, updates):
-        index = bb.emit(relax.op.broadcast_to(index, covered)) if rows else index
-        return relax.op.scatter_elements(x, index, updates, axis, kind)
-
-    model = lowered(build, [*given, np.zeros(covered, dtype)])
+    model = lowered(*scatter_model(shape, count, axis, rows, kind, dtype))
     (task,) = [task for task in model.tasks if "scatter" in task.name]
     return task
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm import relax
 
 from host.lowering import lower
 from host.model import Task
@@ -17,14 +16,8 @@ from targets.nvidia import ORIN_NANO
 from tests.cuda_emulator.run import emulate
 from tests.unit.lowering.harness import imported, relax_module
 from tests.unit.schedules.cuda.cuda_cases import gpu_board, gpu_target
+from tests.unit.schedules.scatter_cases import COMBINED, scatter_model
 
-COMBINED = {
-    "update": lambda old, new: new,
-    "add": lambda old, new: old + new,
-    "mul": lambda old, new: old * new,
-    "max": max,
-    "min": min,
-}
 # Of the data, updates along the axis, the axis, and whether a row of updates has one index.
 CASES = {
     "a row of updates for each index": ((9, 70), 31, 0, True),
@@ -36,14 +29,7 @@ CASES = {
 
 def _function(shape: tuple[int, ...], count: int, axis: int, rows: bool, kind: str, dtype: str) -> Task:
     """The task of a scatter on a GPU."""
-    covered = (*shape[:axis], count, *shape[axis + 1 :])
-    given = [np.zeros(shape, dtype), np.zeros((count, 1) if rows else covered, "int64")]
-
-    def build(bb, x, index, updates):
-        index = bb.emit(relax.op.broadcast_to(index, covered)) if rows else index
-        return relax.op.scatter_elements(x, index, updates, axis, kind)
-
-    model = lower(imported(relax_module(build, [*given, np.zeros(covered, dtype)])), gpu_board())
+    model = lower(imported(relax_module(*scatter_model(shape, count, axis, rows, kind, dtype))), gpu_board())
     (task,) = [task for task in model.tasks if "scatter" in task.name]
     return task
 
