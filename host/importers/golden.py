@@ -207,8 +207,8 @@ def with_spread(
     In a quantised model a sum that lies between two steps falls to either side by the order of its additions,
     and later layers enlarge the difference. The original runtime computes such a model in two ways, with
     dequantised numbers or fused in integers, and how far these part is how well the model defines its result.
-    Where both ways add in the same order, as they do in layers that find their scales while they run, sums that
-    lie between two steps show under inputs that are off by a few roundings.
+    Where both ways add in the same order, as they do in layers that find their scales while they run, sums
+    that lie between two steps show under inputs that are off by a few roundings.
 
     Raises:
         EngineError: the runtime cannot run the model without graph optimisations.

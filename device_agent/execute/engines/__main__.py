@@ -5,8 +5,8 @@ are .npz files, each with an array `CASE/INDEX` for every tensor and their eleme
 the format keeps no type that NumPy lacks. ERROR is written instead of OUTPUTS if something fails. With
 `unoptimised` as a last argument, the engine runs the model without its graph optimisations (ONNX Runtime and
 LiteRT only). With `also-unoptimised UNOPTIMISED` it runs the model in both ways, one after the other: what
-the second way gives is in UNOPTIMISED, which is missing where that way fails. `also-unoptimised-at-once` is the
-same with both ways side by side, and with the memory of both.
+the second way gives is in UNOPTIMISED, which is missing where that way fails. `also-unoptimised-at-once` is
+the same with both ways side by side, and with the memory of both.
 """
 
 from __future__ import annotations
