@@ -200,7 +200,11 @@ def _cases(
 
 
 def with_spread(
-    golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference
+    golden: Sequence[GoldenCase],
+    engine: str,
+    path: Path,
+    unoptimised: Reference,
+    moved: Path | None = None,
 ) -> tuple[GoldenCase, ...]:
     """The cases with the spread of the original runtime: with graph optimisations against without them.
 
@@ -208,30 +212,40 @@ def with_spread(
     and later layers enlarge the difference. The original runtime computes such a model in two ways, with
     dequantised numbers or fused in integers, and how far these part is how well the model defines its result.
     Where both ways add in the same order, as they do in layers that find their scales while they run, sums
-    that lie between two steps show under inputs that are off by a few roundings.
+    that lie between two steps show under inputs that are off by a few roundings, or under such weights.
+
+    Args:
+        golden: cases of the model.
+        engine: the original runtime.
+        path: of the model.
+        unoptimised: runs it without graph optimisations.
+        moved: a file of the model whose weights are off by a few roundings, for one without real inputs.
 
     Raises:
         EngineError: the runtime cannot run the model without graph optimisations.
     """
-    moved = [
-        replace(case, inputs=_moved(case.inputs, np.random.default_rng([number, place])))
-        for number in range(_MOVED)
+    real = any(value.dtype.kind == "f" for case in golden for value in case.inputs)
+    more = [
+        replace(case, inputs=moved_by_roundings(case.inputs, np.random.default_rng([number, place])))
+        for number in range(_MOVED if real else 0)
         for place, case in enumerate(golden)
     ]
-    spreads = iter(_spreads([*golden, *moved], engine, path, unoptimised))
-    found = [0.0] * len(golden)
-    for _ in range(1 + _MOVED):
-        found = [max(most, next(spreads)) for most in found]
-    return tuple(replace(case, spread=spread) for case, spread in zip(golden, found, strict=True))
+    spreads = [*_spreads([*golden, *more], engine, path, unoptimised)]
+    spreads += [] if moved is None else _spreads(golden, engine, moved, run_unoptimised)
+    return tuple(
+        replace(case, spread=max(spreads[place :: len(golden)])) for place, case in enumerate(golden)
+    )
 
 
-def _moved(inputs: Sequence[np.ndarray], generator: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Inputs whose real numbers are off by a few roundings, to either side."""
+def moved_by_roundings(
+    arrays: Sequence[np.ndarray], generator: np.random.Generator
+) -> tuple[np.ndarray, ...]:
+    """Arrays whose real numbers are off by a few roundings, to either side."""
     return tuple(
         (value * (1.0 + generator.choice((-_NUDGE, _NUDGE), value.shape))).astype(value.dtype)
         if value.dtype.kind == "f"
         else value
-        for value in inputs
+        for value in arrays
     )
 
 
