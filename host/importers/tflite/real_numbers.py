@@ -200,8 +200,10 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
             return None
         shape = () if tensor.ShapeIsNone() else tuple(map(int, tensor.ShapeAsNumpy()))
         axis = int(parameters.QuantizedDimension())
-        if scale.size > 1 and (axis >= len(shape) or shape[axis] != scale.size):
+        if scale.size > 1 and (not 0 <= axis < len(shape) or shape[axis] != scale.size):
             raise ImportFailed(f"a tensor of shape {shape} has {scale.size} scales along axis {axis}")
+        if zero.size not in (1, scale.size) or (zero.astype(dtype) != zero).any():
+            raise ImportFailed(f"zero points {zero[:4].tolist()} are none of {scale.size} of {dtype}")
         return _Scheme(dtype, scale, np.broadcast_to(zero, scale.shape), axis if scale.size > 1 else 0)
 
     def _constant(self, index: int) -> tuple[np.ndarray, _Scheme] | None:

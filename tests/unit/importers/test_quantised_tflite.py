@@ -10,7 +10,9 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from host.compare.verification import deviation
+from host.errors import ModelFileError
 from host.importers import load_here as load
+from host.importers.tflite.whole_model import WholeModel
 from host.lowering import lower
 from host.model import ImportedModel
 from tests.fuzz.corpus.tflite_models import Graph, packed
@@ -130,12 +132,46 @@ def test_results_have_the_width_of_the_file(tmp_path: Path) -> None:
     assert model.signature.outputs[0].dtype == "int32"
 
 
-def test_scales_that_fit_no_axis_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scales, zero, axis, why",
+    [
+        (5, 0, 0, "5 scales along axis 0"),
+        (6, 0, -1, "6 scales along axis -1"),
+        (6, 300, 0, "zero points [300, 300, 300, 300]"),
+    ],
+)
+def test_integers_that_stand_for_nothing_are_refused(
+    scales: int, zero: int, axis: int, why: str, tmp_path: Path
+) -> None:
     made = Graph()
     x, y = made.tensor("x", (4, 8)), made.tensor("y", (4, 6))
-    w = _quantised(made, made.tensor("w", (6, 8), _I8, _weights(6, 8)), np.full(5, 0.1))
+    w = _quantised(made, made.tensor("w", (6, 8), _I8, _weights(6, 8)), np.full(scales, 0.1), zero, axis)
     made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
     path = tmp_path / "m.tflite"
     path.write_bytes(packed(made.done([x], [y])))
     model = load(path, golden_cases=1, reference=lambda *_: [[np.zeros((4, 6), np.float32)]])
-    assert model.module is None and "5 scales along axis 0" in str(model.reason)
+    assert model.module is None and why in str(model.reason)
+
+
+def test_constants_behind_the_flat_buffer(tmp_path: Path) -> None:
+    """As quantisers write large ones."""
+    made = Graph()
+    x, y = made.tensor("x", (4, 8)), made.tensor("y", (4, 6))
+    w = _quantised(made, made.tensor("w", (6, 8), _I8, _weights(6, 8)), 0.1)
+    made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
+    inside = packed(made.done([x], [y]))
+    buffer = made.model.buffers[made.graph.tensors[w].buffer]
+    data, buffer.data = bytes(buffer.data), None
+    buffer.offset, buffer.size = len(inside) + 64, len(data)
+    outside = packed(made.model)
+    assert len(outside) <= buffer.offset
+    whole = outside.ljust(buffer.offset, b"\0") + data
+    read = WholeModel.of(whole)
+    assert bytes(read.Buffers(made.graph.tensors[w].buffer).DataAsNumpy()) == data
+    outputs = [[np.zeros((4, 6), np.float32)]]
+    path = tmp_path / "m.tflite"
+    path.write_bytes(whole)
+    assert load(path, golden_cases=1, reference=lambda *_: outputs).module is not None
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ModelFileError, match="truncated"):
+        load(path, golden_cases=1, reference=lambda *_: outputs)
