@@ -27,7 +27,7 @@ def test_products_with_weights_of_four_bits(
     kind: str, block: int, axis: int, dtype: str, tmp_path: Path
 ) -> None:
     x = _DRAW.normal(size=(3, 20)).astype(dtype)
-    sizes = [-(-size // block) if place == axis else size for place, size in enumerate((20, 6))]
+    sizes = [-(-size // max(block, 1)) if place == axis else size for place, size in enumerate((20, 6))]
     shape = tuple(sizes) if block else (6,)
     scale = _DRAW.uniform(0.1, 0.2, shape).astype(dtype)
     nodes = [
