@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -213,6 +214,7 @@ def with_spread(
     dequantised numbers or fused in integers, and how far these part is how well the model defines its result.
     Where both ways add in the same order, as they do in layers that find their scales while they run, sums
     that lie between two steps show under inputs that are off by a few roundings, or under such weights.
+    Whole numbers stay: they may be positions or masks, and of other ones nothing can be learnt.
 
     Args:
         golden: cases of the model.
@@ -224,14 +226,17 @@ def with_spread(
     Raises:
         EngineError: the runtime cannot run the model without graph optimisations.
     """
-    real = any(value.dtype.kind == "f" for case in golden for value in case.inputs)
+    real = any(is_moved(value) for case in golden for value in case.inputs)
     more = [
         replace(case, inputs=moved_by_roundings(case.inputs, np.random.default_rng([number, place])))
         for number in range(_MOVED if real else 0)
         for place, case in enumerate(golden)
     ]
     spreads = [*_spreads([*golden, *more], engine, path, unoptimised)]
-    spreads += [] if moved is None else _spreads(golden, engine, moved, run_unoptimised)
+    if moved is not None:
+        # The model's own file may have operators of which this one has a form that the runtime refuses.
+        with contextlib.suppress(EngineError):
+            spreads += _spreads(golden, engine, moved, run_unoptimised)
     return tuple(
         replace(case, spread=max(spreads[place :: len(golden)])) for place, case in enumerate(golden)
     )
@@ -243,10 +248,15 @@ def moved_by_roundings(
     """Arrays whose real numbers are off by a few roundings, to either side."""
     return tuple(
         (value * (1.0 + generator.choice((-_NUDGE, _NUDGE), value.shape))).astype(value.dtype)
-        if value.dtype.kind == "f"
+        if is_moved(value)
         else value
         for value in arrays
     )
+
+
+def is_moved(array: np.ndarray) -> bool:
+    """Whether numbers are real: none of an array of whole ones is nearly right."""
+    return array.dtype.kind == "f" and bool((array != np.rint(array)).any())
 
 
 def run_unoptimised(

@@ -18,29 +18,30 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     if all(place > max(before, default=-1) for place, before in enumerate(needed)):
         return
     order: list[int] = []
-    done: set[int] = set()
+    entered: set[int] = set()
     for first in range(len(needed)):
-        open_, entered = [first], {first}
+        open_ = [] if first in entered else [(first, iter(sorted(needed[first])))]
+        entered.add(first)
         while open_:
-            place = open_[-1]
-            missing = next((one for one in sorted(needed[place] - done) if one not in entered), None)
-            if place in done or missing is None:
+            place, before = open_[-1]
+            missing = next((one for one in before if one not in entered), None)
+            if missing is None:
                 open_.pop()
-                if place not in done:
-                    done.add(place)
-                    order.append(place)
+                order.append(place)
                 continue
             entered.add(missing)
-            open_.append(missing)
+            open_.append((missing, iter(sorted(needed[missing]))))
     nodes = [NodeProto.FromString(graph.node[place].SerializeToString()) for place in order]
     del graph.node[:]
     graph.node.extend(nodes)
 
 
 def _read(node: NodeProto) -> Iterator[str]:
-    """Names that a node reads, those inside of its graphs included."""
+    """Names that a node reads, those that its graphs read from around them included."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for inner in [*([attribute.g] if attribute.type == attribute.GRAPH else []), *attribute.graphs]:
-            for one in inner.node:
-                yield from _read(one)
+            # A graph may have values of its own by names that others have outside.
+            own = {one.name for one in (*inner.input, *inner.initializer)}
+            own.update(name for one in inner.node for name in one.output)
+            yield from (name for one in inner.node for name in _read(one) if name not in own)

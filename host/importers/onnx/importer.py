@@ -17,6 +17,7 @@ from host.importers.assemble import Source, assemble, content_hash, work_file
 from host.importers.golden import (
     GoldenOptions,
     Reference,
+    is_moved,
     moved_by_roundings,
     run_unoptimised,
     with_spread,
@@ -46,6 +47,7 @@ from host.importers.onnx.ranges import input_ranges
 from host.importers.onnx.sequences.interface import with_tensors
 from host.importers.onnx.simplify import simplify
 from host.importers.pins import DeclaredInput, pin
+from host.importers.random_inputs import InputRange
 from host.model import ImportedModel, TensorSpec
 
 # Fewer numbers may be scales of an image, of which another gives another size.
@@ -103,7 +105,7 @@ def import_onnx(
         if not quantised and not fixed and options.samples is None and unoptimised == both.unoptimised:
             options = replace(options, reference=both.optimised)
         moved: Path | None = None
-        if quantised and all("int" in spec.dtype for spec in specs):
+        if quantised and not _has_real_inputs(ranges, options):
             moved = Path(folder, "moved.onnx")
             write_model(_moved(with_weights(simple, file.weights)), moved)
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
@@ -111,6 +113,13 @@ def import_onnx(
         if not quantised:
             return model
         return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, unoptimised, moved))
+
+
+def _has_real_inputs(ranges: Sequence[InputRange], options: GoldenOptions) -> bool:
+    """Whether there are inputs that can be off by roundings."""
+    if options.samples is not None:
+        return any(is_moved(value) for case in options.samples for value in case)
+    return any("float" in one.spec.dtype and not one.mask and one.value is None for one in ranges)
 
 
 def _moved(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -55,6 +55,17 @@ class _Converter(RealNumbers):
         indices, table = self.get_input_tensors(op)
         return relax.op.take(self.get_tensor_expr(table), self.get_tensor_expr(indices), axis=0, mode="clip")
 
+    def convert_split(self, op: Any) -> Any:
+        """The parts; where there is one, TVM's is a tuple that it takes for a tensor."""
+        return super().convert_split(op) if op.OutputsLength() > 1 else self._first(op, 1)
+
+    def convert_split_v(self, op: Any) -> Any:
+        """See `convert_split`."""
+        return super().convert_split_v(op) if op.OutputsLength() > 1 else self._first(op, 0)
+
+    def _first(self, op: Any, place: int) -> Any:
+        return self.get_tensor_expr(self.get_input_tensors(op)[place])
+
     def convert_gather_nd(self, op: Any) -> Any:
         """TFLite and relax agree on the order of the indices' axes; TVM moves the last one to the front."""
         data, indices = self.get_input_tensors(op)

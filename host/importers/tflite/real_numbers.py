@@ -7,6 +7,7 @@ makes products of integers. TVM's own conversions of quantised tensors are of so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,11 @@ class _Real:
 class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
     """TVM's converter, which sees real numbers where the file has quantised tensors."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # By the tensor's number, as files may give several tensors one name.
+        self._constants: dict[int, Any] = {}
+
     def convert_op_to_relax(self) -> None:
         """All operators; the model's own inputs and outputs stay integers where the file says so."""
         for index in map(int, self.subgraph.InputsAsNumpy()):
@@ -89,7 +95,7 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
                 name = tflite_frontend.get_tensor_name(self.subgraph, index)
                 self.exp_tab.set_expr(name, self._dequantised(self.get_expr(index), scheme), True)
         super().convert_op_to_relax()
-        for index in map(int, self.subgraph.OutputsAsNumpy()):
+        for index in sorted({*map(int, self.subgraph.OutputsAsNumpy())}):
             scheme = self._scheme(index)
             if scheme is not None:
                 name = tflite_frontend.get_tensor_name(self.subgraph, index)
@@ -110,11 +116,14 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
 
     def has_expr(self, input_tensor_idx: int) -> bool:
         """Whether a tensor is an expression; quantised constants are, so that they keep their integers."""
-        return bool(super().has_expr(input_tensor_idx)) or self._constant(input_tensor_idx) is not None
+        known = input_tensor_idx in self._constants or super().has_expr(input_tensor_idx)
+        return bool(known) or self._constant(input_tensor_idx) is not None
 
     def get_expr(self, input_tensor_idx: int) -> Any:
         """The expression of a tensor."""
-        constant = None if super().has_expr(input_tensor_idx) else self._constant(input_tensor_idx)
+        if input_tensor_idx in self._constants:
+            return self._constants[input_tensor_idx]
+        constant = self._constant(input_tensor_idx)
         if constant is None:
             return super().get_expr(input_tensor_idx)
         values, scheme = constant
@@ -122,7 +131,7 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
             made = relax.const(scheme.real(values), "float32")
         else:
             made = self._dequantised(relax.const(values, scheme.dtype), scheme)
-        self.exp_tab.set_expr(tflite_frontend.get_tensor_name(self.subgraph, input_tensor_idx), made)
+        self._constants[input_tensor_idx] = made
         return made
 
     def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
@@ -218,7 +227,8 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         shape = () if tensor.ShapeIsNone() else tuple(map(int, tensor.ShapeAsNumpy()))
         data = buffer.DataAsNumpy()
         if tensor.Type() == tflite.TensorType.INT4:
-            values = _halves_of_bytes(data)[: int(np.prod(shape))]
+            count = math.prod(shape)
+            values = _halves_of_bytes(data[: (count + 1) // 2])[:count]
         else:
             values = data.view(scheme.dtype)
         return values.reshape(shape), scheme

@@ -182,3 +182,14 @@ def test_distance_of_integers_that_stand_for_real_numbers() -> None:
     assert relative_distance(np.array([100, -50], np.int8), np.array([100, -51], np.int8)) == 0.01
     assert relative_distance(np.array([200], np.uint8), np.array([199], np.uint8)) == 0.005
     assert relative_distance(np.array([100], np.int64), np.array([99], np.int64)) == 0.0
+
+
+def test_whole_numbers_are_not_moved() -> None:
+    """A position that is less by a rounding is another one, which says nothing of the model."""
+
+    def table(value: np.ndarray) -> np.ndarray:
+        return np.asarray(np.sin(np.trunc(value)))
+
+    x = np.arange(1, 9, dtype=np.float32)
+    (found,) = with_spread([GoldenCase((x,), (table(x),))], "onnxruntime", PATH, reference(table))
+    assert found.spread == 0

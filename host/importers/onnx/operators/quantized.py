@@ -70,7 +70,7 @@ def _of_blocks(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     if list(scale.shape) != blocks or (zero is not None and zero.shape != scale.shape):
         raise context.fail(f"scales of shape {list(scale.shape)} are not those of blocks of {block}")
     scales, zeros = (
-        np.repeat(one.astype(np.float32), block, axis).take(np.arange(length), axis)
+        np.repeat(one.astype(np.float32), min(block, length), axis).take(np.arange(length), axis)
         for one in (scale, np.zeros_like(scale) if zero is None else zero)
     )
     return constant(((value.astype(np.float32) - zeros) * scales).astype(scale.dtype))

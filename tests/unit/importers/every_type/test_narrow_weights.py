@@ -21,7 +21,7 @@ def _narrow(name: str, kind: str, shape: tuple[int, ...]) -> TensorProto:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("block, axis", [(0, 1), (8, 0), (16, 0), (4, 1)])
+@pytest.mark.parametrize("block, axis", [(0, 1), (8, 0), (16, 0), (4, 1), (1 << 40, 0)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_products_with_weights_of_four_bits(
     kind: str, block: int, axis: int, dtype: str, tmp_path: Path
@@ -41,7 +41,9 @@ def test_products_with_weights_of_four_bits(
     scales = scale.astype(np.float32)
     if block:
         count = (20, 6)[axis]
-        zero, scales = (np.repeat(one, block, axis).take(range(count), axis) for one in (zero, scales))
+        zero, scales = (
+            np.repeat(one, min(block, count), axis).take(range(count), axis) for one in (zero, scales)
+        )
     wanted = (x.astype(np.float32) @ ((wide - zero) * scales)).astype(dtype)
     run_model(tmp_path / "m.onnx", model, {"x": x}, [wanted], absolute=1e-5 if dtype == "float32" else 0.05)
 

@@ -160,3 +160,47 @@ def test_models_of_indices_have_the_spread_of_their_weights(tmp_path: Path) -> N
     path.write_bytes(model.SerializeToString())
     found = load(path, golden_cases=2)
     assert all(0.9 / 255 < case.spread < 2.1 / 255 for case in found.golden)
+
+
+def _of_positions(kinds: list[NodeProto], inputs: Arrays, constants: Arrays, path: Path) -> Path:
+    """A quantised model that takes rows of a table, of which each differs from the one before."""
+    nodes = [
+        *kinds,
+        helper.make_node("Gather", ["table", "rows"], ["x"]),
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    table = DRAW.normal(size=(128, 64)).astype(np.float32)
+    outputs = [helper.make_tensor_value_info("y", FLOAT, (4, 64))]
+    constants = {**constants, "table": table, "s": np.float32(0.05), "z": np.int8(0)}
+    path.write_bytes(graph(nodes, inputs, outputs, constants).SerializeToString())
+    return path
+
+
+def test_positions_in_floats_are_not_moved(tmp_path: Path) -> None:
+    """By a rounding less they are others: everything up to the largest spread passed."""
+    cast = helper.make_node("Cast", ["p"], ["rows"], to=TensorProto.INT64)
+    x = np.array([1, 3, 5, 8], np.float32)
+    path = _of_positions([cast], {"p": x}, {}, tmp_path / "inputs.onnx")
+    assert [case.spread for case in load(path, samples=[[x]]).golden] == [0]
+    nodes = [helper.make_node("Gather", ["positions", "ids"], ["p"]), cast]
+    constants = {"positions": np.arange(128, dtype=np.float32)}
+    path = _of_positions(nodes, {"ids": np.zeros(4, np.int64)}, constants, tmp_path / "weights.onnx")
+    assert {case.spread for case in load(path, golden_cases=2).golden} == {0}
+
+
+def test_what_the_runtime_refuses_with_moved_weights_is_imported(tmp_path: Path) -> None:
+    """Numbers of 16 bits before version 21 of the standard, which its own operators have."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"]),
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], domain="com.microsoft"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], domain="com.microsoft"),
+    ]
+    outputs = [helper.make_tensor_value_info("y", FLOAT, (4, 64))]
+    table = DRAW.normal(size=(9, 64)).astype(np.float32)
+    constants = {"table": table, "s": np.float32(1e-3), "z": np.int16(0)}
+    model = graph(nodes, {"ids": np.zeros(4, np.int64)}, outputs, constants, 13)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert load(path, golden_cases=2).module is not None

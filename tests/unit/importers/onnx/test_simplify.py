@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -287,3 +288,32 @@ def test_circles_end() -> None:
     made = helper.make_graph(nodes, "g", [], [])
     sort_nodes(made)
     assert sorted(node.op_type for node in made.node) == ["Add", "Neg"]
+
+
+def test_many_nodes_before_what_they_read_are_sorted_at_once() -> None:
+    """One node that reads all others took a time that grew with the square of their number."""
+    count = 60_000
+    last = helper.make_node("Concat", [f"v{i}" for i in range(count)], ["y"], axis=0)
+    others = [helper.make_node("Neg", ["x"], [f"v{i}"]) for i in range(count)]
+    made = helper.make_graph([last, *others], "g", [], [])
+    began = time.process_time()
+    sort_nodes(made)
+    assert time.process_time() - began < 20 and made.node[-1].op_type == "Concat"
+
+
+def test_values_of_branches_may_have_names_of_values_behind_them() -> None:
+    x = np.linspace(1, 2, 4, dtype=np.float32)
+    then, other = (
+        helper.make_graph(
+            [helper.make_node(kind, ["x"], ["t"]), helper.make_node("Abs", ["t"], [name])],
+            name,
+            [],
+            [value(name, x)],
+        )
+        for kind, name in (("Neg", "o1"), ("Exp", "o2"))
+    )
+    branch = helper.make_node("If", ["c"], ["a"], then_branch=then, else_branch=other)
+    made = helper.make_graph([branch, helper.make_node("Sqrt", ["a"], ["t"])], "g", [], [])
+    before = made.SerializeToString()
+    sort_nodes(made)
+    assert made.SerializeToString() == before

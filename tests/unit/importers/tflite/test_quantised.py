@@ -175,3 +175,25 @@ def test_constants_behind_the_flat_buffer(tmp_path: Path) -> None:
     path.write_bytes(whole[:-1])
     with pytest.raises(ModelFileError, match="truncated"):
         load(path, golden_cases=1, reference=lambda *_: outputs)
+
+
+def test_constants_of_one_name_are_two(tmp_path: Path) -> None:
+    made = Graph()
+    x, y, z = (made.tensor(name, (4, 8)) for name in "xyz")
+    first, second = (
+        _quantised(made, made.tensor("w", (8, 8), _I8, _weights(8, 8)), scale) for scale in (0.01, 0.03)
+    )
+    made.operator("FULLY_CONNECTED", [x, first], [y], "FullyConnectedOptions")
+    made.operator("FULLY_CONNECTED", [y, second], [z], "FullyConnectedOptions")
+    _verified(made, [x], [z], tmp_path / "m.tflite")
+
+
+def test_one_part_of_a_tensor_that_is_an_output_twice(tmp_path: Path) -> None:
+    made = Graph()
+    axis, sizes = (
+        made.tensor(f"n{i}", (1,) * i, _I32, np.full((1,) * i, 5 * i + 1, np.int32)) for i in (0, 1)
+    )
+    x, y, z = (_quantised(made, made.tensor(name, (2, 6), _I8), 0.05, 3) for name in "xyz")
+    made.operator("SPLIT", [axis, x], [y], "SplitOptions", numSplits=1)
+    made.operator("SPLIT_V", [y, sizes, axis], [z], "SplitVOptions", numSplits=1)
+    _verified(made, [x], [z, z], tmp_path / "m.tflite")
