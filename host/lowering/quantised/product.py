@@ -12,6 +12,7 @@ added. The function is unscheduled: the rule `quantised` of the schedule familie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -21,8 +22,8 @@ from host.lowering.quantised.groups import GroupTexts
 from host.lowering.quantised.layout import WeightLayout
 from host.lowering.script import function_of_script
 
-# Blocks that the rule knows.
-LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
+# Blocks that the rules know; the last one's name goes on with an activation.
+LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT, GATED = (
     "largest",
     "scales",
     "rounded",
@@ -30,6 +31,7 @@ LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
     "group_dots",
     "totals",
     "output",
+    "gated_",
 )
 
 # 1.5 * 2^23, and its bits: of all processors, few round floats without a call of the C library.
@@ -43,10 +45,23 @@ def product_function(node: Node) -> tirx.PrimFunc:
     result has. Parameters are rows, packed weight, packed scales, what `WeightLayout.further` names, and the
     result.
     """
+    panels = node.output.shape[1] // GroupTexts.of(node).layout.lanes
+    return _function(node, _text(node, panels) + _output_text(node))
+
+
+def gated_product_function(node: Node, activation: Callable[[Any], Any]) -> tirx.PrimFunc:
+    """The function of a "packed_gated_dense" node, of which `activation` is the one of its attributes.
+
+    It is that of `product_function`, but gives activation(gate) * up, (T, N / 2): gate are the outputs of the
+    first half of the panels, up those of the other one.
+    """
     texts = GroupTexts.of(node)
-    rows, depth = node.inputs[0].shape
-    assert texts.groups * texts.layout.group == depth, "a weight of whole groups"
-    text = _text(texts, rows, node.output.shape[1] // texts.layout.lanes, node.attrs.get("first", 0))
+    return _function(node, _text(node, texts.panels) + _gated_text(node), activation=activation)
+
+
+def _function(node: Node, text: str, **names: Any) -> tirx.PrimFunc:
+    """The function of a text that calls what the numbers of this module need."""
+    texts = GroupTexts.of(node)
 
     def magnitude(value: Any) -> Any:
         # Absolute values of floats are ordered as integers are, and LLVM takes maxima of those in any order.
@@ -66,7 +81,8 @@ def product_function(node: Node) -> tirx.PrimFunc:
         # Of the two bytes: the low one is from -128 to 127, or half as large.
         return (number + texts.layout.base // 2) >> (texts.layout.base.bit_length() - 1)
 
-    return function_of_script(text, magnitude=magnitude, as_float=as_float, whole=whole, high=high)
+    used = {"magnitude": magnitude, "as_float": as_float, "whole": whole, "high": high}
+    return function_of_script(text, **used, **names)
 
 
 def element_text(layout: WeightLayout, step: str, index: str, *, joined: bool = False) -> str:
@@ -104,9 +120,37 @@ def _total(texts: GroupTexts, panel: str) -> str:
     return f"({total} - {SUMS}[vt, vg])" if layout.offset else f"({total})"
 
 
-def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
-    """TVMScript of the function, of so many panels of the weight from one on."""
+def _output_text(node: Node) -> str:
+    """TVMScript of the result."""
+    rows, panels, lanes = *_places(node), node.attrs["layout"].lanes
+    return f"""    for t, p, l in T.grid({rows}, {panels}, {lanes}):
+        with T.sblock("{OUTPUT}"):
+            vt, vp, vl = T.axis.remap("SSS", [t, p, l])
+            output[vt, vp * {lanes} + vl] = {TOTALS}[vt, vp, vl]
+"""
+
+
+def _gated_text(node: Node) -> str:
+    """TVMScript of the result of gate and up."""
+    rows, panels, lanes = *_places(node), node.attrs["layout"].lanes
+    return f"""    for t, p, l in T.grid({rows}, {panels}, {lanes}):
+        with T.sblock("{GATED}{node.attrs["activation"]}"):
+            vt, vp, vl = T.axis.remap("SSS", [t, p, l])
+            output[vt, vp * {lanes} + vl] = activation({TOTALS}[vt, vp, vl]) * {TOTALS}[vt, vp + {panels}, vl]
+"""
+
+
+def _places(node: Node) -> tuple[int, int]:
+    """Rows and panels of the result."""
+    rows, columns = node.output.shape
+    return rows, columns // node.attrs["layout"].lanes
+
+
+def _text(node: Node, panels: int) -> str:
+    """TVMScript of the function up to its sums, which are those of so many panels of the weight."""
+    texts, first, (rows, depth) = GroupTexts.of(node), node.attrs.get("first", 0), node.inputs[0].shape
     layout, groups, group = texts.layout, texts.groups, texts.layout.group
+    assert groups * group == depth, "a weight of whole groups"
     panel = f"vp + {first}" if first else "vp"
     lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
     element = element_text(layout, "vq", f"{panel}, vg|vl, vj", joined=layout.joined)
@@ -141,7 +185,7 @@ def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
 def function(
     data: T.Buffer(({rows}, {groups * group}), "float32"),
     weight: T.Buffer({packed}, "{layout.stored}"),
-{texts.parameters}    output: T.Buffer(({rows}, {panels * lanes}), "float32"),
+{texts.parameters}    output: T.Buffer({node.output.shape}, "float32"),
 ) -> None:
     {LARGEST} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {SCALES} = T.sblock_alloc_buffer(({rows}, {groups}), "float32")
@@ -185,8 +229,4 @@ def function(
             {TOTALS}[vt, vp, vl] = {TOTALS}[vt, vp, vl] + T.cast({_total(texts, panel)}, "float32") * (
                 {SCALES}[vt, vg] * {texts.scale(panel, "vg", "vl")}
             ){added}
-    for t, p, l in T.grid({rows}, {panels}, {lanes}):
-        with T.sblock("{OUTPUT}"):
-            vt, vp, vl = T.axis.remap("SSS", [t, p, l])
-            output[vt, vp * {lanes} + vl] = {TOTALS}[vt, vp, vl]
 """
