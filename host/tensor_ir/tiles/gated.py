@@ -127,7 +127,7 @@ class GatedPanels(QuantisedPanels):
 
 
 def _activated(lines: Lines, x: str, activation: int) -> str:
-    """The quotient x / (1 + e^-y), where y is x of SiLU, and of GELU twice what the hyperbolic tangent is of."""
+    """The quotient x / (1 + e^-y): y is x of SiLU, and of GELU twice what its hyperbolic tangent is of."""
     y = x
     if ACTIVATIONS[activation] == "gelu_tanh":
         square = lines.value(f"fmul <16 x float> {x}, {x}")
@@ -158,8 +158,7 @@ def _sum_of_product(lines: Lines, x: str, factor: float, added: float) -> str:
 def _fused(lines: Lines, x: str, factor: str, added: str) -> str:
     """A product and a sum, rounded once."""
     return lines.value(
-        "call <16 x float> @llvm.fma.v16f32("
-        f"<16 x float> {x}, <16 x float> {factor}, <16 x float> {added})"
+        f"call <16 x float> @llvm.fma.v16f32(<16 x float> {x}, <16 x float> {factor}, <16 x float> {added})"
     )
 
 

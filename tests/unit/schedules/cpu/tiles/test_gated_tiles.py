@@ -124,7 +124,7 @@ def test_activations_are_exact_for_all_sizes() -> None:
     data[:, 0], data[:, 1] = numbers, 2.0
     for activation in ("silu", "gelu_tanh"):
         model, _ = gated((1024, 16, 32), Kind(8, rounding=8), on, activation)
-        packed, scales = (one.numpy() for one in model.parameters)
+        packed, scales = (np.array(one) for one in model.parameters)
         packed[...], scales[...] = 128, 1.0
         # Panel, group, step, output and place: gate has the first element, up the second.
         packed[0, 0, 0, :, 0], packed[1, 0, 0, :, 1] = 129, 129
