@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import astuple, dataclass
 
-from host.tensor_ir.tiles.lines import LANES, TILE_BYTES, Lines
+from host.tensor_ir.tiles.lines import DEPTH, LANES, TILE_BYTES, Lines
 from host.tensor_ir.tiles.quantised import QuantisedPanels
 from host.tensor_ir.tiles.registers import ROWS as TILE_ROWS
 
@@ -42,13 +42,15 @@ class GatedPanels(QuantisedPanels):
 
     Attributes:
         activation: its place in `ACTIVATIONS`.
+        in_tiles: 1 where the result is tiles of bfloat16 numbers, as of `TiledRows`; 0 where it is rows.
     """
 
     activation: int
+    in_tiles: int
 
     @property
     def name(self) -> str:
-        """The function's name; `result` has `columns` of (rows, columns) float32, those of gate or of up."""
+        """The function's name; `result` has the `columns` of gate, which are those of up."""
         return GATED_PREFIX + "_".join(map(str, astuple(self)))
 
     @property
@@ -121,9 +123,19 @@ class GatedPanels(QuantisedPanels):
             for at in (place, lines.sum((place, 1), TILE_BYTES))
         )
         block, turn = (lines.value(f"{name} i64 {number}, {self.turns}") for name in ("udiv", "urem"))
-        to = lines.sum((turn, TILE_ROWS * self.tall * stride), (row, stride), (block, LANES * 4))
         product = lines.value(f"fmul <16 x float> {_activated(lines, gate, self.activation)}, {up}")
-        lines.add(f"store <16 x float> {product}, ptr {lines.place('%result', to)}, align 4")
+        if not self.in_tiles:
+            to = lines.sum((turn, TILE_ROWS * self.tall * stride), (row, stride), (block, LANES * 4))
+            lines.add(f"store <16 x float> {product}, ptr {lines.place('%result', to)}, align 4")
+            return
+        # Two blocks make a tile, each its half of every row.
+        tile, half = (lines.value(f"{name} i64 {block}, 2") for name in ("udiv", "urem"))
+        within = lines.value(f"urem i64 {row}, {TILE_ROWS}")
+        of_rows = self.columns // DEPTH * TILE_BYTES
+        to = lines.sum((turn, self.tall * of_rows), (down, of_rows), (tile, TILE_BYTES))
+        to = lines.sum((to, 1), (within, _LINE_BYTES), (half, LANES * 2))
+        narrow = lines.value(f"fptrunc <16 x float> {product} to <16 x bfloat>")
+        lines.add(f"store <16 x bfloat> {narrow}, ptr {lines.place('%result', to)}, align 4")
 
 
 def _activated(lines: Lines, x: str, activation: int) -> str:

@@ -20,6 +20,7 @@ from host.schedules.cpu.quantised_tiles.cost import quantised_tiles_seconds
 from host.schedules.cpu.quantised_tiles.rule import QuantisedTiles, in_tiles, panels_of
 from host.schedules.workload import Workload
 from host.tensor_ir.tiles.gated import ACTIVATIONS, GatedPanels
+from host.tensor_ir.tiles.lines import DEPTH, LANES
 from targets import HardwareModel
 
 
@@ -35,6 +36,11 @@ class GatedTiles(QuantisedTiles):
         """The function of such a product, with rows and groups of whole tiles; the stack holds its sums."""
         return _activation(workload) is not None and in_tiles(workload, hardware)
 
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Both blocks fit the stack, and a call begins with a whole tile of the result."""
+        whole = not _makes_tiles(workload) or values["vectors"] * LANES % DEPTH == 0
+        return whole and super().legal(workload, hardware, values)
+
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
     ) -> float:
@@ -48,7 +54,14 @@ class GatedTiles(QuantisedTiles):
         """The function in LLVM's language that computes the panels of one iteration."""
         activation = _activation(workload)
         assert activation is not None, "the rule matched before"
-        return GatedPanels(**asdict(panels_of(workload, buffers, values)), activation=activation)
+        in_tiles = int(str(buffers["output"].dtype) == parts.TILED)
+        one = asdict(panels_of(workload, buffers, values))
+        return GatedPanels(**one, activation=activation, in_tiles=in_tiles)
+
+
+def _makes_tiles(workload: Workload) -> bool:
+    """Whether the result is in tiles, as the product behind it reads it."""
+    return workload.stages[-1].write.type.name == parts.TILED
 
 
 def _activation(workload: Workload) -> int | None:

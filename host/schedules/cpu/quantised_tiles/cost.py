@@ -77,7 +77,7 @@ def quantised_tiles_seconds(
     moved = tiles.rows * tall * pair * _SUM_CYCLES.on(hardware) * (2.0 - 1.0 / every)
     begun = of_part * pair * vector
     cycles = panels // pair * every * turns * (of_part * step + moved) + panels // wide * begun
-    written = rows * panels // sharing * lanes * 4
+    written = rows * panels // sharing * lanes * workload.stages[-1].write.element_bytes
     written_s = written * _seconds_a_byte(hardware, written)
     read_s = size / hardware.levels[-1].bandwidth_bytes_per_s
     total = _overlapped(hardware, cycles / frequency, written_s, read_s)
@@ -85,7 +85,8 @@ def quantised_tiles_seconds(
     # The last calls leave threads without any.
     total *= -(-calls // threads) * threads / calls
     rounded = rows * depth * planes / hardware.lanes * _ROUND_CYCLES.on(hardware) / frequency
-    return shared_seconds(total + rounded, hardware, threads)
+    in_tiles = any(access.type.name == parts.TILED for access in workload.stage(parts.LARGEST).reads)
+    return shared_seconds(total + (0.0 if in_tiles else rounded), hardware, threads)
 
 
 def _overlapped(hardware: HardwareModel, *times: float) -> float:

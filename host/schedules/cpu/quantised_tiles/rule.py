@@ -13,6 +13,7 @@ over the depth of a block.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import tvm
@@ -84,31 +85,25 @@ class QuantisedTiles(Rule):
         function = schedule.mod["main"]
         buffers = {buffer.name: buffer for buffer in function.params}
         one = self.panels(workload, buffers, sampler.values)
-        rows = TiledRows(one.groups * one.group, one.halves)
-        size = rows.depth * rows.halves * LANES
         loop = "T.parallel" if threads > 1 else "T.serial"
-        panels = int(buffers["output"].shape[1]) // LANES
+        calls = one.columns // LANES // one.wide
         first = _first_panel(schedule)
         addresses = [_address(name, buffers, f"n * {one.wide} + {first}") for name in one.arguments[1:-1]]
-        lines = [
-            f'tiles = T.sblock_alloc_buffer(({one.rows // LANES}, {size}), "uint16")',
-            f"for n in {loop}({one.rows // LANES}):",
-            f'    with T.sblock("{parts.ROUNDED}"):',
-            f"        vn = T.axis.spatial({one.rows // LANES}, n)",
-            "        T.reads()",
-            "        T.writes()",
-            # TVM makes a buffer as large as it sees elements in use.
-            f"        tiles[vn, {size - 1}] = T.uint16(0)",
-            f'        T.evaluate(T.call_extern("int32", "{rows.name}", T.address_of(data[vn * {LANES}, 0]), '
-            "T.address_of(tiles[vn, 0])))",
-            f"for n in {loop}({panels // one.wide}):",
+        in_tiles_already = str(buffers["data"].dtype) == parts.TILED
+        tiles = "data[0, 0, 0, 0]" if in_tiles_already else "tiles[0, 0]"
+        result = f"0, vn * {one.wide * LANES}"
+        if str(buffers["output"].dtype) == parts.TILED:
+            result = f"0, vn * {one.wide * LANES // DEPTH}, 0, 0"
+        lines = [] if in_tiles_already else _rounding(one, loop)
+        lines += [
+            f"for n in {loop}({calls}):",
             f'    with T.sblock("{parts.OUTPUT}"):',
-            f"        vn = T.axis.spatial({panels // one.wide}, n)",
+            f"        vn = T.axis.spatial({calls}, n)",
             "        T.reads()",
             "        T.writes()",
-            f'        T.evaluate(T.call_extern("int32", "{one.name}", T.address_of(tiles[0, 0]), '
+            f'        T.evaluate(T.call_extern("int32", "{one.name}", T.address_of({tiles}), '
             + "".join(f"{address}, " for address in addresses)
-            + f"T.address_of(output[0, vn * {one.wide * LANES}])))",
+            + f"T.address_of(output[{result}])))",
         ]
         put_script(schedule, lines, **buffers)
 
@@ -138,6 +133,24 @@ def in_tiles(workload: Workload, hardware: HardwareModel) -> bool:
     return hardware.dot_product == "u8s8" and lanes == LANES and fits and whole
 
 
+def _rounding(one: QuantisedPanels, loop: str) -> list[str]:
+    """Lines of a loop over rows, which become tiles."""
+    rows = TiledRows(one.groups * one.group, one.halves)
+    size = rows.depth * rows.halves * LANES
+    return [
+        f'tiles = T.sblock_alloc_buffer(({one.rows // LANES}, {size}), "uint16")',
+        f"for n in {loop}({one.rows // LANES}):",
+        f'    with T.sblock("{parts.ROUNDED}"):',
+        f"        vn = T.axis.spatial({one.rows // LANES}, n)",
+        "        T.reads()",
+        "        T.writes()",
+        # TVM makes a buffer as large as it sees elements in use.
+        f"        tiles[vn, {size - 1}] = T.uint16(0)",
+        f'        T.evaluate(T.call_extern("int32", "{rows.name}", T.address_of(data[vn * {LANES}, 0]), '
+        "T.address_of(tiles[vn, 0])))",
+    ]
+
+
 def panels_of(workload: Workload, buffers: Mapping[str, tirx.Buffer], values: Decisions) -> QuantisedPanels:
     """The function in LLVM's language that computes the panels of one iteration."""
     rows, _, groups, planes, steps, _, width = (axis.extent for axis in workload.stage(parts.DOTS).axes[:7])
@@ -152,7 +165,7 @@ def panels_of(workload: Workload, buffers: Mapping[str, tirx.Buffer], values: De
         groups=groups,
         group=steps * width,
         ratio=groups // int(factors.shape[1]),
-        columns=int(buffers["output"].shape[1]),
+        columns=prod(int(extent) for extent in buffers["output"].shape) // rows,
         wide=values["vectors"],
         tall=values["rows"],
         together=values["depth"],

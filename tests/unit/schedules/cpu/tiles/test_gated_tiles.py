@@ -19,7 +19,7 @@ from targets import Board
 from tests.decoders.operations import dequantised
 from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.harness import imported
-from tests.unit.lowering.numeric_types.test_quantised_weights import KINDS, Kind, weight_of
+from tests.unit.lowering.numeric_types.test_quantised_weights import KINDS, Kind, run, weight_of
 from tests.unit.schedules.cpu.tiles import tile_cases as cases
 from tests.unit.schedules.cpu.tiles.test_quantised_tiles import fits, made_of, rounded, task_of
 
@@ -41,6 +41,7 @@ def gated(
     *,
     swapped: bool = False,
     kept: bool = False,
+    down: Kind | None = None,
 ) -> tuple[LoweredModel, np.ndarray]:
     """A lowered product (T, K) by (2 N, K) with its activation (T, N), and the values of its weight.
 
@@ -51,6 +52,7 @@ def gated(
         activation: of the gate.
         swapped: whether the second half of the outputs is the gate.
         kept: whether the product is a result too.
+        down: of the weight (K, N) that the gated product is multiplied by, if it is.
     """
     rows, columns, depth = sizes
     weight = weight_of(2 * columns, depth, kind)
@@ -67,6 +69,14 @@ def gated(
                 for begin in ((columns, 0) if swapped else (0, columns))
             )
             made = builder.emit(relax.op.multiply(builder.emit(ACTIVATIONS[activation][0](gate)), up))
+            if down is not None:
+                text = tvm.ir.StringImm(json.dumps(down.options))
+                behind = (relax.const(one) for one in weight_of(depth, columns, down))
+                narrow = relax.TensorType((rows, depth), "float32")
+                call = relax.call_dps_packed(
+                    "edgetlm.quantised_dense", relax.Tuple([made, *behind, text]), narrow
+                )
+                made = builder.emit(call)
             result = builder.emit_output(relax.Tuple([made, both]) if kept else made)
         builder.emit_func_output(result)
     return lower(imported(builder.get()), on), dequantised(weight, kind.options)
@@ -140,6 +150,58 @@ def test_activations_are_exact_for_all_sizes() -> None:
         # Data is no number where infinities meet weights of 0.
         np.testing.assert_allclose(found[:-2], wanted[:-2], rtol=1e-6, atol=1e-12)
         assert np.isnan(found[-1])
+
+
+@in_turn("kind, form", KINDS, [((32, 64, 192), 1), ((64, 128, 64), 2), ((96, 256, 128), 1)])
+def test_what_the_next_product_reads_is_in_tiles_already(
+    kind: str, form: tuple[tuple[int, int, int], int]
+) -> None:
+    sizes, threads = form
+    on = cases.board(threads)
+    model, weight = gated(sizes, rounded("int8"), on, down=rounded(kind))
+    gate, behind = (one for one in model.tasks if "dense" in one.name)
+    spaces = [space_for(task, on.hardware, threads) for task in (gate, behind)]
+    between = gate.function.params[-1]
+    if not fits(KINDS[kind]):
+        assert [space.rule.name for space in spaces] == ["gated_tiles", "quantised"]
+        assert str(between.dtype) == "float32"
+        return
+    assert [space.rule.name for space in spaces] == ["gated_tiles", "quantised_tiles"]
+    data = np.random.default_rng(5).normal(size=(sizes[0], sizes[2])).astype("float32")
+    value = tvm.runtime.tensor(data)
+    for space, parameters in zip(spaces, (model.parameters[:2], model.parameters[2:]), strict=True):
+        values = space.sample(random.Random(len(kind)))
+        function = scheduled_function(space.apply(space.candidate(values, "test")))
+        shape, dtype = tuple(map(int, function.params[-1].shape)), str(function.params[-1].dtype)
+        output = tvm.runtime.empty(shape, dtype)
+        cases.callable_here(function)(value, *map(tvm.runtime.tensor, parameters), output)
+        value = output
+    made, _ = expected(data, weight, "silu")
+    wanted = made @ dequantised(weight_of(sizes[2], sizes[1], rounded(kind)), KINDS[kind].options).T
+    assert (int(between.shape[-1]), str(between.dtype)) == (32, "bfloat16")
+    found = value.numpy()[:, : sizes[2]]
+    assert np.sqrt(np.mean((found - wanted) ** 2)) <= 6e-3 * np.sqrt(np.mean(wanted**2))
+
+
+def test_unscheduled_functions_compute_the_same() -> None:
+    """Those that a wrong program is found by."""
+    on = cases.board()
+    sizes = (32, 64, 64)
+    model, weight = gated(sizes, rounded("int4"), on, down=rounded("int8"))
+    data = np.random.default_rng(6).normal(size=(sizes[0], sizes[2])).astype("float32")
+    made, _ = expected(data, weight, "silu")
+    wanted = made @ dequantised(weight_of(sizes[2], sizes[1], rounded("int8")), KINDS["int8"].options).T
+    found = run(model, {}, data)
+    # Rows are rounded to bytes here.
+    assert np.sqrt(np.mean((found - wanted) ** 2)) <= 2e-2 * np.sqrt(np.mean(wanted**2))
+
+
+@pytest.mark.parametrize("kind", ["int4", "Q4_K"])
+def test_a_product_that_keeps_16_bits_reads_rows(kind: str) -> None:
+    on = cases.board()
+    model, _ = gated((32, 64, 64), rounded("int8"), on, down=KINDS[kind])
+    gate, _ = (one for one in model.tasks if "dense" in one.name)
+    assert str(gate.function.params[-1].dtype) == "float32"
 
 
 @pytest.mark.parametrize(
