@@ -85,8 +85,8 @@ def _function(node: Node, text: str, **names: Any) -> tirx.PrimFunc:
         # Of the two bytes: the low one is from -128 to 127, or half as large.
         return (number + texts.layout.base // 2) >> (texts.layout.base.bit_length() - 1)
 
-    used = {"magnitude": magnitude, "as_float": as_float, "whole": whole, "high": high}
-    return function_of_script(text, **used, **names)
+    used: dict[str, Any] = {"magnitude": magnitude, "as_float": as_float, "whole": whole, "high": high}
+    return function_of_script(text, **(used | names))
 
 
 def element_text(layout: WeightLayout, step: str, index: str, *, joined: bool = False) -> str:

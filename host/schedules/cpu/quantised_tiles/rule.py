@@ -23,6 +23,7 @@ from host.lowering.quantised import product as parts
 from host.lowering.quantised.gating import LEAST_ROWS, MOST_ROWS
 from host.lowering.quantised.groups import SCALES
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, divisors
 from host.schedules.cpu.quantised_tiles.cost import CONSTANTS, quantised_tiles_seconds
 from host.schedules.script import put_script
@@ -48,7 +49,7 @@ class QuantisedTiles(Rule):
     version = 2
     priority = 5
     traced = False
-    constants = CONSTANTS
+    constants: tuple[EstimateConstant, ...] = CONSTANTS
     decisions = (TILE_VECTORS, TILE_ROWS, DecisionKind("depth", Level.BLOCK, WordClass.TILE))
     # Panels of the weight that a panel of the result is made of.
     sharing = 1
