@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm
 from tvm import tirx
@@ -49,7 +49,7 @@ class QuantisedTiles(Rule):
     version = 2
     priority = 5
     traced = False
-    constants: tuple[EstimateConstant, ...] = CONSTANTS
+    constants: ClassVar[tuple[EstimateConstant, ...]] = CONSTANTS
     decisions = (TILE_VECTORS, TILE_ROWS, DecisionKind("depth", Level.BLOCK, WordClass.TILE))
     # Panels of the weight that a panel of the result is made of.
     sharing = 1
