@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 import tvm
 
-from benchmarks.learning.__main__ import PAIRS, TUNED, figures_of, judged_arms
+from benchmarks.learning.__main__ import PAIRS, figures_of, judged_arms
 from benchmarks.learning.arms import ordered, programs_of_arms
-from benchmarks.learning.tuned import tuned_programs
+from benchmarks.learning.tuned import TUNED, tuned_programs
 from benchmarks.modelled_boards.choices import programs_in
 from benchmarks.modelled_boards.draws import Program, random_programs
 from benchmarks.modelled_boards.figures import Judged
