@@ -1,10 +1,12 @@
 """What learning adds on this machine, beside its absence and beside chance: `python -m benchmarks.learning`.
 
     python -m benchmarks.learning --data FILE [--models NAME...] [--tasks N] [--least-space N]
-        [--restrict avx2] [--files FOLDER] [--json F]
+        [--bands] [--restrict avx2] [--files FOLDER] [--json F]
 
 The tasks are of networks that are held out of the language model's training, less those that FILE has too;
 with `--least-space`, those with more legal programs than that (`python -m research.figures.space_sizes`).
+With `--bands`, chains of convolutions in bands of rows are among them where the passes take none, as plans
+try them.
 FILE has measured programs of this machine (`sdk tlm collect`), which teach the learned
 estimate T_hat. For each task and seed, every arm orders its programs without measuring (`arms.py`). What a
 program takes is measured with the programs of all arms in interleaved rounds, weights out of the caches.
@@ -75,6 +77,8 @@ PAIRS = (
     ("tuned_that", "tlm32_that"),
     ("tuned_that", "random32_that"),
     ("tuned_that", "tuned_chance_that"),
+    ("tuned_that", "tuned_alone_that"),
+    ("tuned_chance_that", "tuned_alone_that"),
     ("tuned_that", "tuned_t"),
 )
 # Measurements a task.
@@ -140,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=list(_MODELS), help="names of the zoo")
     parser.add_argument("--tasks", type=int, default=60)
     parser.add_argument("--least-space", type=float, default=0.0, help="leave smaller spaces out (programs)")
+    parser.add_argument("--bands", action="store_true", help="chains in bands, too")
     parser.add_argument("--files", type=Path, help="folder of the networks' ONNX files; kept, and used again")
     parser.add_argument("--most-mflop", type=float, default=200.0, help="leave larger tasks out")
     parser.add_argument("--seeds", type=int, default=3)
@@ -159,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         profile = restricted(profile_of(device, options.threads), device.describe(), options.restrict)
         board = f"{profile.board.name} {options.restrict}".strip()
         known = observations_of(current_programs(options.data))
-        every = tasks_in([files / f"{model}.onnx" for model in options.models], profile)
+        every = tasks_in([files / f"{model}.onnx" for model in options.models], profile, options.bands)
         taught = {one.program.task for one in known}
         tasks = judged_tasks(every, taught, options.tasks, 1e6 * options.most_mflop, options.least_space)
         if not tasks:
@@ -191,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     "records": len(known),
                     "board": board,
                     "least_space": options.least_space,
+                    "bands": options.bands,
                     **figures_of(judged, sizes),
                 }
                 write_result(options.json, about | figures)

@@ -23,7 +23,7 @@ _BATCHES = (2, 4, 4, 6, 8, 8)
 _UNKNOWN = Energy("unavailable", None, None, "none", reason="energy is not measured")
 
 # The arms of `tuned_arms`.
-TUNED = ("tuned_that", "tuned_chance_that", "tuned_t")
+TUNED = ("tuned_that", "tuned_chance_that", "tuned_alone_that", "tuned_t")
 
 
 def tuned_arms(
@@ -48,8 +48,9 @@ def tuned_arms(
 
     Returns:
         By arm: "tuned_that" (the sources of a deployment), "tuned_chance_that" (random programs in the place
-        of the language model's), "tuned_t" (as "tuned_that", but what was measured of other tasks is not
-        known). Each one without the language model's programs if its language cannot express the task.
+        of the language model's), "tuned_alone_that" (nobody's in their place), "tuned_t" (as "tuned_that",
+        but what was measured of other tasks is not known). Each one without the language model's programs if
+        its language cannot express the task.
     """
     written = "tlm32_that" in arms
     chance = RandomSampling(name="chance")
@@ -58,6 +59,7 @@ def tuned_arms(
     sources: dict[str, tuple[Sequence[Observation], Proposer | None, Program]] = {
         "tuned_that": (known, model if written else None, begin),
         "tuned_chance_that": (known, chance, arms["search_that"][0]),
+        "tuned_alone_that": (known, None, arms["search_that"][0]),
         "tuned_t": ((), model if written else None, always),
     }
     return {
