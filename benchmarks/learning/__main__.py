@@ -4,7 +4,7 @@
         [--bands] [--restrict avx2] [--files FOLDER] [--json F]
 
 The tasks are of networks that are held out of the language model's training, less those that FILE has too;
-with `--least-space`, those with more legal programs than that (`python -m research.figures.space_sizes`).
+with `--least-space`, those with more legal programs than that (`python -m benchmarks.learning.space_sizes`).
 With `--bands`, chains of convolutions in bands of rows are among them where the passes take none, as plans
 try them.
 FILE has measured programs of this machine (`sdk tlm collect`), which teach the learned

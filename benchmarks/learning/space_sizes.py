@@ -1,6 +1,6 @@
 """How many legal programs the tasks of networks have, by board and rule.
 
-    python -m research.figures.space_sizes FILES... [--boards NAMES] [--bands] [--least N]
+    python -m benchmarks.learning.space_sizes FILES... [--boards NAMES] [--bands] [--least N]
 
 FILES are ONNX files. A board is "local", "local-avx2" (this machine without AVX-512), a declared one, or
 BOARD-gpu; "-fp16" or "-bf16" behind a name has models in that type. Sizes are values of all decisions, times
@@ -98,7 +98,7 @@ def lines_of(sizes: Mapping[str, Sequence[float]]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the large tasks of each board, and a table by rule."""
-    parser = argparse.ArgumentParser(prog="research.figures.space_sizes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks.learning.space_sizes", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--boards", default=_BOARDS, help="separated by commas")
     parser.add_argument("--threads", type=int, default=1)
