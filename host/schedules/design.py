@@ -162,10 +162,9 @@ class DesignSpace:
         """
         if self.parts:
             # All parts of a chain are seldom legal at once.
-            drawn = [value for part in self.parts for value in part.sample(generator, attempts).values()]
-            others = self.decisions[len(drawn) :]
-            drawn += [generator.choice(one.choices) for one in others]
-            return {one.name: value for one, value in zip(self.decisions, drawn, strict=True)}
+            found = [value for part in self.parts for value in part.sample(generator, attempts).values()]
+            found += [generator.choice(one.choices) for one in self.decisions[len(found) :]]
+            return {one.name: value for one, value in zip(self.decisions, found, strict=True)}
         # As `generator.choice` draws, whose calls would take most of the time of a construction.
         bits = generator.getrandbits
         drawn = self._drawn

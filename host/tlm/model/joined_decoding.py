@@ -56,7 +56,7 @@ class JoinedDecoder:
         drawn = [
             decoder.draw(count, seed + number, temperature) for number, decoder in enumerate(self._decoders)
         ]
-        found = {}
+        found: dict[tuple[int, ...], GeneratedProgram] = {}
         for turn in range(_DRAWS * count):
             parts = [own[0] if turn == 0 else _drawn(own, temperature, generator) for own in drawn]
             others = tuple(values[-1] if turn == 0 else generator.choice(values) for values in self._others)
