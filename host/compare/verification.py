@@ -183,25 +183,41 @@ def sensitivity(session: Runs, case: GoldenCase) -> float:
 
 def _describe(worst: Deviation, signature: Signature) -> str:
     name = signature.outputs[worst.output].name
-    amount = worst.detail or (
-        f"differs by {worst.relative:.2g} of the largest golden value, allowed is {worst.tolerance:.0e}"
-    )
+    far, allowed = _told_apart(worst.relative, worst.tolerance)
+    amount = worst.detail or f"differs by {far} of the largest golden value, allowed is {allowed}"
     return f"output {name!r} {amount} (case {worst.case + 1})"
 
 
-def first_difference(ours: Iterable[KernelOutputs], reference: Iterable[KernelOutputs]) -> str:
+def _told_apart(larger: float, smaller: float) -> tuple[str, str]:
+    """Two numbers with two digits, or as many as show that they differ."""
+    for digits in range(2, 17):
+        shown = f"{larger:.{digits}g}", f"{smaller:.{digits}g}"
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+def first_difference(
+    ours: Iterable[KernelOutputs], reference: Iterable[KernelOutputs], spread: float = 0.0
+) -> str:
     """Name the first kernel whose outputs differ between two runs of the same module.
 
     Args:
         ours: the outputs of each kernel call of the compiled model, in order.
         reference: the same of the module with unscheduled kernels.
+        spread: of the golden case.
     """
     for mine, theirs in zip(ours, reference, strict=False):
         if mine.kernel != theirs.kernel:
             return f"call {mine.index + 1} is {mine.kernel}, unscheduled it is {theirs.kernel}"
         for value, golden in zip(mine.values, theirs.values, strict=True):
-            found = deviation(0, 0, value, golden)
+            found = deviation(0, 0, value, golden, spread)
             if found.excess > 1.0:
                 amount = found.detail or f"off by {found.relative:.2g}"
                 return f"the values part first at kernel {mine.kernel} (call {mine.index + 1}, {amount})"
+    if spread:
+        return (
+            "unscheduled kernels give the same values: what is rounded beside the weights moves the outputs "
+            "so far, or the lowering is at fault: deploy the model in float32"
+        )
     return "unscheduled kernels give the same values: the lowering is at fault, not a kernel"
