@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -246,6 +247,14 @@ def test_parts_that_do_not_fit_are_one_line(
 def test_a_folder_without_packed_weights_is_told(tmp_path: Path) -> None:
     fields = llama(**FIELDS, quantization_config=Way("awq").config)
     refused(write(tmp_path, fields, llama_weights()), "says awq, and no weight is packed")
+
+
+@pytest.mark.parametrize("name", ["gptq", "awq"])
+def test_packed_weights_without_their_configuration_are_told(name: str, tmp_path: Path) -> None:
+    """As programs write them that keep it in a file of its own."""
+    path, _ = made(tmp_path, WAYS[name][0])
+    (path / "config.json").write_text(json.dumps(llama(**FIELDS)))
+    refused(path, "are packed .GPTQ or AWQ., and config.json has no quantization_config: add it")
 
 
 def test_a_pass_dequantises_a_packed_matrix_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
