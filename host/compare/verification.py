@@ -132,13 +132,15 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
         EngineError: the engine refused the model.
     """
     worst = Deviation(0, 0, 0.0, DEFAULT_TOLERANCE)
-    largest, behind = 0.0, ""
+    largest, behind, unseen = 0.0, "", ""
     for index, case in enumerate(golden):
         if case.function and worst.excess > 1.0:
             break
         behind = case.function or behind
         outputs = session.run(case.inputs, case.function) if case.function else session.run(case.inputs)
         if not case.outputs:
+            # Cases behind it show what it has done to the state.
+            unseen = case.function
             continue
         if len(outputs) != len(case.outputs):
             message = f"{len(outputs)} outputs instead of {len(case.outputs)}"
@@ -151,6 +153,7 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
     if worst.excess <= 1.0:
         return Verification(largest, worst.tolerance, True), worst.case
     message = _describe(worst, signature) + (f"; the function {behind} is wrong" if behind else "")
+    message += f", or {unseen}, whose state it reads" if unseen not in ("", behind) else ""
     return Verification(largest, worst.tolerance, False, message, behind), worst.case
 
 

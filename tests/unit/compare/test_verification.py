@@ -153,3 +153,32 @@ def test_how_much_a_model_enlarges_a_change_of_its_inputs() -> None:
     assert sensitivity(Function(lambda x: x * 3 + 1), one) < 2e-6
     assert sensitivity(Function(lambda x: np.sin(x.astype(np.float64) * 1e8)), one) > 0.1
     assert sensitivity(Function(lambda x: x * 1000), whole) == 0.0
+
+
+class Functions(Device):
+    """Has functions beside main, whose outputs are wrong from a call on."""
+
+    def run(self, inputs: Sequence[np.ndarray], function: str = "") -> list[np.ndarray]:
+        return super().run(inputs)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (2, "the function prefill is wrong"),
+        (3, "the function verify is wrong, or prefill, whose state it reads"),
+    ],
+)
+def test_a_function_whose_outputs_nobody_sees_is_named_too(first: int, said: str) -> None:
+    """Cases behind it show the state that it has left, and the first of them may be of another function."""
+
+    def change(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.5 if call >= first else 1), outputs[1]]
+
+    golden = [
+        replace(case(1), outputs=(), function="prefill"),
+        case(2),
+        replace(case(3), function="verify"),
+    ]
+    verdict, _ = verify(Functions(change), SIGNATURE, golden)
+    assert verdict.message.endswith(f"; {said}")
