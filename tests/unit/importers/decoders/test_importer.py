@@ -33,8 +33,8 @@ FIELDS = {"eos_token_id": [2, 3, 999], "tie_word_embeddings": False}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tiny"
-    # As of a trained model: unit variance from product to product.
-    weights = {name: value / (8 if value.ndim == 2 else 1) for name, value in llama_weights().items()}
+    # As of a trained model: no more than unit variance from product to product.
+    weights = {name: value / (10 if value.ndim == 2 else 1) for name, value in llama_weights().items()}
     write(path, llama(architectures=["LlamaForCausalLM"], **FIELDS), weights)
     write_tokenizer(path / "tokenizer.json")
     return path
