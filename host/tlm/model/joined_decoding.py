@@ -37,6 +37,8 @@ class JoinedDecoder:
         self._lengths = [len(part.decisions) for part in space.parts]
         # What belongs to no part, as how many threads share the whole; the parts say nothing about it.
         self._others = [decision.choices for decision in space.decisions[sum(self._lengths) :]]
+        # Of what was drawn of each part, the log-probability by its values.
+        self._known: list[dict[tuple[int, ...], float]] = [{} for _ in self._decoders]
 
     def draw(
         self, count: int, seed: int, temperature: float = 1.0, near: tuple[int, ...] | None = None
@@ -47,15 +49,13 @@ class JoinedDecoder:
             count: of programs; fewer where not so many different ones are found.
             seed: of the draws.
             temperature: of the draws.
-            near: values of all decisions of a program. Drawn are programs that differ from it in one part, as
-                `Decoder.draw` changes a program.
+            near: values of all decisions of a program that was drawn before. Drawn are programs that differ
+                from it in one part, as `Decoder.draw` changes a program.
         """
         generator = random.Random(seed)
         if near is not None:
             return self._near(count, seed, temperature, near)
-        drawn = [
-            decoder.draw(count, seed + number, temperature) for number, decoder in enumerate(self._decoders)
-        ]
+        drawn = [self._written(number, count, seed, temperature) for number in range(len(self._decoders))]
         found: dict[tuple[int, ...], GeneratedProgram] = {}
         for turn in range(_DRAWS * count):
             parts = [own[0] if turn == 0 else _drawn(own, temperature, generator) for own in drawn]
@@ -70,25 +70,34 @@ class JoinedDecoder:
         self, count: int, seed: int, temperature: float, near: tuple[int, ...]
     ) -> list[GeneratedProgram]:
         """Programs that differ from one in one part, of each part in turn."""
-        lists, start = [], 0
-        for number, (decoder, length) in enumerate(zip(self._decoders, self._lengths, strict=True)):
-            own = near[start : start + length]
-            written = decoder.draw(count, seed + number, temperature, own)
-            lists.append(
-                [
-                    GeneratedProgram(
-                        (*near[:start], *one.values, *near[start + length :]), one.log_probability
-                    )
-                    for one in written
-                ]
-            )
-            start += length
+        own, others = [], near
+        for length in self._lengths:
+            own.append(others[:length])
+            others = others[length:]
+        kept = [
+            GeneratedProgram(values, known[values]) for values, known in zip(own, self._known, strict=True)
+        ]
+        lists = [
+            [
+                _joined([*kept[:number], one, *kept[number + 1 :]], others)
+                for one in self._written(number, count, seed, temperature, values)
+            ]
+            for number, values in enumerate(own)
+        ]
         found: dict[tuple[int, ...], GeneratedProgram] = {}
         for place in range(count):
             for written in lists:
                 if place < len(written):
                     found.setdefault(written[place].values, written[place])
         return list(found.values())[:count]
+
+    def _written(
+        self, number: int, count: int, seed: int, temperature: float, near: tuple[int, ...] | None = None
+    ) -> list[GeneratedProgram]:
+        """Programs of one part."""
+        written = self._decoders[number].draw(count, seed + number, temperature, near)
+        self._known[number].update((one.values, one.log_probability) for one in written)
+        return written
 
 
 def _drawn(

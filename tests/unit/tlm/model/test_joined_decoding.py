@@ -85,6 +85,21 @@ def test_what_is_drawn_near_a_program_differs_in_one_part() -> None:
     assert changed == {0, 1, 2}
 
 
+def test_what_is_drawn_near_a_program_is_as_likely_as_all_its_parts() -> None:
+    space = _space(2)
+    decoder = JoinedDecoder(_model(), VOCABULARY, space)
+    near = decoder.draw(5, seed=3)[4]
+    known = []
+    for number, (part, own) in enumerate(zip(space.parts, _parts(space, near.values), strict=False)):
+        alone = Decoder(_model(), VOCABULARY, part)
+        drawn = [*alone.draw(5, seed=3 + number), *alone.draw(12, seed=4 + number, near=own)]
+        known.append({one.values: one.log_probability for one in drawn})
+    for one in decoder.draw(12, seed=4, near=near.values):
+        *parts, _ = _parts(space, one.values)
+        likely = [those[values] for those, values in zip(known, parts, strict=True)]
+        assert one.log_probability == pytest.approx(sum(likely))
+
+
 def test_a_chain_is_proposed_by_its_parts(tmp_path: Path) -> None:
     save_model(_model(), tmp_path, VOCABULARY, SIZE, "", {})  # type: ignore[arg-type]
     space = _space()
