@@ -57,7 +57,7 @@ def run_reference(
         inputs: one sequence of arrays per case, in the order of the model's inputs.
         threads: threads that the engine may use.
         time_limit_s: after this the process is killed.
-        unoptimised: without the graph optimisations of the engine; ONNX Runtime only.
+        unoptimised: without the graph optimisations of the engine; ONNX Runtime and LiteRT only.
 
     Returns:
         For each case the outputs in the model's order.

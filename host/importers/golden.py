@@ -25,6 +25,10 @@ _UNSTABLE = 5e-5
 _ENGINES = 5.0
 # Farther apart than roundings bring outputs, so the model is run once more in the same way.
 _RANDOM = 0.05
+# Integers that are wider do not stand for real numbers.
+_QUANTISED_BYTES = 2
+# How often the inputs of a quantised model are moved, and by how much: eight roundings.
+_MOVED, _NUDGE = 3, 2.0**-20
 # More inputs that are tried where some are unstable, times the number of cases.
 _MORE = 2
 
@@ -196,19 +200,53 @@ def _cases(
 
 
 def with_spread(
-    golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference
+    golden: Sequence[GoldenCase],
+    engine: str,
+    path: Path,
+    unoptimised: Reference,
+    moved: Path | None = None,
 ) -> tuple[GoldenCase, ...]:
     """The cases with the spread of the original runtime: with graph optimisations against without them.
 
     In a quantised model a sum that lies between two steps falls to either side by the order of its additions,
     and later layers enlarge the difference. The original runtime computes such a model in two ways, with
     dequantised numbers or fused in integers, and how far these part is how well the model defines its result.
+    Where both ways add in the same order, as they do in layers that find their scales while they run, sums
+    that lie between two steps show under inputs that are off by a few roundings, or under such weights.
+
+    Args:
+        golden: cases of the model.
+        engine: the original runtime.
+        path: of the model.
+        unoptimised: runs it without graph optimisations.
+        moved: a file of the model whose weights are off by a few roundings, for one without real inputs.
 
     Raises:
         EngineError: the runtime cannot run the model without graph optimisations.
     """
-    spreads = _spreads(golden, engine, path, unoptimised)
-    return tuple(replace(case, spread=spread) for case, spread in zip(golden, spreads, strict=True))
+    real = any(value.dtype.kind == "f" for case in golden for value in case.inputs)
+    more = [
+        replace(case, inputs=moved_by_roundings(case.inputs, np.random.default_rng([number, place])))
+        for number in range(_MOVED if real else 0)
+        for place, case in enumerate(golden)
+    ]
+    spreads = [*_spreads([*golden, *more], engine, path, unoptimised)]
+    spreads += [] if moved is None else _spreads(golden, engine, moved, run_unoptimised)
+    return tuple(
+        replace(case, spread=max(spreads[place :: len(golden)])) for place, case in enumerate(golden)
+    )
+
+
+def moved_by_roundings(
+    arrays: Sequence[np.ndarray], generator: np.random.Generator
+) -> tuple[np.ndarray, ...]:
+    """Arrays whose real numbers are off by a few roundings, to either side."""
+    return tuple(
+        (value * (1.0 + generator.choice((-_NUDGE, _NUDGE), value.shape))).astype(value.dtype)
+        if value.dtype.kind == "f"
+        else value
+        for value in arrays
+    )
 
 
 def run_unoptimised(
@@ -219,9 +257,11 @@ def run_unoptimised(
 
 
 def relative_distance(golden: np.ndarray, other: np.ndarray) -> float:
-    """max|golden-other| / max|golden| of floats; 0 of anything else."""
-    if golden.dtype.kind != "f" or golden.size == 0:
+    """max|golden-other| / max|golden| of floats and of integers of up to 16 bits; 0 of anything else."""
+    if golden.dtype.kind not in "fiu" or golden.size == 0:
         return 0.0
+    if golden.dtype.kind != "f" and golden.dtype.itemsize > _QUANTISED_BYTES:
+        return 0.0  # positions, of which another is not nearly right
     a, b = np.nan_to_num(golden.astype(np.float64)), np.nan_to_num(other.astype(np.float64))
     return float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))
 

@@ -10,6 +10,7 @@ import tvm
 from tvm import te
 
 from host.lowering.expressions.narrowing import as_half
+from host.lowering.expressions.read_regions import with_whole_reads
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.tvm_legalisation import write_with_tvm
 from host.lowering.fusion import Group
@@ -73,7 +74,7 @@ class FunctionTable:
             stage = _written(group, self.halves, self.any_length)
             name = self._fresh_name(group)
             results = _results(stage, group, self.halves)
-            function = te.create_prim_func([*stage.arguments.values(), *results])
+            function = with_whole_reads(te.create_prim_func([*stage.arguments.values(), *results]))
             for extremes in sorted({_extremes_of(node) for node in group.nodes} - {""}):
                 function = function.with_attr(extremes, True)
             self.functions[name] = function.with_attr("global_symbol", name)

@@ -3,10 +3,10 @@
 `python -m device_agent.execute.engines ENGINE MODEL CASES THREADS INPUTS OUTPUTS ERROR`: INPUTS and OUTPUTS
 are .npz files, each with an array `CASE/INDEX` for every tensor and their element types under `types`, since
 the format keeps no type that NumPy lacks. ERROR is written instead of OUTPUTS if something fails. With
-`unoptimised` as a last argument, the engine runs the model without its graph optimisations (ONNX Runtime
-only). With `also-unoptimised UNOPTIMISED` it runs the model in both ways, one after the other: the outputs of
-the second way are in UNOPTIMISED, which is missing where that way fails. `also-unoptimised-at-once` is the
-same with both ways side by side, and with the memory of both.
+`unoptimised` as a last argument, the engine runs the model without its graph optimisations (ONNX Runtime and
+LiteRT only). With `also-unoptimised UNOPTIMISED` it runs the model in both ways, one after the other: what
+the second way gives is in UNOPTIMISED, which is missing where that way fails. `also-unoptimised-at-once` is
+the same with both ways side by side, and with the memory of both.
 """
 
 from __future__ import annotations

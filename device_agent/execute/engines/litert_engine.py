@@ -15,11 +15,19 @@ class LiteRtEngine:
     def __init__(self, package: Any) -> None:
         self._package = package
         self._interpreter: Any = None
+        self._options: Dict[str, Any] = {}
+
+    def unoptimised(self) -> None:
+        """Without XNNPACK: see Engine."""
+        kinds = self._package.OpResolverType
+        self._options = {"experimental_op_resolver_type": kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
         """See Engine."""
         try:
-            self._interpreter = self._package.Interpreter(model_path=path, num_threads=threads)
+            self._interpreter = self._package.Interpreter(
+                model_path=path, num_threads=threads, **self._options
+            )
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
             raise fails("litert cannot load", path, error) from error

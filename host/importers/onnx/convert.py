@@ -19,6 +19,8 @@ from host.importers.onnx.evaluate import evaluate, static_shape, value_types
 from host.importers.onnx.names import Names, layer_of_node
 from host.importers.onnx.operators import Context, constant, constant_value, converter_for
 
+_WIDER = {"int2": "int8", "uint2": "uint8", "int4": "int8", "uint4": "uint8"}
+
 
 def convert_graph(model: onnx.ModelProto, weights: dict[str, np.ndarray]) -> tvm.IRModule:
     """Build `main` of a simplified model.
@@ -37,10 +39,12 @@ def convert_graph(model: onnx.ModelProto, weights: dict[str, np.ndarray]) -> tvm
     names = Names()
     parameters = [_parameter(value, names) for value in graph.input]
     values: dict[str, Any] = dict(zip((value.name for value in graph.input), parameters, strict=True))
+    dequantised = _only_dequantised(graph)
     for tensor in graph.initializer:
-        values[tensor.name] = _constant(numpy_helper.to_array(tensor), tensor.name)
+        array = numpy_helper.to_array(tensor)
+        values[tensor.name] = _constant(_widened(array, tensor.name in dequantised), tensor.name)
     for name in list(weights):
-        values[name] = _constant(weights.pop(name), name)
+        values[name] = _constant(_widened(weights.pop(name), name in dequantised), name)
     conversion = _Conversion(model, values)
     builder = conversion.builder
     failure: ImportFailed | None = None
@@ -154,6 +158,21 @@ def _parameter(value: onnx.ValueInfoProto, names: Names) -> relax.Var:
         raise ImportFailed(f"input {value.name!r} is a {kind}, not a tensor")
     dtype = _dtype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type), value.name)
     return relax.Var(names.fresh(value.name), relax.TensorType(static_shape(value), dtype))
+
+
+def _only_dequantised(graph: onnx.GraphProto) -> set[str]:
+    """Names of values that nothing but DequantizeLinear reads."""
+    read: dict[str, set[str]] = {value.name: {"an output"} for value in graph.output}
+    for node in graph.node:
+        for name in node.input:
+            read.setdefault(name, set()).add(node.op_type)
+    return {name for name, operators in read.items() if operators == {"DequantizeLinear"}}
+
+
+def _widened(array: np.ndarray, is_dequantised: bool) -> np.ndarray:
+    """Numbers of fewer than 8 bits as bytes, where nothing reads them that depends on their width."""
+    wide = _WIDER.get(array.dtype.name) if is_dequantised else None
+    return array if wide is None else array.astype(wide)
 
 
 def _constant(array: np.ndarray, name: str) -> tvm.ir.GenericConst:

@@ -14,7 +14,7 @@ STANDARD = ("", "ai.onnx")
 FOLD_ELEMENTS = 1 << 16
 
 # Of weights that stay integers.
-_INTEGERS = {"int8", "uint8", "int16", "uint16", "int32"}
+_INTEGERS = {"int2", "uint2", "int4", "uint4", "int8", "uint8", "int16", "uint16", "int32"}
 _RANDOM = {
     "RandomNormal",
     "RandomNormalLike",

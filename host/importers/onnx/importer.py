@@ -9,11 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import TensorProto, numpy_helper
 
 from host.engines import PairedReference, run_reference
 from host.errors import EngineError
 from host.importers.assemble import Source, assemble, content_hash, work_file
-from host.importers.golden import GoldenOptions, Reference, run_unoptimised, with_spread
+from host.importers.golden import (
+    GoldenOptions,
+    Reference,
+    moved_by_roundings,
+    run_unoptimised,
+    with_spread,
+)
 from host.importers.onnx.contributed import expand_contributed, rounds_inside
 from host.importers.onnx.convert import convert_graph
 from host.importers.onnx.fixed_inputs import (
@@ -40,6 +47,9 @@ from host.importers.onnx.sequences.interface import with_tensors
 from host.importers.onnx.simplify import simplify
 from host.importers.pins import DeclaredInput, pin
 from host.model import ImportedModel, TensorSpec
+
+# Fewer numbers may be scales of an image, of which another gives another size.
+_WEIGHTS = 64
 
 
 def import_onnx(
@@ -92,11 +102,25 @@ def import_onnx(
             options = replace(options, unoptimised=unoptimised)
         if not quantised and not fixed and options.samples is None and unoptimised == both.unoptimised:
             options = replace(options, reference=both.optimised)
+        moved: Path | None = None
+        if quantised and all("int" in spec.dtype for spec in specs):
+            moved = Path(folder, "moved.onnx")
+            write_model(_moved(with_weights(simple, file.weights)), moved)
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
         model = _explained(model, file.inputs)
         if not quantised:
             return model
-        return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, unoptimised))
+        return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, unoptimised, moved))
+
+
+def _moved(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, changed in place, with weights in floats that are off by a few roundings."""
+    generator = np.random.default_rng(0)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and np.prod(tensor.dims) >= _WEIGHTS:
+            (array,) = moved_by_roundings([numpy_helper.to_array(tensor)], generator)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return model
 
 
 def _explained(model: ImportedModel, declared: Sequence[DeclaredInput]) -> ImportedModel:

@@ -21,6 +21,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from host.errors import ImportFailed, ModelFileError
 from host.importers.bounds import check_model
+from host.importers.onnx.graph_order import sort_nodes
 from host.importers.onnx.mapped_weights import SplitFile, split_file
 from host.importers.parameters import is_parameter
 from host.importers.pins import DeclaredInput
@@ -112,6 +113,7 @@ def read_onnx(path: Path) -> OnnxFile:
     skeleton = _without_initializers(model)
     del model  # protobuf frees a message only as a whole
     skeleton.graph.initializer.extend(small)
+    sort_nodes(skeleton.graph)
     listed = [value for value in skeleton.graph.input if value.name not in constants]
     del skeleton.graph.input[:]
     skeleton.graph.input.extend(listed)

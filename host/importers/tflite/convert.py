@@ -10,14 +10,21 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
+from tvm.relax.frontend.tflite import from_tflite
 
 from host.errors import ImportFailed
 from host.importers.layers import LayerNames, module_path
 from host.importers.native_output import converted, converting
+from host.importers.tflite.model_file import operator_name
+from host.importers.tflite.real_numbers import RealNumbers
+
+# Types of indices.
+_INDICES = {"int32", "int64"}
+# What TVM calls custom operators that it converts.
+_CUSTOM = {"TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS"}
 
 
-class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
+class _Converter(RealNumbers):
     """TVM's converter, with results bound once, the operator named in errors, and mistakes corrected."""
 
     def __init__(self, layers: LayerNames, *arguments: Any) -> None:
@@ -37,7 +44,11 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
             name = self.get_op_code_str(self.subgraph.Operators(index))
             if name not in self.convert_map:
                 raise ImportFailed(f"operator {name} has no conversion", name)
-        super().check_unsupported_ops()
+
+    def get_op_code_str(self, op: Any) -> str:
+        """The operator's name; TVM takes those for ADD whose number is in the wider field alone."""
+        name = operator_name(self.model, op)
+        return _CUSTOM.get(name, name)
 
     def convert_embedding_lookup(self, op: Any) -> Any:
         """The indices come first and the table second; TVM has them the other way round."""
@@ -70,6 +81,7 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
                 result = method(op=op)
                 # Bound here: TVM repeats an expression at each of its uses.
                 bound = self._fit(op, self.bb.emit(result)) if _unbound(result) else result
+                bound = self.rounded(op, name, bound)
                 self._layers.record(bound, self._output_name(op), name)
                 return bound
 
@@ -80,10 +92,13 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
         return module_path(next(names, ""))
 
     def _fit(self, op: Any, value: relax.Var) -> relax.Expr:
-        """The value in the declared shape, where the converter has only the axes of size 1 wrong."""
+        """The value as declared, where the converter has the width of indices or axes of size 1 wrong."""
         outputs = self.get_output_tensors(op)
         if len(outputs) != 1 or not isinstance(value.ty, relax.TensorType) or value.ty.shape is None:
             return value
+        wanted = self._get_relax_tensor_dtype(outputs[0])
+        if {str(value.ty.dtype), wanted} == _INDICES:
+            value = self.bb.emit(relax.op.astype(value, wanted))
         declared = [int(size) for size in self.get_tensor_shape(outputs[0])]
         made = [getattr(size, "value", None) for size in value.ty.shape.values]
         if [size for size in made if size != 1] != [

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from host.errors import ShapeError
+from host.engines import run_reference
+from host.errors import EngineError, ShapeError
 from host.importers.assemble import Source, assemble, content_hash
-from host.importers.golden import GoldenOptions
+from host.importers.golden import GoldenOptions, run_unoptimised, with_spread
 from host.importers.pins import pin
 from host.importers.random_inputs import InputRange, looks_like_mask
 from host.importers.tflite.convert import convert_model
 from host.importers.tflite.model_file import read_tflite
-from host.model import ImportedModel, TensorSpec
+from host.model import GoldenCase, ImportedModel, TensorSpec
 
 
 def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
@@ -36,7 +38,18 @@ def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: Gold
     specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
     ranges = [_range(spec, file.tables[spec.name]) for spec in specs]
     source = Source(path.stem, "tflite", path.resolve(), specs, file.output_names, digest, file.parameters)
-    return assemble(source, ranges, lambda: convert_model(file.model), options)
+    model = assemble(source, ranges, lambda: convert_model(file.model), options)
+    if not file.quantised or options.reference is not run_reference:
+        return model
+    return replace(model, golden=_with_spread(model.golden, source.path))
+
+
+def _with_spread(golden: Sequence[GoldenCase], path: Path) -> tuple[GoldenCase, ...]:
+    """The cases with their spread, by inputs alone where LiteRT cannot do without XNNPACK."""
+    try:
+        return with_spread(golden, "litert", path, run_unoptimised)
+    except EngineError:
+        return with_spread(golden, "litert", path, run_reference)
 
 
 def _range(spec: TensorSpec, tables: Sequence[int]) -> InputRange:

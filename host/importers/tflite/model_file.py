@@ -13,6 +13,7 @@ import tflite
 from host.errors import ModelFileError
 from host.importers.parameters import is_parameter
 from host.importers.pins import DeclaredInput
+from host.importers.tflite.whole_model import WholeModel
 
 _DTYPES = {
     tflite.TensorType.FLOAT32: "float32",
@@ -29,6 +30,8 @@ _DTYPES = {
     tflite.TensorType.BOOL: "bool",
 }
 
+# Of `builtin_code` in a table of `OperatorCode`.
+_WIDE_CODE = 10
 # Operators with a table and indices into it, and at which places among their inputs these are.
 _GATHERS = {"GATHER": (0, 1), "GATHER_ND": (0, 1), "EMBEDDING_LOOKUP": (1, 0)}
 _PASSING = {
@@ -54,6 +57,7 @@ class TfliteFile:
         output_names: in order.
         tables: for an integer input, sizes of the tables that it indexes, by name.
         parameters: elements of its weights.
+        quantised: whether it computes with integers that stand for real numbers.
     """
 
     model: Any
@@ -62,6 +66,7 @@ class TfliteFile:
     output_names: tuple[str, ...]
     tables: dict[str, list[int]]
     parameters: int
+    quantised: bool
 
 
 def read_tflite(path: Path) -> TfliteFile:
@@ -74,7 +79,7 @@ def read_tflite(path: Path) -> TfliteFile:
         raise ModelFileError(f"{path}: a TFLite file has at most 2 GB: convert the model again")
     data = path.read_bytes()
     try:
-        model = tflite.Model.GetRootAsModel(data, 0)
+        model = WholeModel.of(data)
         graph = model.Subgraphs(0)
         _check_weights(path, model, graph)
         inputs = [graph.Tensors(int(index)) for index in graph.InputsAsNumpy()]
@@ -89,6 +94,7 @@ def read_tflite(path: Path) -> TfliteFile:
                 for index in graph.InputsAsNumpy()
             },
             _parameters(model, graph),
+            any(_is_quantised(graph.Tensors(index)) for index in range(graph.TensorsLength())),
         )
     except ModelFileError:
         raise
@@ -129,6 +135,11 @@ def _check_weights(path: Path, model: Any, graph: Any) -> None:
         graph.Operators(index).InputsAsNumpy()
 
 
+def _is_quantised(tensor: Any) -> bool:
+    parameters = tensor.Quantization()
+    return parameters is not None and not parameters.ScaleIsNone()
+
+
 def _parameters(model: Any, graph: Any) -> int:
     """Elements of the weights; tensors that share a buffer are counted once."""
     found: dict[int, int] = {}
@@ -145,13 +156,23 @@ def _parameters(model: Any, graph: Any) -> int:
 def operator_name(model: Any, operator: Any) -> str:
     """The name of an operator of the graph, `CONV_2D` for example."""
     code = model.OperatorCodes(operator.OpcodeIndex())
-    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    number = max(_builtin_code(code), code.DeprecatedBuiltinCode())
     if number == tflite.BuiltinOperator.CUSTOM:
         return str(code.CustomCode().decode("utf-8"))
     for name, value in vars(tflite.BuiltinOperator).items():
         if isinstance(value, int) and value == number:
             return str(name)
     return f"number {number}"
+
+
+def _builtin_code(code: Any) -> int:
+    """The number in the wider field of an operator's code; 0 where it has none.
+
+    The package gives the one in the narrow field for numbers below 127, which quantisers leave out.
+    """
+    offset = int(code._tab.Offset(_WIDE_CODE))
+    place = offset + code._tab.Pos
+    return int.from_bytes(code._tab.Bytes[place : place + 4], "little", signed=True) if offset else 0
 
 
 def _tables(model: Any, graph: Any, tensor: int) -> list[int]:

@@ -46,7 +46,7 @@ def cases() -> tuple[Case, ...]:
     return tuple(Case(f"tflite-{name}", {MODEL: data}) for name, data in found.items())
 
 
-class _Graph:
+class Graph:
     """A model that is put together tensor by tensor."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def _weights(*shape: int) -> np.ndarray:
 
 
 def _dense() -> Any:
-    made = _Graph()
+    made = Graph()
     x, y, z = made.tensor("x", (2, 4)), made.tensor("y", (2, 3)), made.tensor("z", (2, 3))
     w, b = made.tensor("w", (3, 4), data=_weights(3, 4)), made.tensor("b", (3,), data=_weights(3))
     made.operator("FULLY_CONNECTED", [x, w, b], [y], "FullyConnectedOptions", fusedActivationFunction=1)
@@ -111,7 +111,7 @@ def _dense() -> Any:
 
 
 def _convolution() -> Any:
-    made = _Graph()
+    made = Graph()
     x, y = made.tensor("x", (1, 6, 6, 2)), made.tensor("y", (1, 6, 6, 4))
     w, b = made.tensor("w", (4, 3, 3, 2), data=_weights(4, 3, 3, 2)), made.tensor("b", (4,), data=_weights(4))
     sizes = {"strideW": 1, "strideH": 1, "dilationWFactor": 1, "dilationHFactor": 1}
@@ -125,7 +125,7 @@ def _convolution() -> Any:
 
 
 def _gather() -> Any:
-    made = _Graph()
+    made = Graph()
     x, y = made.tensor("x", (5,), _I32), made.tensor("y", (5, 4))
     table = made.tensor("table", (9, 4), data=_weights(9, 4))
     made.operator("GATHER", [table, x], [y], "GatherOptions", axis=0)
@@ -136,7 +136,7 @@ def _gather() -> Any:
 
 def gather(table: tuple[int, ...], indices: tuple[int, ...], operator: str, axis: int | None) -> Any:
     """A model whose input indexes a table of weights, along an axis where the operator has one."""
-    made = _Graph()
+    made = Graph()
     if axis is None:
         options, values, shape = "GatherNdOptions", {}, (*indices[:-1], *table[indices[-1] :])
     else:
@@ -148,7 +148,7 @@ def gather(table: tuple[int, ...], indices: tuple[int, ...], operator: str, axis
 
 
 def _quantized() -> Any:
-    made = _Graph()
+    made = Graph()
     x, q, y = made.tensor("x", (2, 4)), made.tensor("q", (2, 4), _I8), made.tensor("y", (2, 4))
     scale = schema.QuantizationParametersT()
     scale.scale, scale.zeroPoint = [0.05], [3]

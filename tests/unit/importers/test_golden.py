@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from host.errors import EngineError, ModelFileError
-from host.importers.golden import GoldenOptions, make_golden
+from host.importers.golden import GoldenOptions, make_golden, relative_distance, with_spread
 from host.importers.random_inputs import STYLES, InputRange, draw
-from host.model import TensorSpec
+from host.model import GoldenCase, TensorSpec
 
 REAL = InputRange(TensorSpec("x", (4, 4), "float32"))
 NUMBER = InputRange(TensorSpec("n", (4,), "int64"))
@@ -163,3 +163,22 @@ def test_a_model_that_draws_random_numbers_is_refused_with_samples_too() -> None
     random = reference(lambda x: generator.standard_normal(x.shape).astype(np.float32))
     with pytest.raises(ModelFileError, match="its outputs differ from run to run"):
         make_golden("onnxruntime", PATH, [REAL], GoldenOptions(samples=samples, reference=random))
+
+
+def test_sums_between_two_steps_that_both_ways_round_alike_show_under_moved_inputs() -> None:
+    """A model that finds its scale while it runs, in whose engine both ways are the same."""
+    x = np.array([[2.5] * 16 + [3.5] * 16 + [255.0]], np.float32)  # in steps of 1
+
+    def dynamic(value: np.ndarray) -> np.ndarray:
+        scale = np.float32(value.max() / np.float32(255))
+        return np.asarray(np.rint(value / scale)[:, :-1] * scale)
+
+    case = GoldenCase((x,), (dynamic(x),))
+    (found,) = with_spread([case], "onnxruntime", PATH, reference(dynamic))
+    assert found.spread == pytest.approx(0.25, rel=0.01)
+
+
+def test_distance_of_integers_that_stand_for_real_numbers() -> None:
+    assert relative_distance(np.array([100, -50], np.int8), np.array([100, -51], np.int8)) == 0.01
+    assert relative_distance(np.array([200], np.uint8), np.array([199], np.uint8)) == 0.005
+    assert relative_distance(np.array([100], np.int64), np.array([99], np.int64)) == 0.0

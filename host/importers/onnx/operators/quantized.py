@@ -24,6 +24,7 @@ from host.importers.onnx.operators.context import (
     convert_with_tvm,
     dtype_of,
     get,
+    known,
     scalar,
     shape_of,
 )
@@ -47,8 +48,32 @@ def _quantize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
 def _dequantize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     """TVM's, in single precision; numbers whose scale is a half are then rounded to such."""
     value, scale, *zero = inputs
+    if attributes.get("block_size"):
+        return _of_blocks(context, inputs, attributes)
     made = convert_with_tvm(context, [value, _single(context, scale), *zero], attributes)
     return made if dtype_of(scale) not in _HALVES else relax.op.astype(made, dtype_of(scale))
+
+
+def _of_blocks(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """What weights stand for that have a scale, and perhaps a zero point, for each block along an axis."""
+    value, scale = (
+        known(context, inputs, place, what) for place, what in ((0, "a weight"), (1, "its scale"))
+    )
+    zero = known(context, inputs, 2, "its zero point")
+    if value is None or scale is None:
+        raise context.fail("a weight or its scale is missing")
+    axis, block = int(attributes.get("axis", 1)), int(attributes["block_size"])
+    length = value.shape[axis]
+    blocks = [
+        -(-size // block) if place == axis % value.ndim else size for place, size in enumerate(value.shape)
+    ]
+    if list(scale.shape) != blocks or (zero is not None and zero.shape != scale.shape):
+        raise context.fail(f"scales of shape {list(scale.shape)} are not those of blocks of {block}")
+    scales, zeros = (
+        np.repeat(one.astype(np.float32), block, axis).take(np.arange(length), axis)
+        for one in (scale, np.zeros_like(scale) if zero is None else zero)
+    )
+    return constant(((value.astype(np.float32) - zeros) * scales).astype(scale.dtype))
 
 
 def _integers_of(parts: Sequence[Any], attributes: Attributes) -> np.ndarray | None:

@@ -1,0 +1,177 @@
+"""TFLite files whose tensors are integers that stand for real numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from host.compare.verification import deviation
+from host.errors import ModelFileError
+from host.importers import load_here as load
+from host.importers.tflite.whole_model import WholeModel
+from host.lowering import lower
+from host.model import ImportedModel
+from tests.fuzz.corpus.tflite_models import Graph, packed
+from tests.unit.lowering.harness import board, run_cases
+
+_F, _I4, _I8, _I16, _I32, _I64 = (
+    getattr(schema.TensorType, name) for name in ("FLOAT32", "INT4", "INT8", "INT16", "INT32", "INT64")
+)
+_DRAW = np.random.default_rng(0)
+
+
+def _quantised(graph: Graph, tensor: int, scale: Any, zero: Any = 0, axis: int = 0) -> int:
+    parameters = schema.QuantizationParametersT()
+    parameters.scale = np.atleast_1d(np.asarray(scale, np.float32))
+    parameters.zeroPoint = np.broadcast_to(np.asarray(zero, np.int64), parameters.scale.shape)
+    parameters.quantizedDimension = axis
+    graph.graph.tensors[tensor].quantization = parameters
+    return tensor
+
+
+def _verified(graph: Graph, inputs: list[int], outputs: list[int], path: Path) -> ImportedModel:
+    """The model, whose compiled outputs are those of LiteRT."""
+    path.write_bytes(packed(graph.done(inputs, outputs)))
+    model = load(path, golden_cases=2)
+    assert model.module is not None, model.reason
+    lowered = lower(model, board())
+    made = run_cases(lowered.module, [[*case.inputs, *lowered.parameters] for case in model.golden])
+    for place, (case, results) in enumerate(zip(model.golden, made, strict=True)):
+        for index, (value, wanted) in enumerate(zip(results, case.outputs, strict=True)):
+            assert deviation(place, index, value, wanted, case.spread).excess <= 1
+    return model
+
+
+def _weights(*shape: int) -> np.ndarray:
+    return _DRAW.integers(-127, 128, shape).astype(np.int8)
+
+
+def _dense(kind: int, sums: int, dtype: Any, zero: int) -> tuple[Graph, list[int], list[int]]:
+    """Floats to integers, a dense layer with a scale for each channel, a view, a table, and back."""
+    made = Graph()
+    x, y = made.tensor("x", (3, 8)), made.tensor("y", (1, 9))
+    step = 0.05 if kind == _I8 else 2e-4
+    q = _quantised(made, made.tensor("q", (3, 8), kind), step, zero)
+    w = _quantised(made, made.tensor("w", (5, 8), _I8, _weights(5, 8)), np.linspace(0.01, 0.02, 5), axis=0)
+    bias = _DRAW.integers(-100, 100, 5).astype(dtype)
+    b = _quantised(made, made.tensor("b", (5,), sums, bias), step * np.linspace(0.01, 0.02, 5))
+    d = _quantised(made, made.tensor("d", (3, 5), kind), 4 * step, -zero)
+    begin, size = (
+        made.tensor(name, (2,), _I32, np.array(at, np.int32)) for name, at in (("b0", (0, 1)), ("s", (3, 3)))
+    )
+    cut = _quantised(made, made.tensor("cut", (3, 3), kind), 4 * step, -zero)
+    order = made.tensor("order", (2,), _I32, np.array([1, 0], np.int32))
+    turned = _quantised(made, made.tensor("t", (3, 3), kind), 4 * step, -zero)
+    to = made.tensor("to", (2,), _I32, np.array([1, 9], np.int32))
+    flat = _quantised(made, made.tensor("flat", (1, 9), kind), 4 * step, -zero)
+    made.operator("QUANTIZE", [x], [q], "QuantizeOptions")
+    made.operator("FULLY_CONNECTED", [q, w, b], [d], "FullyConnectedOptions", fusedActivationFunction=1)
+    made.operator("SLICE", [d, begin, size], [cut], "SliceOptions")
+    made.operator("TRANSPOSE", [cut, order], [turned], "TransposeOptions")
+    made.operator("RESHAPE", [turned, to], [flat], "ReshapeOptions", newShape=[1, 9])
+    made.operator("DEQUANTIZE", [flat], [y], "DequantizeOptions")
+    return made, [x], [y]
+
+
+@pytest.mark.parametrize(
+    "kind, sums, dtype, zero",
+    [pytest.param(_I8, _I32, np.int32, -3, id="int8"), pytest.param(_I16, _I64, np.int64, 0, id="int16")],
+)
+def test_layers_of_integers(kind: int, sums: int, dtype: Any, zero: int, tmp_path: Path) -> None:
+    _verified(*_dense(kind, sums, dtype, zero), tmp_path / "m.tflite")
+
+
+def test_products_of_bytes_stay_products_of_bytes(tmp_path: Path) -> None:
+    model = _verified(*_dense(_I8, _I32, np.int32, -3), tmp_path / "m.tflite")
+    lowered = lower(model, board())
+    kinds = [(str(one.dtype), one.shape) for one in lowered.parameters]
+    assert any(kind == "int8" and np.prod(shape) >= 40 for kind, shape in kinds), kinds
+
+
+def test_numbers_of_operators_that_stand_in_the_wide_field_alone(tmp_path: Path) -> None:
+    """As quantisers write them: read by the narrow field they are all ADD."""
+    made, inputs, outputs = _dense(_I8, _I32, np.int32, -3)
+    for code in made.model.operatorCodes:
+        code.deprecatedBuiltinCode = 0
+    _verified(made, inputs, outputs, tmp_path / "m.tflite")
+
+
+def test_inputs_and_outputs_that_are_integers(tmp_path: Path) -> None:
+    made = Graph()
+    x = _quantised(made, made.tensor("x", (2, 6), _I8), 0.03, 5)
+    y = _quantised(made, made.tensor("y", (2, 6), _I8), 1 / 256, -128)
+    made.operator("LOGISTIC", [x], [y])
+    model = _verified(made, [x], [y], tmp_path / "m.tflite")
+    assert [entry.dtype for entry in (*model.signature.inputs, *model.signature.outputs)] == ["int8"] * 2
+
+
+@pytest.mark.parametrize("kind", [_I8, _I4])
+def test_weights_of_integers_beside_floats(kind: int, tmp_path: Path) -> None:
+    """Layers whose activations LiteRT quantises while it runs."""
+    made = Graph()
+    values = _DRAW.integers(-7, 8, (6, 32)).astype(np.int8)
+    nibbles = values.reshape(-1, 2) & 15
+    data = values if kind == _I8 else (nibbles[:, 0] | nibbles[:, 1] << 4).astype(np.uint8)
+    x, y = made.tensor("x", (4, 32)), made.tensor("y", (4, 6))
+    w = _quantised(made, made.tensor("w", (6, 32), kind, data), np.linspace(0.1, 0.2, 6))
+    made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
+    _verified(made, [x], [y], tmp_path / "m.tflite")
+
+
+def test_results_have_the_width_of_the_file(tmp_path: Path) -> None:
+    """TVM's positions have 64 bits."""
+    made = Graph()
+    x, y = made.tensor("x", (3, 7)), made.tensor("y", (3,), _I32)
+    axis = made.tensor("axis", (1,), _I32, np.array([1], np.int32))
+    made.operator("ARG_MAX", [x, axis], [y], "ArgMaxOptions", outputType=_I32)
+    model = _verified(made, [x], [y], tmp_path / "m.tflite")
+    assert model.signature.outputs[0].dtype == "int32"
+
+
+@pytest.mark.parametrize(
+    "scales, zero, axis, why",
+    [
+        (5, 0, 0, "5 scales along axis 0"),
+        (6, 0, -1, "6 scales along axis -1"),
+        (6, 300, 0, "zero points [300, 300, 300, 300]"),
+    ],
+)
+def test_integers_that_stand_for_nothing_are_refused(
+    scales: int, zero: int, axis: int, why: str, tmp_path: Path
+) -> None:
+    made = Graph()
+    x, y = made.tensor("x", (4, 8)), made.tensor("y", (4, 6))
+    w = _quantised(made, made.tensor("w", (6, 8), _I8, _weights(6, 8)), np.full(scales, 0.1), zero, axis)
+    made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
+    path = tmp_path / "m.tflite"
+    path.write_bytes(packed(made.done([x], [y])))
+    model = load(path, golden_cases=1, reference=lambda *_: [[np.zeros((4, 6), np.float32)]])
+    assert model.module is None and why in str(model.reason)
+
+
+def test_constants_behind_the_flat_buffer(tmp_path: Path) -> None:
+    """As quantisers write large ones."""
+    made = Graph()
+    x, y = made.tensor("x", (4, 8)), made.tensor("y", (4, 6))
+    w = _quantised(made, made.tensor("w", (6, 8), _I8, _weights(6, 8)), 0.1)
+    made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
+    inside = packed(made.done([x], [y]))
+    buffer = made.model.buffers[made.graph.tensors[w].buffer]
+    data, buffer.data = bytes(buffer.data), None
+    buffer.offset, buffer.size = len(inside) + 64, len(data)
+    outside = packed(made.model)
+    assert len(outside) <= buffer.offset
+    whole = outside.ljust(buffer.offset, b"\0") + data
+    read = WholeModel.of(whole)
+    assert bytes(read.Buffers(made.graph.tensors[w].buffer).DataAsNumpy()) == data
+    outputs = [[np.zeros((4, 6), np.float32)]]
+    path = tmp_path / "m.tflite"
+    path.write_bytes(whole)
+    assert load(path, golden_cases=1, reference=lambda *_: outputs).module is not None
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ModelFileError, match="truncated"):
+        load(path, golden_cases=1, reference=lambda *_: outputs)
