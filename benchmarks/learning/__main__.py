@@ -1,8 +1,12 @@
 """What learning adds on this machine, beside its absence and beside chance: `python -m benchmarks.learning`.
 
-    python -m benchmarks.learning --data FILE [--models NAME...] [--tasks N] [--restrict avx2] [--json F]
+    python -m benchmarks.learning --data FILE [--models NAME...] [--tasks N] [--least-space N]
+        [--bands] [--restrict avx2] [--files FOLDER] [--json F]
 
-The tasks are of networks that are held out of the language model's training, less those that FILE has too.
+The tasks are of networks that are held out of the language model's training, less those that FILE has too;
+with `--least-space`, those with more legal programs than that (`python -m benchmarks.learning.space_sizes`).
+With `--bands`, chains of convolutions in bands of rows are among them where the passes take none, as plans
+try them.
 FILE has measured programs of this machine (`sdk tlm collect`), which teach the learned
 estimate T_hat. For each task and seed, every arm orders its programs without measuring (`arms.py`). What a
 program takes is measured with the programs of all arms in interleaved rounds, weights out of the caches.
@@ -28,25 +32,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learned_estimate.withheld import observations_of
-from benchmarks.learning.arms import programs_of_arms
-from benchmarks.learning.tuned import tuned_programs
+from benchmarks.learning.arms import REFERENCE, programs_of_arms
+from benchmarks.learning.tuned import tuned_arms
 from benchmarks.modelled_boards.choices import programs_in
 from benchmarks.modelled_boards.draws import Program
 from benchmarks.modelled_boards.figures import Judged, ratios, shares, worst
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.device_profile import profile_of
-from host.compile.tuning.sources import sources_with
 from host.errors import UserError
 from host.learned_estimate.estimate import LearnedEstimate
-from host.learned_estimate.observation import Observation
-from host.model import DeviceProfile
 from host.schedules import DesignSpace
-from host.schedules.proposer import Proposer
 from host.tlm.model.checkpoints import SHIPPED
 from host.tlm.proposer import Tlm
 from host.transport import connect
-from host.tuning.proposers.random_sampling import RandomSampling
 from research.collection.collect import BenchTimer, tasks_in
 from research.collection.dataset import current_programs
 from research.evaluation.bench import MeasurePlan, open_bench, restricted
@@ -78,14 +77,12 @@ PAIRS = (
     ("tuned_that", "tlm32_that"),
     ("tuned_that", "random32_that"),
     ("tuned_that", "tuned_chance_that"),
+    ("tuned_that", "tuned_alone_that"),
+    ("tuned_chance_that", "tuned_alone_that"),
     ("tuned_that", "tuned_t"),
 )
-# The arms that measure as they go, see `tuned_arms`.
-TUNED = ("tuned_that", "tuned_chance_that", "tuned_t")
 # Measurements a task.
 BUDGETS = (0, 1, 10, 32)
-# The arm whose first program is measured in any case.
-_REFERENCE = "gensor_t"
 _LARGE = 100_000
 
 
@@ -100,7 +97,7 @@ def judged_arms(
         arms: programs by arm, Gensor's by T among them.
         budgets: numbers of measurements.
     """
-    most, reference = max(1, *budgets), arms[_REFERENCE][0]
+    most, reference = max(1, *budgets), arms[REFERENCE][0]
     judge.time(space, (program for programs in arms.values() for program in programs[:most]))
     found: dict[int, dict[str, float]] = {}
     for budget in budgets:
@@ -112,46 +109,6 @@ def judged_arms(
             if seconds:
                 found[budget][arm] = min(seconds.values())
     return found
-
-
-def tuned_arms(
-    judge: Judge,
-    space: DesignSpace,
-    profile: DeviceProfile,
-    known: Sequence[Observation],
-    model: Tlm,
-    arms: Mapping[str, Sequence[Program]],
-    seed: int,
-) -> dict[str, list[Program]]:
-    """The programs of tunings, in the order in which they were measured.
-
-    Args:
-        judge: takes the times that the tunings choose by; the arms are judged by other ones.
-        space: of the task.
-        profile: of the board.
-        known: measured programs of other tasks.
-        model: the language model.
-        arms: the programs of the others, see `programs_of_arms`.
-        seed: of what is drawn.
-
-    Returns:
-        By arm: "tuned_that" (the sources of a deployment), "tuned_chance_that" (random programs in the place
-        of the language model's), "tuned_t" (as "tuned_that", but what was measured of other tasks is not
-        known). Each one without the language model's programs if its language cannot express the task.
-    """
-    written = "tlm32_that" in arms
-    chance = RandomSampling(name="chance")
-    begin = arms["search_tlm_that" if written else "search_that"][0]
-    always = arms[_REFERENCE][0]
-    sources: dict[str, tuple[Sequence[Observation], Proposer | None, Program]] = {
-        "tuned_that": (known, model if written else None, begin),
-        "tuned_chance_that": (known, chance, arms["search_that"][0]),
-        "tuned_t": ((), model if written else None, always),
-    }
-    return {
-        arm: tuned_programs(judge, space, profile, learned, sources_with(who), [always, first], seed)
-        for arm, (learned, who, first) in sources.items()
-    }
 
 
 def figures_of(
@@ -186,6 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=list(_MODELS), help="names of the zoo")
     parser.add_argument("--tasks", type=int, default=60)
+    parser.add_argument("--least-space", type=float, default=0.0, help="leave smaller spaces out (programs)")
+    parser.add_argument("--bands", action="store_true", help="chains in bands, too")
+    parser.add_argument("--files", type=Path, help="folder of the networks' ONNX files; kept, and used again")
     parser.add_argument("--most-mflop", type=float, default=200.0, help="leave larger tasks out")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
@@ -199,17 +159,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = heading("benchmarks.learning", SCHEMA, arguments)
     with connect("local") as device, tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         folder = Path(name)
-        export([*options.models, "-o", str(folder), "--format", "onnx"])
+        files = options.files or folder
+        export([*options.models, "-o", str(files), "--format", "onnx"])
         profile = restricted(profile_of(device, options.threads), device.describe(), options.restrict)
         board = f"{profile.board.name} {options.restrict}".strip()
         known = observations_of(current_programs(options.data))
-        every = tasks_in([folder / f"{model}.onnx" for model in options.models], profile)
-        tasks = judged_tasks(
-            every, {one.program.task for one in known}, options.tasks, 1e6 * options.most_mflop
-        )
+        every = tasks_in([files / f"{model}.onnx" for model in options.models], profile, options.bands)
+        taught = {one.program.task for one in known}
+        tasks = judged_tasks(every, taught, options.tasks, 1e6 * options.most_mflop, options.least_space)
         if not tasks:
             raise UserError(
-                "no task of these models is left to judge: name other models, or raise --most-mflop"
+                "no task of these models is left to judge: name other models, raise --most-mflop, or lower "
+                "--least-space"
             )
         learned, model = LearnedEstimate(known), Tlm(options.model)
         judged: dict[int, list[Judged]] = {budget: [] for budget in options.budgets}
@@ -234,6 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     "seeds": options.seeds,
                     "records": len(known),
                     "board": board,
+                    "least_space": options.least_space,
+                    "bands": options.bands,
                     **figures_of(judged, sizes),
                 }
                 write_result(options.json, about | figures)

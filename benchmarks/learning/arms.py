@@ -18,6 +18,9 @@ from host.schedules import DesignSpace
 from host.schedules.proposer import Estimate
 from host.tlm.proposer import Tlm
 
+# The arm whose first program a tuning measures in any case.
+REFERENCE = "gensor_t"
+
 
 def ordered(
     estimate: LearnedEstimate | None, space: DesignSpace, programs: Sequence[Program]
@@ -62,7 +65,7 @@ def programs_of_arms(
     """
     constructed = [values_of(one) for one in Gensor().propose(space, profile, (), CONSTRUCTED, seed=0)]
     estimates: dict[str, Estimate] = {"t": DesignSpace.estimate_s}
-    found = {"gensor_t": ordered(None, space, constructed), "random": _drawn(space, seed)}
+    found = {REFERENCE: ordered(None, space, constructed), "random": _drawn(space, seed)}
     if learned is not None:
         estimates["that"] = learned.cost_s
         found["gensor_that"] = ordered(learned, space, constructed)

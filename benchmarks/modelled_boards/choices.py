@@ -91,7 +91,13 @@ def chosen_programs(
 
 
 def programs_in(space: DesignSpace) -> float:
-    """About how many legal programs a space has: its values, times the legal share of random ones."""
+    """About how many legal programs a space has: its values, times the legal share of random ones.
+
+    That of a space with parts is the product of theirs: their legal share as a whole is too small to be seen.
+    """
+    if space.parts:
+        others = space.decisions[sum(len(part.decisions) for part in space.parts) :]
+        return math.prod([*map(programs_in, space.parts), *(float(len(one.choices)) for one in others)])
     values = math.prod(len(decision.choices) for decision in space.decisions)
     generator = random.Random(space.task.workload_hash)
     drawn = ({d.name: generator.choice(d.choices) for d in space.decisions} for _ in range(_LEGAL_DRAWS))

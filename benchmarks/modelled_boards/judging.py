@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 
+from benchmarks.modelled_boards.choices import programs_in
 from benchmarks.modelled_boards.draws import DRAWN, Program, random_programs
 from host.errors import ScheduleError
 from host.schedules import DesignSpace, scheduled_function
@@ -13,7 +14,11 @@ from research.collection.collect import CollectedTask, Timer
 
 
 def judged_tasks(
-    every: Mapping[str, CollectedTask], taught: set[str], count: int, most_flop: float
+    every: Mapping[str, CollectedTask],
+    taught: set[str],
+    count: int,
+    most_flop: float,
+    least_programs: float = 0.0,
 ) -> list[CollectedTask]:
     """Tasks that taught nothing, in an order that has nothing to do with what they are.
 
@@ -22,11 +27,15 @@ def judged_tasks(
         taught: workload hashes of the data.
         count: how many at most.
         most_flop: of a task.
+        least_programs: of its space: those with no more are left out.
     """
     keys = [
         key
         for key, one in every.items()
-        if one.space.task.flops <= most_flop and key not in taught and _leaves_a_choice(one.space)
+        if one.space.task.flops <= most_flop
+        and key not in taught
+        and _leaves_a_choice(one.space)
+        and (not least_programs or programs_in(one.space) > least_programs)
     ]
     keys.sort()
     random.Random(0).shuffle(keys)

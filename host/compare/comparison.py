@@ -53,7 +53,8 @@ class ComparisonSettings:
         objective: of the selection: "latency", "energy" or "edp".
         power_cap_w: greatest mean gross watts; None for no limit.
         power_modes: of the device to measure in, or "all"; () for the current mode only.
-        diagnose: finds the kernel that makes the compiled model wrong in a golden case.
+        diagnose: finds the kernel that makes the compiled model wrong in the last of some golden cases, which
+            ran in this order.
         prestarted: sessions that were opened before; None where there are none.
     """
 
@@ -66,7 +67,7 @@ class ComparisonSettings:
     objective: str = "latency"
     power_cap_w: float | None = None
     power_modes: tuple[str, ...] = ()
-    diagnose: Callable[[Session, GoldenCase], str] | None = None
+    diagnose: Callable[[Session, Sequence[GoldenCase]], str] | None = None
     prestarted: PrestartedSessions | None = None
 
 
@@ -323,7 +324,7 @@ def _open(
             verdict, worst = verify(session, settings.signature, settings.golden)
             of_main = entrant.engine == "tvm" and not verdict.function
             if not verdict.passed and of_main and settings.diagnose is not None:
-                reason = settings.diagnose(session, settings.golden[worst])
+                reason = settings.diagnose(session, settings.golden[: worst + 1])
                 verdict = replace(verdict, message=f"{verdict.message}; {reason}")
         except (EngineError, SessionLost) as error:
             opened[entrant.key] = replace(result, reason=str(error))

@@ -132,13 +132,15 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
         EngineError: the engine refused the model.
     """
     worst = Deviation(0, 0, 0.0, DEFAULT_TOLERANCE)
-    largest, behind = 0.0, ""
+    largest, behind, unseen = 0.0, "", ""
     for index, case in enumerate(golden):
         if case.function and worst.excess > 1.0:
             break
         behind = case.function or behind
         outputs = session.run(case.inputs, case.function) if case.function else session.run(case.inputs)
         if not case.outputs:
+            # Cases behind it show what it has done to the state.
+            unseen = case.function
             continue
         if len(outputs) != len(case.outputs):
             message = f"{len(outputs)} outputs instead of {len(case.outputs)}"
@@ -151,6 +153,7 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
     if worst.excess <= 1.0:
         return Verification(largest, worst.tolerance, True), worst.case
     message = _describe(worst, signature) + (f"; the function {behind} is wrong" if behind else "")
+    message += f", or {unseen}, whose state it reads" if unseen not in ("", behind) else ""
     return Verification(largest, worst.tolerance, False, message, behind), worst.case
 
 
@@ -183,25 +186,41 @@ def sensitivity(session: Runs, case: GoldenCase) -> float:
 
 def _describe(worst: Deviation, signature: Signature) -> str:
     name = signature.outputs[worst.output].name
-    amount = worst.detail or (
-        f"differs by {worst.relative:.2g} of the largest golden value, allowed is {worst.tolerance:.0e}"
-    )
+    far, allowed = _told_apart(worst.relative, worst.tolerance)
+    amount = worst.detail or f"differs by {far} of the largest golden value, allowed is {allowed}"
     return f"output {name!r} {amount} (case {worst.case + 1})"
 
 
-def first_difference(ours: Iterable[KernelOutputs], reference: Iterable[KernelOutputs]) -> str:
+def _told_apart(larger: float, smaller: float) -> tuple[str, str]:
+    """Two numbers with two digits, or as many as show that they differ."""
+    for digits in range(2, 17):
+        shown = f"{larger:.{digits}g}", f"{smaller:.{digits}g}"
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+def first_difference(
+    ours: Iterable[KernelOutputs], reference: Iterable[KernelOutputs], spread: float = 0.0
+) -> str:
     """Name the first kernel whose outputs differ between two runs of the same module.
 
     Args:
         ours: the outputs of each kernel call of the compiled model, in order.
         reference: the same of the module with unscheduled kernels.
+        spread: of the golden case.
     """
     for mine, theirs in zip(ours, reference, strict=False):
         if mine.kernel != theirs.kernel:
             return f"call {mine.index + 1} is {mine.kernel}, unscheduled it is {theirs.kernel}"
         for value, golden in zip(mine.values, theirs.values, strict=True):
-            found = deviation(0, 0, value, golden)
+            found = deviation(0, 0, value, golden, spread)
             if found.excess > 1.0:
                 amount = found.detail or f"off by {found.relative:.2g}"
                 return f"the values part first at kernel {mine.kernel} (call {mine.index + 1}, {amount})"
+    if spread:
+        return (
+            "unscheduled kernels give the same values: what is rounded beside the weights moves the outputs "
+            "so far, or the lowering is at fault: deploy the model in float32"
+        )
     return "unscheduled kernels give the same values: the lowering is at fault, not a kernel"

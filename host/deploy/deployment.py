@@ -340,11 +340,11 @@ class _Deployment:
     def _settings(
         self, model: ImportedModel, builder: BundleBuilder, variant: Variant, made: Compiled | None
     ) -> ComparisonSettings:
-        def find(session: Session, case: GoldenCase) -> str:
+        def find(session: Session, cases: Sequence[GoldenCase]) -> str:
             assert made is not None
-            return first_wrong_kernel(
-                self.device, session, variant.path, made, builder.compiler.profile, case
-            )
+            # Without a state, no case depends on those before it.
+            ran = cases if model.state else cases[-1:]
+            return first_wrong_kernel(self.device, session, variant.path, made, builder.compiler.profile, ran)
 
         runs_kernels = made is not None and variant.name != GPU
         return replace(self._compared(model), diagnose=find if runs_kernels else None)

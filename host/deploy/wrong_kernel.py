@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,12 @@ _TIME_LIMIT_S = 1800.0
 
 
 def first_wrong_kernel(
-    device: Device, session: Session, bundle: Path, made: Compiled, profile: DeviceProfile, case: GoldenCase
+    device: Device,
+    session: Session,
+    bundle: Path,
+    made: Compiled,
+    profile: DeviceProfile,
+    cases: Sequence[GoldenCase],
 ) -> str:
     """Run the same module with unscheduled kernels and name the first kernel that differs.
 
@@ -33,12 +39,13 @@ def first_wrong_kernel(
         bundle: directory of the bundle.
         made: the compiled model.
         profile: of the device.
-        case: the golden case with the largest error.
+        cases: the golden case with the largest error, and before it those that made the state that it reads.
 
     Returns:
         A clause for the message of the failed verification.
     """
     reference = bundle.with_name("unscheduled")
+    *before, case = cases
     try:
         moved = sensitivity(session, case)
         if moved > max(DEFAULT_TOLERANCE, case.spread):
@@ -50,7 +57,12 @@ def first_wrong_kernel(
         _build_unscheduled(bundle, reference, made, profile)
         with device.open_session("tvm", threads=1, time_limit_s=_TIME_LIMIT_S) as plain:
             plain.load(reference)
-            return first_difference(session.intermediates(case.inputs), plain.intermediates(case.inputs))
+            for one in before:
+                # Other cases have changed the state of the compiled model since.
+                session.run(one.inputs)
+                plain.run(one.inputs)
+            ours, theirs = session.intermediates(case.inputs), plain.intermediates(case.inputs)
+            return first_difference(ours, theirs, case.spread)
     except (BuildError, EngineError, DeviceError) as error:
         # The verdict stands whatever becomes of the search for its reason.
         return f"the kernel could not be found: {error}"

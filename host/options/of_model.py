@@ -6,7 +6,7 @@ from pathlib import Path
 
 from device_agent.contract.text import printable
 from host.errors import UserError
-from host.language_file import ENCODER, is_language_model
+from host.language_file import ENCODER, folder_config, is_language_model
 from host.options.compile import GROUPS, CompileOptions
 
 
@@ -56,6 +56,7 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
             "--asymmetric": options.asymmetric,
         },
         "goes only",
+        *(_of_folder(model) if format_name == ENCODER else ()),
     )
     if options.values:
         _check_values(options, format_name)
@@ -74,10 +75,19 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         _check_quantisation(options, model, format_name)
 
 
-def _require_none(refused: dict[str, bool], what: str) -> None:
+def _require_none(refused: dict[str, bool], what: str, why: str = "", instead: str = "") -> None:
     for flag, given in refused.items():
         if given:
-            raise UserError(f"{flag} {what} with a language model: leave {flag} out")
+            raise UserError(f"{flag} {what} with a language model{why}: leave {flag} out{instead}")
+
+
+def _of_folder(model: Path) -> tuple[str, str]:
+    """Why a folder of transformers is no language model, and what would be: it may be one with images too."""
+    classes = folder_config(model)["architectures"]
+    return (
+        f", and {printable(model)} has a {printable(str(classes[0]), 100)}",
+        ", or save the text model of it alone, as one of transformers' classes ForCausalLM",
+    )
 
 
 def _check_values(options: CompileOptions, format_name: str) -> None:

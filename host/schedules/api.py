@@ -8,7 +8,7 @@ model, records and reports read what they need off the rule and its decisions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import ClassVar
@@ -176,6 +176,14 @@ class Rule(ABC):
         None where no decision changes the order in which a row is added up.
         """
         return None
+
+    def parts(self, workload: Workload) -> Sequence[tuple[str, Rule, Workload]]:
+        """Parts of a task whose decisions are legal or not by themselves, in the order of the decisions.
+
+        Of each part what its decisions' names begin with, the rule that has them without that, and what the
+        part computes. None where a task is one.
+        """
+        return ()
 
     @abstractmethod
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

@@ -52,6 +52,23 @@ class DesignSpace:
         """What a proposer has found in the space and needs again, by a name and what else it depends on."""
         return {}
 
+    @cached_property
+    def parts(self) -> tuple[DesignSpace, ...]:
+        """The spaces of parts that are decided apart from each other, for one thread; see `Rule.parts`.
+
+        Their decisions are the first ones of this space, under the names that the part's rule has.
+        """
+        found = []
+        for prefix, rule, workload in self.rule.parts(self.workload):
+            kinds = {kind.name: kind for kind in rule.decisions}
+            own = tuple(
+                Decision(kinds[one.name.removeprefix(prefix)], one.choices)
+                for one in self.decisions
+                if one.name.startswith(prefix)
+            )
+            found.append(DesignSpace(self.task, workload, self.hardware, 1, rule, own))
+        return tuple(found)
+
     def traces(self, candidate: Candidate) -> bool:
         """Whether the trace of a candidate's schedule gives its program again, see `Rule.traces`."""
         return self.rule.traces(_values_of(candidate))
@@ -143,6 +160,11 @@ class DesignSpace:
         Raises:
             ScheduleError: none was found in `attempts` draws.
         """
+        if self.parts:
+            # All parts of a chain are seldom legal at once.
+            found = [value for part in self.parts for value in part.sample(generator, attempts).values()]
+            found += [generator.choice(one.choices) for one in self.decisions[len(found) :]]
+            return {one.name: value for one, value in zip(self.decisions, found, strict=True)}
         # As `generator.choice` draws, whose calls would take most of the time of a construction.
         bits = generator.getrandbits
         drawn = self._drawn

@@ -113,8 +113,10 @@ class Tlm:
     ) -> list[ScoredProgram]:
         """Different unmeasured programs, at least `k` if there are so many."""
         from host.tlm.model.decoding import Decoder
+        from host.tlm.model.joined_decoding import JoinedDecoder
 
-        decoder = Decoder(self._weights.loaded(), self._vocabulary, space)
+        kind = JoinedDecoder if space.parts else Decoder
+        decoder = kind(self._weights.loaded(), self._vocabulary, space)
         size = max(BATCH, k)
         found = _Found(space, self._estimate, measured, size)
         for turn in range(ROUNDS):

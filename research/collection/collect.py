@@ -18,6 +18,7 @@ from host.build import build_kernel_library
 from host.errors import BuildError, MeasureError, ScheduleError, SessionLost
 from host.importers import load
 from host.lowering import lower
+from host.lowering.bands.choice import ROWS_KIND
 from host.measure.kernels import KernelRunner
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
@@ -46,11 +47,25 @@ class CollectedTask:
     weight: int = 1
 
 
-def tasks_in(models: Iterable[Path], profile: DeviceProfile) -> dict[str, CollectedTask]:
-    """The tasks with decisions in some model files, by workload hash, each once."""
+def tasks_in(
+    models: Iterable[Path], profile: DeviceProfile, in_bands: bool = False
+) -> dict[str, CollectedTask]:
+    """The tasks with decisions in some model files, by workload hash, each once.
+
+    Args:
+        models: the files.
+        profile: of the board.
+        in_bands: whether the tasks of the chains are among them that a plan may compute in bands of rows, in
+            the largest ones.
+    """
     found: dict[str, CollectedTask] = {}
     for path in models:
-        for task in lower(load(path, golden_cases=1), profile.board).tasks:
+        model = load(path, golden_cases=1)
+        tasks = list((made := lower(model, profile.board)).tasks)
+        if in_bands:
+            decisions = {site.name: site.options[-1] for site in made.sites if site.kind == ROWS_KIND}
+            tasks += lower(model, profile.board, decisions=decisions).tasks
+        for task in tasks:
             if task.workload_hash not in found:
                 try:
                     space = space_for(task, profile.hardware, profile.threads)

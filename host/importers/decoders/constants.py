@@ -78,7 +78,7 @@ class Constants:
     Attributes:
         half: the same.
         kept: type of the keys and values: float32, and float16 with `half` and beside quantised weights,
-            which lose more than that; int8 where that is asked for.
+            which lose more than that, unless the import finds otherwise; int8 where that is asked for.
     """
 
     def __init__(

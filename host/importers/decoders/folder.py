@@ -22,6 +22,11 @@ _INDEX_BYTES = LIMITS.model.directory_bytes
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _ADAPTER = "adapter_model.safetensors"
 _MAX_END_TOKENS = 64
+# Ends of names of tables in files of earlier releases of transformers, which computes them now.
+_TABLES = (".rotary_emb.inv_freq", ".masked_bias")
+_MATRIX = 2
+# Of a vector that no model has.
+_LOOKED_AT_BYTES = 1 << 16
 _WITHOUT_TOKENIZER = (
     f"The bundle has no tokenizer, as the folder has no {TOKENIZER}: add the model's own, written by "
     "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER), or give prompts as numbers of tokens."
@@ -85,6 +90,11 @@ class ModelFolder:
                 raise self.config.unsupported(f"weight {name!r}")
         for name, shape in wanted.items():
             found = self.weights.get(name)
+            if found is None and f"{name.removesuffix('weight')}qweight" in self.weights:
+                raise ModelFileError(
+                    f"{self.path}: its weights are packed (GPTQ or AWQ), and config.json has no {FIELD}: "
+                    "add it, with the fields of quantize_config.json or quant_config.json"
+                )
             if found is None:
                 raise ModelFileError(
                     f"{self.path}: weight {printable(name, 100)!r} {list(shape)} is missing in the "
@@ -95,6 +105,24 @@ class ModelFolder:
                     f"{self.path}: weight {printable(name, 100)!r} has shape {list(found.shape)}, "
                     f"the configuration makes it {list(shape)}: give the one that belongs to the weights"
                 )
+
+    def unused(self, weights: DecoderWeights) -> tuple[str, ...]:
+        """Names of weights in the files that the model has none of: `check` refuses them where it is exact.
+
+        Tables that old programs stored, a head that is the embedding, and vectors of zeros change nothing.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        wanted = {HEAD, *(name for name, _ in weights.tensors())}
+        others = ((name, one) for name, one in self.weights.items() if name not in wanted)
+        return tuple(
+            name
+            for name, one in others
+            if len(one.shape) in (1, _MATRIX)
+            and not name.endswith(_TABLES)
+            and (len(one.shape) == _MATRIX or _begins_with_more_than_zeros(one))
+        )
 
     def with_own_head(self, weights: DecoderWeights) -> DecoderWeights:
         """The weights, no longer tied where the files have a head that differs from the embedding.
@@ -159,6 +187,12 @@ def read_folder(path: Path) -> ModelFolder:
         chat=chat,
         chat_files=chat_files,
     )
+
+
+def _begins_with_more_than_zeros(tensor: StoredTensor) -> bool:
+    with tensor.path.open("rb") as stream:
+        stream.seek(tensor.begin)
+        return any(stream.read(min(tensor.end - tensor.begin, _LOOKED_AT_BYTES)))
 
 
 def _require_language_model(config: Config) -> None:

@@ -33,6 +33,8 @@ QUANTISED_SPREAD = 5e-3
 # How far the logits behind a prompt with rounded activations may be off, as part of the largest, so that the
 # prefill of a model rounds them to bytes. With what else differs, they stay within 1e-2.
 _MOST_ROUNDED = 8e-3
+# How far half precision of keys and values may move logits, of what is allowed for all that is rounded.
+_MOST_HALVED = 4e-3
 # Of a text of the user's: tokens that are continued, and tokens that continue them.
 _PROMPT, _CONTINUED = 16, 64
 # Matrices that make queries, keys and values where they are not one.
@@ -51,6 +53,7 @@ class Golden:
         attended: the same where attention rounds what it multiplies to bfloat16 too; infinite where that was
             not asked for.
         scores: whether the products that make queries and keys are among those.
+        halved: how far logits move where keys and values are kept in half precision; 0 where they are not.
     """
 
     cases: tuple[GoldenCase, ...]
@@ -58,6 +61,12 @@ class Golden:
     rounded: float
     attended: float = math.inf
     scores: bool = False
+    halved: float = 0.0
+
+    @property
+    def keeps_floats(self) -> bool:
+        """Whether keys and values are kept in float32, beside quantised weights too."""
+        return self.halved > _MOST_HALVED
 
     @property
     def rounds(self) -> bool:
@@ -72,7 +81,7 @@ class Golden:
     @property
     def attends_rounded(self) -> bool:
         """Whether its attention may round to bfloat16."""
-        return self.rounds and self.attended <= _MOST_ROUNDED
+        return self.rounds and not self.keeps_floats and self.attended <= _MOST_ROUNDED
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,7 @@ def make_golden(
         cached=constants.kept == "int8",
         attended=attended,
         tiles=tiles,
+        kept_halves=bool(parts) and constants.kept == "float16",
     )
     answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):
@@ -184,11 +194,12 @@ def make_golden(
             *(_together(known, functions.sequences) if functions.sequences > 1 else ()),
         )
     )
+    found = Golden(golden, None, least, further, scores, answers.kept_spread)
     if text is None:
-        return Golden(golden, None, least, further, scores)
+        return found
     assert answers.text is not None
     _check(folder, answers.text, len(text), description)
-    return Golden(golden, _text_reference(text, prompt, answers), least, further, scores)
+    return replace(found, text=_text_reference(text, prompt, answers))
 
 
 def _rounded(weights: DecoderWeights, quantised: Collection[str]) -> tuple[tuple[str, ...], ...]:

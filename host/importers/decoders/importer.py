@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import ShapeError, UserError
 from host.importers.assemble import check_interface, content_hash
 from host.importers.decoders.architectures import describe
@@ -114,13 +115,19 @@ def import_decoder(
         read, bits, context, group, half=half, asymmetry=asymmetry, importance=importance, cache=cache
     )
     constants.read(weights)
-    step = build_step(description, weights, constants, context)
-    verify = build_verify(description, weights, constants, context, verified) if verified else None
-    together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
     functions = Functions(context, chunk, verified, sequences)
     golden = make_golden(
         read.path, description, weights, constants, functions, seed, tokens, attended=bfloat16, tiles=tiles
     )
+    if golden.keeps_floats:
+        constants.kept = "float32"
+        notice(
+            "keys and values are kept in float32: in half precision, logits move by "
+            f"{golden.halved:.1e} of the largest"
+        )
+    step = build_step(description, weights, constants, context)
+    verify = build_verify(description, weights, constants, context, verified) if verified else None
+    together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
     rounding = ROUNDED if golden.rounds else EXACT
     may = {"attention": golden.attends_rounded, "scores": golden.rounds_scores}
     prefill = build_prefill(description, weights, constants, context, chunk, rounding, **may)
@@ -133,7 +140,7 @@ def import_decoder(
     state = state_specs(description, context, constants.kept)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
     ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
-    for line in read.notes:
+    for line in (*read.notes, *_left_out(read, weights)):
         notice(line)
     if spoken > description.vocabulary:
         notice(
@@ -192,6 +199,20 @@ def _importance(
     pieces = [tokens[begin : begin + size] for begin in range(0, len(tokens), size)]
     names = [part.name for product in weights.products() for part in product.parts]
     return tokens.tolist(), input_energies(read.path, pieces, names)
+
+
+def _left_out(read: ModelFolder, weights: DecoderWeights) -> tuple[str, ...]:
+    """A line about weights in the files that the configuration has no place for; none without."""
+    unused = read.unused(weights)
+    if not unused:
+        return ()
+    first = printable(unused[0], 100)
+    what = (
+        f"{len(unused)} weights of the files are left out, such as {first}"
+        if len(unused) > 1
+        else f"1 weight of the files is left out: {first}"
+    )
+    return (f"{what}: config.json describes a model without. Give the one that belongs to the weights.",)
 
 
 def positions_of(path: Path) -> int:

@@ -89,7 +89,8 @@ class StoredTensor:
         if self.dtype not in _TYPES:
             raise ModelFileError(
                 f"{self.path.name}: weight {printable(name, 100)!r} has type {printable(self.dtype, 20)}; "
-                f"{', '.join(_TYPES)} are read: give the model as it was before it was quantised"
+                f"{', '.join(_TYPES)} are read: give the model "
+                + ("in one of them" if self.dtype == "F64" else "as it was before it was quantised")
             )
         values = np.empty(math.prod(self.shape), np.float32)
         dtype = np.dtype(_TYPES[self.dtype])

@@ -6,6 +6,7 @@ import json
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Value
+from host.lowering.quantised.gating import GATED_DENSE, gate_products, gated_function
 from host.lowering.quantised.packing import DENSE, IN_ROWS, PACKED, ROWS, pack_quantised
 from host.lowering.quantised.product import product_function
 from host.lowering.quantised.row_major import row_product_function, row_rows_function
@@ -30,11 +31,15 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         DENSE,
         read={f"edgetlm.{DENSE}": _reader(DENSE)},
-        passes=(GraphPass(Phase.SIMPLIFIED, pack_quantised),),
+        passes=(
+            GraphPass(Phase.SIMPLIFIED, pack_quantised),
+            GraphPass(Phase.SIMPLIFIED, gate_products, one_length=True),
+        ),
         reads_halves=True,
     ),
     OpSpec(ROWS, read={f"edgetlm.{ROWS}": _reader(ROWS)}, reads_halves=True),
     OpSpec(PACKED[DENSE], function=product_function, reads_halves=True),
+    OpSpec(GATED_DENSE, function=gated_function, reads_halves=True),
     OpSpec(PACKED[ROWS], function=rows_function, reads_halves=True),
     OpSpec(IN_ROWS[DENSE], function=row_product_function, reads_halves=True),
     OpSpec(IN_ROWS[ROWS], function=row_rows_function, reads_halves=True),

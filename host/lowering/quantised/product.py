@@ -12,17 +12,19 @@ added. The function is unscheduled: the rule `quantised` of the schedule familie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
 
-from host.lowering.graph import Node
+from host.lowering.graph import Node, Value
 from host.lowering.quantised.groups import GroupTexts
 from host.lowering.quantised.layout import WeightLayout
 from host.lowering.script import function_of_script
+from host.tensor_ir.tiles.lines import DEPTH, LANES
 
-# Blocks that the rule knows.
-LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
+# Blocks that the rules know; the last one's name goes on with an activation.
+LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT, GATED = (
     "largest",
     "scales",
     "rounded",
@@ -30,7 +32,11 @@ LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
     "group_dots",
     "totals",
     "output",
+    "gated_",
 )
+
+# Type of rows that lie in memory as tiles, see `rows_of`; others are of single precision.
+TILED = "bfloat16"
 
 # 1.5 * 2^23, and its bits: of all processors, few round floats without a call of the C library.
 _ROUNDING, _ROUNDING_BITS = 12582912.0, 0x4B400000
@@ -43,10 +49,23 @@ def product_function(node: Node) -> tirx.PrimFunc:
     result has. Parameters are rows, packed weight, packed scales, what `WeightLayout.further` names, and the
     result.
     """
+    panels = node.output.shape[1] // GroupTexts.of(node).layout.lanes
+    return _function(node, _text(node, panels) + _output_text(node))
+
+
+def gated_product_function(node: Node, activation: Callable[[Any], Any]) -> tirx.PrimFunc:
+    """The function of a "packed_gated_dense" node, of which `activation` is the one of its attributes.
+
+    It is that of `product_function`, but gives activation(gate) * up, (T, N / 2): gate are the outputs of the
+    first half of the panels, up those of the other one. The result is in tiles where its type says so.
+    """
     texts = GroupTexts.of(node)
-    rows, depth = node.inputs[0].shape
-    assert texts.groups * texts.layout.group == depth, "a weight of whole groups"
-    text = _text(texts, rows, node.output.shape[1] // texts.layout.lanes, node.attrs.get("first", 0))
+    return _function(node, _text(node, texts.panels) + _gated_text(node), activation=activation)
+
+
+def _function(node: Node, text: str, **names: Any) -> tirx.PrimFunc:
+    """The function of a text that calls what the numbers of this module need."""
+    texts = GroupTexts.of(node)
 
     def magnitude(value: Any) -> Any:
         # Absolute values of floats are ordered as integers are, and LLVM takes maxima of those in any order.
@@ -66,7 +85,8 @@ def product_function(node: Node) -> tirx.PrimFunc:
         # Of the two bytes: the low one is from -128 to 127, or half as large.
         return (number + texts.layout.base // 2) >> (texts.layout.base.bit_length() - 1)
 
-    return function_of_script(text, magnitude=magnitude, as_float=as_float, whole=whole, high=high)
+    used: dict[str, Any] = {"magnitude": magnitude, "as_float": as_float, "whole": whole, "high": high}
+    return function_of_script(text, **(used | names))
 
 
 def element_text(layout: WeightLayout, step: str, index: str, *, joined: bool = False) -> str:
@@ -104,9 +124,52 @@ def _total(texts: GroupTexts, panel: str) -> str:
     return f"({total} - {SUMS}[vt, vg])" if layout.offset else f"({total})"
 
 
-def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
-    """TVMScript of the function, of so many panels of the weight from one on."""
+def _output_text(node: Node) -> str:
+    """TVMScript of the result."""
+    (rows, columns), lanes = node.output.shape, node.attrs["layout"].lanes
+    return f"""    for t, p, l in T.grid({rows}, {columns // lanes}, {lanes}):
+        with T.sblock("{OUTPUT}"):
+            vt, vp, vl = T.axis.remap("SSS", [t, p, l])
+            output[vt, vp * {lanes} + vl] = {TOTALS}[vt, vp, vl]
+"""
+
+
+def _gated_text(node: Node) -> str:
+    """TVMScript of the result of gate and up."""
+    rows, lanes = rows_of(node.output), node.attrs["layout"].lanes
+    panels = node.output.size // rows // lanes
+    made = f"activation({TOTALS}[vt, vp, vl]) * {TOTALS}[vt, vp + {panels}, vl]"
+    place = f"vt, vp * {lanes} + vl"
+    if node.output.dtype == TILED:
+        place, made = _tile_place(f"vp * {lanes} + vl"), f'T.cast({made}, "{TILED}")'
+    return f"""    for t, p, l in T.grid({rows}, {panels}, {lanes}):
+        with T.sblock("{GATED}{node.attrs["activation"]}"):
+            vt, vp, vl = T.axis.remap("SSS", [t, p, l])
+            output[{place}] = {made}
+"""
+
+
+def rows_of(value: Value) -> int:
+    """Rows of what a product multiplies, or gives: (T, K), or tiles (T / 16, K / 32, 16, 32) of bfloat16."""
+    return value.shape[0] * (LANES if value.dtype == TILED else 1)
+
+
+def _data_text(node: Node, column: str) -> str:
+    """Text of an element of the rows, in single precision."""
+    if node.inputs[0].dtype == TILED:
+        return f'T.cast(data[{_tile_place(column)}], "float32")'
+    return f"data[vt, {column}]"
+
+
+def _tile_place(column: str) -> str:
+    return f"vt // {LANES}, ({column}) // {DEPTH}, vt % {LANES}, ({column}) % {DEPTH}"
+
+
+def _text(node: Node, panels: int) -> str:
+    """TVMScript of the function up to its sums, which are those of so many panels of the weight."""
+    texts, first, rows = GroupTexts.of(node), node.attrs.get("first", 0), rows_of(node.inputs[0])
     layout, groups, group = texts.layout, texts.groups, texts.layout.group
+    assert groups * group * rows == node.inputs[0].size, "a weight of whole groups"
     panel = f"vp + {first}" if first else "vp"
     lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
     element = element_text(layout, "vq", f"{panel}, vg|vl, vj", joined=layout.joined)
@@ -116,9 +179,10 @@ def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
     product = f"T.cast({element}, 'int32') * T.cast({rounded}, 'int32')"
     minimum = texts.minimum(panel, "vg", "vl")
     added = f' + T.cast({SUMS}[vt, vg], "float32") * {SCALES}[vt, vg] * ({minimum})' if minimum else ""
-    whole = f"whole(data[vt, (vg * {steps} + vq) * {width} + vj], {SCALES}[vt, vg])"
+    whole = f"whole({_data_text(node, f'(vg * {steps} + vq) * {width} + vj')}, {SCALES}[vt, vg])"
     if layout.joined:
-        high = f"whole(data[vt, (vg * {steps} + vq // 2 * 2 + 1) * {width} + vj], {SCALES}[vt, vg])"
+        other = _data_text(node, f"(vg * {steps} + vq // 2 * 2 + 1) * {width} + vj")
+        high = f"whole({other}, {SCALES}[vt, vg])"
         # A product by 16 would be taken apart, and leave 32 bits.
         whole = f"T.Select(vq % 2 == 0, T.shift_left({whole}, 4) - {high}, {high})"
     plane = (
@@ -139,9 +203,9 @@ def _text(texts: GroupTexts, rows: int, panels: int, first: int) -> str:
     return f"""
 @T.prim_func(s_tir=True, private=True)
 def function(
-    data: T.Buffer(({rows}, {groups * group}), "float32"),
+    data: T.Buffer({node.inputs[0].shape}, "{node.inputs[0].dtype}"),
     weight: T.Buffer({packed}, "{layout.stored}"),
-{texts.parameters}    output: T.Buffer(({rows}, {panels * lanes}), "float32"),
+{texts.parameters}    output: T.Buffer({node.output.shape}, "{node.output.dtype}"),
 ) -> None:
     {LARGEST} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
     {SCALES} = T.sblock_alloc_buffer(({rows}, {groups}), "float32")
@@ -156,7 +220,7 @@ def function(
             vt, vg, vk = T.axis.remap("SSR", [t, g, k])
             with T.init():
                 {LARGEST}[vt, vg] = T.int32(0)
-            {LARGEST}[vt, vg] = T.max({LARGEST}[vt, vg], magnitude(data[vt, vg * {group} + vk]))
+            {LARGEST}[vt, vg] = T.max({LARGEST}[vt, vg], magnitude({_data_text(node, f"vg * {group} + vk")}))
     for t, g in T.grid({rows}, {groups}):
         with T.sblock("{SCALES}"):
             vt, vg = T.axis.remap("SS", [t, g])
@@ -185,8 +249,4 @@ def function(
             {TOTALS}[vt, vp, vl] = {TOTALS}[vt, vp, vl] + T.cast({_total(texts, panel)}, "float32") * (
                 {SCALES}[vt, vg] * {texts.scale(panel, "vg", "vl")}
             ){added}
-    for t, p, l in T.grid({rows}, {panels}, {lanes}):
-        with T.sblock("{OUTPUT}"):
-            vt, vp, vl = T.axis.remap("SSS", [t, p, l])
-            output[vt, vp * {lanes} + vl] = {TOTALS}[vt, vp, vl]
 """

@@ -9,6 +9,7 @@ from tvm import tirx
 
 from host.tensor_ir.structural import mapped
 from host.tensor_ir.tiles.attention import SCORES_PREFIX, SUMS_PREFIX, ScoreTiles, SumTiles
+from host.tensor_ir.tiles.gated import GATED_PREFIX, GatedPanels
 from host.tensor_ir.tiles.lines import CONFIGURED, DECLARED
 from host.tensor_ir.tiles.quantised import PANELS_PREFIX, ROWS_PREFIX, QuantisedPanels, TiledRows
 from host.tensor_ir.tiles.registers import RELEASED
@@ -17,6 +18,7 @@ from host.tensor_ir.tiles.registers import RELEASED
 _KINDS = {
     ROWS_PREFIX: TiledRows,
     PANELS_PREFIX: QuantisedPanels,
+    GATED_PREFIX: GatedPanels,
     SCORES_PREFIX: ScoreTiles,
     SUMS_PREFIX: SumTiles,
 }

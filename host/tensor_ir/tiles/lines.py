@@ -19,6 +19,8 @@ declare void @llvm.x86.tileloadd64(i8, ptr, i64)
 declare void @llvm.x86.tilestored64(i8, ptr, i64)
 declare void @llvm.x86.tdpbf16ps(i8, i8, i8)
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+declare <16 x float> @llvm.roundeven.v16f32(<16 x float>)
+declare <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float>, <16 x float>, <16 x float>, i16, i32)
 declare i64 @llvm.umin.i64(i64, i64)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 """
@@ -67,6 +69,15 @@ class Lines:
         self.add(f"%{name}_next = add i64 {index}, 1")
         self.add(f"%{name}_more = icmp ult i64 %{name}_next, {count}")
         self.add(f"br i1 %{name}_more, label %{name}, label %{name}_end")
+        self.label(f"{name}_end")
+
+    @contextmanager
+    def when(self, name: str, condition: str) -> Iterator[None]:
+        """What is added meanwhile, where a condition holds; `name` is of its block, which no other has."""
+        self.add(f"br i1 {condition}, label %{name}, label %{name}_end")
+        self.label(name)
+        yield
+        self.add(f"br label %{name}_end")
         self.label(f"{name}_end")
 
     def sum(self, *terms: tuple[str, int] | int) -> str:

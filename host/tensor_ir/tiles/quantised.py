@@ -121,6 +121,15 @@ class QuantisedPanels:
         return 2 if self.wide % 2 == 0 else 1
 
     @property
+    def blocks(self) -> int:
+        """Blocks of panels that follow one another."""
+        return self.wide // self.pair
+
+    def panel(self, lines: Lines, block: str, across: str) -> str:
+        """The number of a panel of a block, from the first one that the function gets."""
+        return lines.sum((block, self.pair), (across, 1))
+
+    @property
     def parts(self) -> int:
         """Parts of the depth that follow one another."""
         return self.groups // self.together
@@ -161,17 +170,43 @@ class QuantisedPanels:
         if self.parts > 1:
             lines.add(f"%sums = alloca [{self.rows * self.pair * LANES * 4} x i8], align 64")
         lines.add(f"call i32 @{CONFIGURED.name}()")
+        self.prepare(lines)
         with (
             lines.loop("first_steps", self.steps) as step,
             lines.loop("first_vectors", self.pair * form.vectors) as vector,
         ):
             to = lines.sum((step, self.pair * self.halves * TILE_BYTES))
             _take_apart(lines, self, "0", step, [vector], to)
-        with lines.loop("blocks", self.wide // self.pair) as block:
+        with lines.loop("blocks", self.blocks) as block:
             for part in range(self.parts):
                 _multiply(lines, self, block, part)
+        self.finish(lines)
         lines.add(f"call i32 @{RELEASED.name}()")
         return defined(self.name, ", ".join(f"ptr noalias %{name}" for name in self.arguments), lines)
+
+    def prepare(self, lines: Lines) -> None:
+        """What comes before all blocks."""
+
+    def beside(self, lines: Lines, block: str, turn: str, number: str) -> None:
+        """What vector units do in a step of a block's last part, beside taking weights apart.
+
+        Args:
+            lines: of the function.
+            block: number of the block.
+            turn: which rows are multiplied.
+            number: of the step, from 0 in every turn.
+        """
+
+    def made(self, lines: Lines, block: str, turn: str) -> None:
+        """Stores the sums of a turn, which are whole, as the result."""
+        stride = self.columns * 4
+        first = lines.sum((turn, TILE_ROWS * self.tall * stride), (block, self.pair * LANES * 4))
+        for register, (down, across) in enumerate(_places(self)):
+            place = lines.sum((first, 1), down * TILE_ROWS * stride + across * LANES * 4)
+            lines.store(register, lines.place("%result", place), stride)
+
+    def finish(self, lines: Lines) -> None:
+        """What comes behind all blocks."""
 
 
 def _multiply(lines: Lines, one: QuantisedPanels, block: str, part: int) -> None:
@@ -183,7 +218,7 @@ def _multiply(lines: Lines, one: QuantisedPanels, block: str, part: int) -> None
     there = lines.value(f"sub i64 {one.block_bytes}, {here}")
     later, following = lines.sum((block, 1), (part + 1) // one.parts), (part + 1) % one.parts
     # Behind the last block, that is taken apart once more.
-    last = one.wide // one.pair - 1
+    last = one.blocks - 1
     later = lines.value(f"call i64 @llvm.umin.i64(i64 {later}, i64 {last})")
     with lines.loop(f"rows{part}", one.turns) as turn:
         _begin(lines, one, part, turn)
@@ -195,6 +230,8 @@ def _multiply(lines: Lines, one: QuantisedPanels, block: str, part: int) -> None
             _take_apart(lines, one, later, tile, vectors, lines.sum((step, size), (there, 1)), apart)
             tile = lines.sum((step, 1), (part + 2) % one.parts * one.steps)
             _fetch(lines, one, lines.sum((block, 1), (part + 2) // one.parts), tile, vectors)
+            if part + 1 == one.parts:
+                one.beside(lines, block, turn, number)
         _end(lines, one, part, turn, block)
 
 
@@ -227,11 +264,7 @@ def _end(lines: Lines, one: QuantisedPanels, part: int, turn: str, block: str) -
         for register, address in enumerate(_kept(lines, one, turn)):
             lines.store(register, address, LANES * 4)
         return
-    stride = one.columns * 4
-    first = lines.sum((turn, TILE_ROWS * one.tall * stride), (block, one.pair * LANES * 4))
-    for register, (down, across) in enumerate(_places(one)):
-        place = lines.sum((first, 1), down * TILE_ROWS * stride + across * LANES * 4)
-        lines.store(register, lines.place("%result", place), stride)
+    one.made(lines, block, turn)
 
 
 def _kept(lines: Lines, one: QuantisedPanels, turn: str) -> list[str]:
@@ -302,7 +335,7 @@ def _take_apart(
     for number, vector in enumerate(vectors):
         if number == 0 or apart:
             across = lines.value(f"udiv i64 {vector}, {form.vectors}")
-            panel = lines.sum((block, one.pair), (across, 1))
+            panel = one.panel(lines, block, across)
             scales = scales_of(lines, form, panel, tile)
             source = lines.sum((panel, form.panel_bytes), (tile, form.vectors * LINE_BYTES))
             place = lines.sum((to, 1), (across, one.halves * TILE_BYTES))
@@ -316,6 +349,6 @@ def _fetch(lines: Lines, one: QuantisedPanels, block: str, tile: str, vectors: S
     for vector in vectors:
         across = lines.value(f"udiv i64 {vector}, {form.vectors}")
         within = lines.value(f"urem i64 {vector}, {form.vectors}")
-        panel = lines.sum((block, one.pair), (across, 1))
+        panel = one.panel(lines, block, across)
         place = lines.sum((panel, form.panel_bytes), (tile, form.vectors * LINE_BYTES), (within, LINE_BYTES))
         lines.fetch(lines.place("%weight", place))

@@ -70,6 +70,16 @@ def test_the_message_names_output_amount_and_case() -> None:
     assert "case 2" in verdict.message
 
 
+def test_a_difference_that_is_hardly_too_large_is_told_from_what_is_allowed() -> None:
+    """Two digits show 0.01 of both."""
+
+    def change(_: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.01002), outputs[1]]
+
+    verdict, _ = verify(Device(change), SIGNATURE, [replace(case(1), spread=5e-3)])
+    assert "differs by 0.01002 of the largest golden value, allowed is 0.01 (case 1)" in verdict.message
+
+
 def test_small_deviations_within_the_tolerance_pass() -> None:
     verdict, _ = verify(Device(lambda _, o: [o[0] * np.float32(1.0005), o[1]]), SIGNATURE, [case(1)])
     assert verdict.passed
@@ -98,7 +108,11 @@ def test_the_first_kernel_at_which_the_values_part_is_named() -> None:
     wrong = [KernelOutputs(1, "pool", (good * 1.5,)), KernelOutputs(2, "dense", (good * 9,))]
     ours = [reference[0], *wrong]
     assert "first at kernel pool (call 2, off by 0.5)" in first_difference(ours, reference)
-    assert "lowering" in first_difference(reference, reference)
+    assert "lowering is at fault, not a kernel" in first_difference(reference, reference)
+    assert "what is rounded beside the weights" in first_difference(reference, reference, 5e-3)
+    near = [KernelOutputs(0, "conv", (good * np.float32(1.005),))]
+    assert "first at kernel conv" in first_difference(near, reference)
+    assert "first at kernel" not in first_difference(near, reference, 5e-3)
     assert "is pool, unscheduled it is conv" in first_difference([ours[1]], reference)
 
 
@@ -139,3 +153,32 @@ def test_how_much_a_model_enlarges_a_change_of_its_inputs() -> None:
     assert sensitivity(Function(lambda x: x * 3 + 1), one) < 2e-6
     assert sensitivity(Function(lambda x: np.sin(x.astype(np.float64) * 1e8)), one) > 0.1
     assert sensitivity(Function(lambda x: x * 1000), whole) == 0.0
+
+
+class Functions(Device):
+    """Has functions beside main, whose outputs are wrong from a call on."""
+
+    def run(self, inputs: Sequence[np.ndarray], function: str = "") -> list[np.ndarray]:
+        return super().run(inputs)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (2, "the function prefill is wrong"),
+        (3, "the function verify is wrong, or prefill, whose state it reads"),
+    ],
+)
+def test_a_function_whose_outputs_nobody_sees_is_named_too(first: int, said: str) -> None:
+    """Cases behind it show the state that it has left, and the first of them may be of another function."""
+
+    def change(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.5 if call >= first else 1), outputs[1]]
+
+    golden = [
+        replace(case(1), outputs=(), function="prefill"),
+        case(2),
+        replace(case(3), function="verify"),
+    ]
+    verdict, _ = verify(Functions(change), SIGNATURE, golden)
+    assert verdict.message.endswith(f"; {said}")

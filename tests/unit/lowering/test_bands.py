@@ -72,7 +72,7 @@ class Shape:
         return emit(relax.op.add(result, x)) if self.residual else result
 
 
-def _board(near_bytes: int) -> Board:
+def small_board(near_bytes: int) -> Board:
     """A processor with a second level of cache of that size."""
     found = board(8)
     levels = (
@@ -85,11 +85,11 @@ def _board(near_bytes: int) -> Board:
 
 def _lowered(shape: Shape, near_bytes: int = 16 << 10, rows: int | None = None) -> LoweredModel:
     model = imported(relax_module(shape.build, shape.inputs))
-    found = lower(model, _board(near_bytes))
+    found = lower(model, small_board(near_bytes))
     if rows is None:
         return found
     [site] = _sites(found)
-    return lower(model, _board(near_bytes), decisions={site.name: rows})
+    return lower(model, small_board(near_bytes), decisions={site.name: rows})
 
 
 def _sites(model: LoweredModel) -> list[Site]:
@@ -219,7 +219,7 @@ def test_a_result_that_others_read_is_made_whole() -> None:
         second = builder.emit(relax.op.nn.conv2d(first, weight(16, 1, 3, 3, seed=3), padding=1, groups=16))
         return builder.emit(relax.op.add(first, second))
 
-    model = lower(imported(relax_module(build, Shape().inputs)), _board(16 << 10))
+    model = lower(imported(relax_module(build, Shape().inputs)), small_board(16 << 10))
     assert not _sites(model)
 
 
@@ -233,13 +233,13 @@ def test_a_product_between_two_depthwise_convolutions_is_of_one_chain() -> None:
         return result
 
     model = imported(relax_module(build, Shape().inputs))
-    apart = lower(model, _board(16 << 10))
+    apart = lower(model, small_board(16 << 10))
     one, two = _sites(apart)
     assert one.own == two.own == 0
-    first = lower(model, _board(16 << 10), decisions={one.name: one.options[-1]})
+    first = lower(model, small_board(16 << 10), decisions={one.name: one.options[-1]})
     assert [site.name for site in _sites(first)] == [one.name]
     assert " ".join(_kernels(first)).count("chain") == 1
-    second = lower(model, _board(16 << 10), decisions={two.name: two.options[-1]})
+    second = lower(model, small_board(16 << 10), decisions={two.name: two.options[-1]})
     assert [site.name for site in _sites(second)] == [one.name, two.name]
     assert len(_kernels(first)) == len(_kernels(second)) == len(_kernels(apart)) - 2
 
@@ -258,7 +258,7 @@ def test_a_flat_tensor_of_which_two_parts_make_images_of_other_widths(again: boo
         third = emit(relax.op.matmul(flat, weight(16, 8, seed=5)))
         return emit(relax.op.add(third, x)) if again else third
 
-    model = lower(imported(relax_module(build, [normal(1, 72, 8)])), _board(16 << 10))
+    model = lower(imported(relax_module(build, [normal(1, 72, 8)])), small_board(16 << 10))
     assert len(_sites(model)) == (0 if again else 1)
 
 

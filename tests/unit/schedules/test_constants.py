@@ -24,7 +24,7 @@ from tests.unit.schedules.cpu.lane_dots_cases import Depthwise
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
 from tests.unit.schedules.cpu.tiled.test_half_sums_programs import space_of as half_sums_space
-from tests.unit.schedules.cpu.tiles import tile_cases
+from tests.unit.schedules.cpu.tiles import test_gated_tiles, test_quantised_tiles, tile_cases
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
 
 RULES = {rule.name: rule for rule in installed_rules() if rule.constants}
@@ -82,6 +82,11 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
                 if "dense" in one.name
             ]
             yield space_for(task, on.hardware)
+    elif rule == "gated_tiles":
+        for rows in (32, 512):
+            on = tile_cases.board()
+            model, _ = test_gated_tiles.gated((rows, 512, 512), Kind(4, rounding=8), on)
+            yield space_for(test_quantised_tiles.task_of(model), on.hardware)
     elif rule == "cached_attention":
         # With many tokens its arithmetic counts, with one the memory that it reads.
         for rows in (64, 1):

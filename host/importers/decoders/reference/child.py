@@ -101,6 +101,7 @@ def computed(plan: Plan) -> Answers:
         0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
         attended=attended,
         chosen=chosen,
+        kept_spread=moved(logits[-1], logits_of(model, last, halves_cache)) if asked.kept_halves else 0.0,
     )
 
 
@@ -131,12 +132,23 @@ def rounded_cache(model: Any) -> Any:
     As `host.lowering.decoding.function` keeps keys and values.
     """
     import torch
-    from transformers import DynamicCache
 
     def rounded(values: torch.Tensor) -> torch.Tensor:
         scale = (values.abs().amax(-1, keepdim=True) / 127).clamp(max=65504).half().float()
         inverse = torch.where(scale > 0, 1 / scale, 0.0)
         return (values * inverse).round().clamp(-127, 127) * scale
+
+    return _cache_of(model, rounded)
+
+
+def halves_cache(model: Any) -> Any:
+    """A cache that holds what half precision holds, in float32."""
+    return _cache_of(model, lambda values: values.half().float())
+
+
+def _cache_of(model: Any, rounded: Callable[[Any], Any]) -> Any:
+    """A cache that holds keys and values as a function rounds them."""
+    from transformers import DynamicCache
 
     class Rounded(DynamicCache):  # type: ignore[misc]
         def update(self, keys: Any, values: Any, *others: Any, **named: Any) -> Any:

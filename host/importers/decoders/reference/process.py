@@ -122,7 +122,8 @@ def _failure(folder: Path, result: subprocess.CompletedProcess[str], error: Path
     """One line about why the process ended without logits."""
     if error.is_file():
         message = str(json.loads(error.read_text())["message"]).replace(str(folder.resolve()), "it")
-        return f"transformers cannot run it: {' '.join(message.split())[:300]}"
+        reason = " ".join(message.split())[:300]
+        return f"transformers cannot run it: {reason}: give a model that AutoModelForCausalLM reads"
     if result.returncode < 0:
         return f"transformers crashed on it ({signal.Signals(-result.returncode).name})"
     lines = [line for line in result.stderr.splitlines() if line.strip()]

@@ -44,6 +44,7 @@ class Questions:
             logits by the weights in the files.
         tiles: whether products that round do it as registers of matrices have them: activations and weights
             to bfloat16, and activations to bytes where groups of weights are not whole rows of a tile.
+        kept_halves: whether it is also asked what keys and values in half precision do to logits.
     """
 
     texts: tuple[np.ndarray, ...]
@@ -58,6 +59,7 @@ class Questions:
     cached: bool = False
     attended: bool = False
     tiles: bool = False
+    kept_halves: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,7 @@ class Answers:
             beginning round what they multiply; None where that was not asked for.
         chosen: which of the sets of products that is.
         attended: the same where attention over the beginning rounds what it multiplies to bfloat16 too.
+        kept_spread: how far keys and values in half precision move logits behind the last text, see `moved`.
         half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
         measured: (K) float32 by the names that were asked for; without the table of an embedding that is no
             head, which multiplies nothing.
@@ -87,10 +90,13 @@ class Answers:
     measured: Mapping[str, np.ndarray] = field(default_factory=dict)
     attended: np.ndarray | None = None
     chosen: int = 0
+    kept_spread: float = 0.0
 
 
 def moved(exact: np.ndarray, rounded: np.ndarray | None) -> float:
-    """How far logits behind the end of a text are off, as part of the largest.
+    """How far logits behind the end of a text are off, as part of the largest behind the same token.
+
+    So does the verification of a bundle judge them.
 
     Args:
         exact: (n, V) behind all its tokens.
@@ -102,7 +108,8 @@ def moved(exact: np.ndarray, rounded: np.ndarray | None) -> float:
     if rounded is None:
         return math.inf
     end = exact[-len(rounded) :]
-    share = float(np.abs(end - rounded).max() / np.abs(end).max())
+    largest = np.abs(end).max(axis=1)
+    share = float((np.abs(end - rounded).max(axis=1) / np.where(largest > 0, largest, 1)).max())
     return math.inf if math.isnan(share) else share
 
 
@@ -179,7 +186,7 @@ def write_answers(directory: Path, answers: Answers) -> None:
     others["attended"] = answers.attended
     arrays |= {name: one for name, one in others.items() if one is not None}
     arrays |= {"greedy": np.array(answers.greedy, np.int32), "half_spread": np.array(answers.half_spread)}
-    arrays["chosen"] = np.array(answers.chosen)
+    arrays |= {"chosen": np.array(answers.chosen), "kept_spread": np.array(answers.kept_spread)}
     arrays |= {_MEASURED + name: one for name, one in answers.measured.items()}
     np.savez(directory / _ANSWERS, **arrays)  # type: ignore[arg-type]
 
@@ -201,4 +208,5 @@ def read_answers(directory: Path, texts: int) -> Answers:
             },
             np.asarray(arrays["attended"]) if "attended" in arrays else None,
             int(arrays["chosen"]),
+            float(arrays["kept_spread"]),
         )

@@ -62,6 +62,10 @@ class ChainInBands(Rule):
                 found[_name(number, name)] = values
         return found
 
+    def parts(self, workload: Workload) -> list[tuple[str, Rule, Workload]]:
+        """The functions of one band."""
+        return [(_name(number, ""), TILED, part) for number, part in enumerate(workload.parts)]
+
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Every part is legal by itself."""
         splits = _splits(tuple(values))

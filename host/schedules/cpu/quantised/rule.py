@@ -52,7 +52,8 @@ class Quantised(Rule):
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """The function of such a product, whose blocks have these names; no other rule takes it."""
-        return {parts.ROUNDED, parts.DOTS, parts.TOTALS} <= {stage.name for stage in workload.stages}
+        blocks = {parts.ROUNDED, parts.DOTS, parts.TOTALS, parts.OUTPUT}
+        return blocks <= {stage.name for stage in workload.stages}
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Divisors: of the rows, of the panels, and of the groups."""

@@ -28,18 +28,31 @@ _DEPTH, _TILE_BYTES, _LINE_BYTES, _EXACT_PRODUCTS = 32, 1024, 64, 3
 
 
 def quantised_tiles_seconds(
-    workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    workload: Workload,
+    hardware: HardwareModel,
+    threads: int,
+    values: Decisions,
+    sharing: int = 1,
+    activation_cycles: float = 0.0,
 ) -> float:
-    """Estimated seconds of one call of a program of the `quantised_tiles` rule.
+    """Estimated seconds of one call of a program of the `quantised_tiles` rule, and of `gated_tiles`.
 
     Products of tiles, the loads of their operands and taking the next block apart overlap. Rows come from the
     cache that holds all of them, and weights that were taken apart from the first one or that of two blocks.
+
+    Args:
+        workload: of the function.
+        hardware: the processor.
+        threads: of the program.
+        values: its decisions.
+        sharing: panels of the weight that a panel of the result is made of.
+        activation_cycles: of a vector of results, beside what its sums take.
     """
     tiles = hardware.matrix_tiles
     assert tiles is not None, "the rule matched before"
     dots = workload.stage(parts.DOTS)
     rows, panels, groups, planes, steps, lanes, width = (axis.extent for axis in dots.axes[:7])
-    wide, tall, together = values["vectors"], values["rows"], values["depth"]
+    wide, tall, together = values["vectors"] * sharing, values["rows"], values["depth"]
     depth, frequency = groups * steps * width, hardware.frequency_hz
     pair = 2 if wide % 2 == 0 else 1
     of_part = together * steps * width // _DEPTH
@@ -59,11 +72,12 @@ def quantised_tiles_seconds(
     vector = _APART_OPERATIONS.on(hardware) / 2 * planes * _DEPTH
     vectors = size // (panels * depth // _DEPTH * _LINE_BYTES)
     apart = vector / vectors * -(-pair * vectors // turns)
-    step = _overlapped(hardware, multiplied, loads, apart)
+    activated = activation_cycles * tiles.rows * tall * pair / sharing / (of_part * every)
+    step = _overlapped(hardware, multiplied, loads, apart + activated)
     moved = tiles.rows * tall * pair * _SUM_CYCLES.on(hardware) * (2.0 - 1.0 / every)
     begun = of_part * pair * vector
     cycles = panels // pair * every * turns * (of_part * step + moved) + panels // wide * begun
-    written = rows * panels * lanes * 4
+    written = rows * panels // sharing * lanes * workload.stages[-1].write.element_bytes
     written_s = written * _seconds_a_byte(hardware, written)
     read_s = size / hardware.levels[-1].bandwidth_bytes_per_s
     total = _overlapped(hardware, cycles / frequency, written_s, read_s)
@@ -71,7 +85,8 @@ def quantised_tiles_seconds(
     # The last calls leave threads without any.
     total *= -(-calls // threads) * threads / calls
     rounded = rows * depth * planes / hardware.lanes * _ROUND_CYCLES.on(hardware) / frequency
-    return shared_seconds(total + rounded, hardware, threads)
+    in_tiles = any(access.type.name == parts.TILED for access in workload.stage(parts.LARGEST).reads)
+    return shared_seconds(total + (0.0 if in_tiles else rounded), hardware, threads)
 
 
 def _overlapped(hardware: HardwareModel, *times: float) -> float:

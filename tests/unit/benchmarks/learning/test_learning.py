@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 import tvm
 
-from benchmarks.learning.__main__ import PAIRS, TUNED, figures_of, judged_arms
+from benchmarks.learning.__main__ import PAIRS, figures_of, judged_arms
 from benchmarks.learning.arms import ordered, programs_of_arms
-from benchmarks.learning.tuned import tuned_programs
+from benchmarks.learning.space_sizes import LARGE, board_and_type, line_of, lines_of, size_of, spaces_of
+from benchmarks.learning.tuned import TUNED, tuned_programs
 from benchmarks.modelled_boards.choices import programs_in
 from benchmarks.modelled_boards.draws import Program, random_programs
 from benchmarks.modelled_boards.figures import Judged
@@ -29,6 +30,8 @@ from host.tlm.proposer import Tlm
 from host.tuning.proposers.bayesian import Source
 from host.tuning.proposers.random_sampling import RandomSampling
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
+from tests.unit.lowering.harness import imported, relax_module
+from tests.unit.lowering.test_bands import Shape, small_board
 from tests.unit.tlm.learning import SIZE, VOCABULARY
 from tests.unit.tuning.simulated import dense_space, profile
 
@@ -191,3 +194,38 @@ def test_a_program_that_fails_is_not_measured_again() -> None:
     judge = Truth(lambda values: tall_is_slow(SPACE, values) if values in _BEGIN else None)
     order = tuned(judge)
     assert len({tuple(sorted(one.items())) for one in order}) == len(order) > 10
+
+
+def test_chains_in_bands_are_listed_if_they_are_wanted() -> None:
+    shape = Shape()
+    model = imported(relax_module(shape.build, shape.inputs))
+    board = small_board(16 << 10)
+    apart = list(spaces_of(model, board, "", 1, in_bands=False))
+    every = list(spaces_of(model, board, "", 1, in_bands=True))
+    assert "chain" not in {one.rule.name for one in apart}
+    [chain] = [one for one in every if one.rule.name == "chain"]
+    size = size_of(chain)
+    assert size > LARGE
+    assert f"chain contraction {chain.task.flops / 1e6:.1f} MFLOP {size:.3g} programs" in line_of(
+        "board", "model", chain, size
+    )
+
+
+def test_rules_are_counted_with_their_large_spaces() -> None:
+    assert lines_of({"tiled": [10.0, 2e5, 30.0], "chain": [1e9]}) == [
+        "chain                 1 tasks,    1 large, median 1e+09, most 1e+09",
+        "tiled                 3 tasks,    1 large, median 30, most 2e+05",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, gpu, half",
+    [
+        ("raspberry_pi_5", False, ""),
+        ("jetson_orin_nano-gpu-fp16", True, "float16"),
+        ("x86_64-v4-bf16", False, "bfloat16"),
+    ],
+)
+def test_names_of_boards_have_the_gpu_and_the_type(name: str, gpu: bool, half: str) -> None:
+    board, found = board_and_type(name)
+    assert (board.hardware.gpu is not None, found) == (gpu, half)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.modelled_boards import __main__ as benchmark
-from benchmarks.modelled_boards.choices import BUDGETS, BoardEstimates, chosen_programs, of_board
+from benchmarks.modelled_boards.choices import BUDGETS, BoardEstimates, chosen_programs, of_board, programs_in
 from benchmarks.modelled_boards.draws import DRAWN, random_programs
 from benchmarks.modelled_boards.figures import ALL, RATIOS, Judged, ratios, shares
 from benchmarks.modelled_boards.judging import Judge, judged_tasks
@@ -117,6 +117,16 @@ def test_tasks_that_taught_or_leave_no_choice_are_not_judged() -> None:
     assert judged(set(), 2 * flop) == 1
     assert judged(set(tasks), 2 * flop) == judged(set(), flop / 2) == 0
     assert len(random_programs(SPACE, 1)) == DRAWN
+
+
+def test_tasks_with_small_spaces_are_left_out() -> None:
+    tasks = {SPACE.task.workload_hash: SimpleNamespace(space=SPACE)}
+    size = programs_in(SPACE)
+
+    def judged(least: float) -> int:
+        return len(judged_tasks(tasks, set(), 8, math.inf, least))  # type: ignore[arg-type]
+
+    assert (judged(0.0), judged(size / 2), judged(size)) == (1, 1, 0)
 
 
 def test_data_of_one_board_are_refused(tmp_path: Path) -> None:

@@ -295,6 +295,22 @@ def test_products_of_tiles_round_both_operands(
     assert not torch.allclose(in_tiles, plain, atol=1e-4) and not torch.allclose(both, in_bytes, atol=1e-3)
 
 
+def test_keys_and_values_in_half_precision_move_logits_a_little(tmp_path: Path) -> None:
+    folder, directory = tmp_path / "model", tmp_path / "plan"
+    directory.mkdir()
+    save(folder, "llama")
+    read = read_folder(folder)
+    parts = parts_of(read, 4)
+    assert 1e-5 < asked(read, directory, parts, kept_halves=True).kept_spread < 1e-2
+    assert asked(read, directory, parts).kept_spread == 0
+
+
+def test_how_far_logits_move_is_of_the_largest_behind_the_same_token() -> None:
+    exact = np.array([[9, 9], [1, -2], [100, 0], [0, 0]], np.float32)
+    assert moved(exact, exact[1:] + np.array([[0.5, 0], [1, 0], [0, 0.125]])) == 0.25
+    assert moved(exact, exact[1:] * np.nan) == moved(exact, None) == np.inf
+
+
 def test_a_beginning_by_tiles_moves_logits_less_than_one_by_bytes(tmp_path: Path) -> None:
     folder, directory = tmp_path / "model", tmp_path / "plan"
     directory.mkdir()

@@ -145,6 +145,9 @@ def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
         import_decoder(spoiled(tmp_path, name, huge), 32, 8, "int8")
     with pytest.raises(ModelFileError, match=f"{name}' holds NaN"):
         import_decoder(spoiled(tmp_path, name, huge * np.nan), 32, 8)
+    for dtype, words in ((np.float64, "give the model in one of them"), (np.int8, "before it was quantised")):
+        with pytest.raises(ModelFileError, match=words):
+            import_decoder(spoiled(tmp_path, name, np.ones((96, 64), dtype)), 32, 8)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ from host.errors import MeasureError
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, space_for
 from research.collection import collect
-from research.collection.collect import ROUNDS, SWEEP, BenchTimer, CollectedTask, Collector
+from research.collection.collect import ROUNDS, SWEEP, BenchTimer, CollectedTask, Collector, tasks_in
 from research.collection.dataset import MeasuredProgram, append_programs, read_programs
 from research.collection.draw import draw_programs
+from tests.unit.lowering.harness import imported, relax_module
+from tests.unit.lowering.test_bands import Shape, small_board
 from tests.unit.schedules import functions as fn
 
 PROGRAM = MeasuredProgram("model", "hash", "task", "tiled", 4, {"rows": 4}, "uniform", (2e-6, 1e-6))
@@ -99,3 +101,15 @@ def test_a_cut_collection_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     second.run(2, until=float("inf"))
     every = [tuple(sorted(one.decisions.items())) for one in read_programs(path)]
     assert len(every) == len(set(every)) > SWEEP
+
+
+def test_chains_in_bands_are_among_the_tasks_if_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Shape()
+    model = imported(relax_module(shape.build, shape.inputs))
+    monkeypatch.setattr(collect, "load", lambda path, golden_cases: model)
+    board = small_board(16 << 10)
+    profile = DeviceProfile("bands", board, board.hardware, 1)
+    apart = tasks_in([Path("model.onnx")], profile)
+    every = tasks_in([Path("model.onnx")], profile, in_bands=True)
+    assert apart.keys() < every.keys()
+    assert [every[key].space.rule.name for key in every.keys() - apart.keys()] == ["chain"]

@@ -54,7 +54,7 @@ def test_every_rule_that_leaves_something_open_is_drawn() -> None:
     # How long the lists of a scatter are depends on its indices: no time of drawn ones would teach anything.
     wanted -= {"cuda_scatter", "scatter"}
     # No board of the training has registers of matrices.
-    wanted -= {"quantised_tiles"}
+    wanted -= {"quantised_tiles", "gated_tiles"}
     # There are no three convolutions in a row, and no GPU that gains from sums in halves.
     wanted -= {"chain", "cuda_mma_halves"}
     found: Counter[str] = Counter()

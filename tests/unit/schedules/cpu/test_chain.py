@@ -26,7 +26,8 @@ SHAPES = {
 }
 
 
-def _space(name: str, threads: int = 1) -> tuple[DesignSpace, dict[str, object]]:
+def chain_space(name: str, threads: int = 1) -> tuple[DesignSpace, dict[str, object]]:
+    """The space of a chain of `SHAPES`, and the target of its programs."""
     rows = _sites(_lowered(SHAPES[name]))[0].options[-1]
     [task] = (task for task in _lowered(SHAPES[name], rows=rows).tasks if "chain" in task.name)
     found = fn.board("avx2", threads)
@@ -55,7 +56,7 @@ def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> np.ndarray:
     ],
 )
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
-    space, target = _space(name, threads)
+    space, target = chain_space(name, threads)
     assert space.rule.name == "chain"
     wanted = _run(space.task.function, target)
     generator = random.Random(threads)
@@ -65,8 +66,32 @@ def test_random_programs_compute_the_task(name: str, threads: int) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=str(candidate.decisions))
 
 
+def test_each_part_is_a_space_of_its_own_rule() -> None:
+    space, _ = chain_space("three parts", 2)
+    names = [kind.name for kind in TILED.decisions]
+    assert [[one.name for one in part.decisions] for part in space.parts] == [names] * 3
+    assert all(part.rule is TILED and part.threads == 1 for part in space.parts)
+    values = space.sample(random.Random(0))
+    for number, part in enumerate(space.parts):
+        own = list(values.values())[len(names) * number : len(names) * (number + 1)]
+        for value in part.decisions[0].choices:
+            changed = dict(zip(names, own, strict=True)) | {names[0]: value}
+            whole = values | {f"{('first', 'second', 'third')[number]}_{names[0]}": value}
+            assert part.legal(changed) == space.legal(whole)
+    assert not space.parts[0].parts
+
+
+def test_parts_are_drawn_by_themselves() -> None:
+    # In one of 700 draws of all decisions, all three parts are legal at once.
+    space, _ = chain_space("three parts", 2)
+    drawn = [space.sample(random.Random(seed), attempts=300) for seed in range(12)]
+    assert all(map(space.legal, drawn))
+    assert {tuple(one) for one in drawn} == {tuple(decision.name for decision in space.decisions)}
+    assert {one["parallel"] for one in drawn} == {1, 2}
+
+
 def test_the_estimate_is_that_of_the_parts_times_the_bands() -> None:
-    space, _ = _space("three parts")
+    space, _ = chain_space("three parts")
     values = space.sample(random.Random(1))
     twice = replace(space, workload=replace(space.workload, bands=2 * space.workload.bands))
     assert twice.estimate_s(values) == pytest.approx(2 * space.estimate_s(values))
@@ -76,7 +101,7 @@ def test_the_estimate_is_that_of_the_parts_times_the_bands() -> None:
 def test_parts_are_judged_and_estimated_once_and_as_they_would_be_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    space, _ = _space("three parts")
+    space, _ = chain_space("three parts")
     asked: list[str] = []
     for name in ("legal", "estimate_s"):
         original = getattr(Tiled, name)
@@ -118,7 +143,7 @@ def _alone(space: DesignSpace, values: dict[str, int]) -> float:
 
 @pytest.mark.long
 def test_gensor_decides_every_part() -> None:
-    space, _ = _space("three parts")
+    space, _ = chain_space("three parts")
     board = fn.board("avx2")
     profile = DeviceProfile("test", board, board.hardware, 1)
     [candidate] = Gensor().propose(space, profile, (), 1, 0)
@@ -130,7 +155,7 @@ def test_gensor_decides_every_part() -> None:
 
 
 def test_the_trace_carries_every_factor() -> None:
-    space, _ = _space("two parts with stride 2")
+    space, _ = chain_space("two parts with stride 2")
     fn.assert_its_trace_is_the_program(space)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -151,7 +152,8 @@ def test_a_packed_model_is_deployed_as_it_is(name: str, tmp_path: Path) -> None:
     lines: list[str] = []
     model = import_decoder(path, 32, 8, notice=lines.append)
     assert {spec.dtype for spec in model.state} == {"float16"}
-    assert ["no tokenizer" in line for line in lines] == [True]
+    # How much prompts may round depends on the random numbers.
+    assert ["no tokenizer" in line for line in lines if "activations of prompts" not in line] == [True]
     # Golden cases are those of the same values in floating point.
     plain = write(tmp_path / "plain", llama(**FIELDS), values)
     tokens = np.array([case.inputs[0][0] for case in model.golden[:24]], np.int32)
@@ -246,6 +248,14 @@ def test_parts_that_do_not_fit_are_one_line(
 def test_a_folder_without_packed_weights_is_told(tmp_path: Path) -> None:
     fields = llama(**FIELDS, quantization_config=Way("awq").config)
     refused(write(tmp_path, fields, llama_weights()), "says awq, and no weight is packed")
+
+
+@pytest.mark.parametrize("name", ["gptq", "awq"])
+def test_packed_weights_without_their_configuration_are_told(name: str, tmp_path: Path) -> None:
+    """As programs write them that keep it in a file of its own."""
+    path, _ = made(tmp_path, WAYS[name][0])
+    (path / "config.json").write_text(json.dumps(llama(**FIELDS)))
+    refused(path, "are packed .GPTQ or AWQ., and config.json has no quantization_config: add it")
 
 
 def test_a_pass_dequantises_a_packed_matrix_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
