@@ -205,7 +205,7 @@ def with_spread(
     engine: str,
     path: Path,
     unoptimised: Reference,
-    moved: Path | None = None,
+    other: Path | None = None,
 ) -> tuple[GoldenCase, ...]:
     """The cases with the spread of the original runtime: with graph optimisations against without them.
 
@@ -221,7 +221,8 @@ def with_spread(
         engine: the original runtime.
         path: of the model.
         unoptimised: runs it without graph optimisations.
-        moved: a file of the model whose weights are off by a few roundings, for one without real inputs.
+        other: a file of the model in another form: with weights that are off by a few roundings, for one
+            without real inputs, or one that does not round activations.
 
     Raises:
         EngineError: the runtime cannot run the model without graph optimisations.
@@ -233,10 +234,10 @@ def with_spread(
         for place, case in enumerate(golden)
     ]
     spreads = [*_spreads([*golden, *more], engine, path, unoptimised)]
-    if moved is not None:
+    if other is not None:
         # The model's own file may have operators of which this one has a form that the runtime refuses.
         with contextlib.suppress(EngineError):
-            spreads += _spreads(golden, engine, moved, run_unoptimised)
+            spreads += _spreads(golden, engine, other, run_unoptimised)
     return tuple(
         replace(case, spread=max(spreads[place :: len(golden)])) for place, case in enumerate(golden)
     )

@@ -228,13 +228,13 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         data = buffer.DataAsNumpy()
         if tensor.Type() == tflite.TensorType.INT4:
             count = math.prod(shape)
-            values = _halves_of_bytes(data[: (count + 1) // 2])[:count]
+            values = halves_of_bytes(data[: (count + 1) // 2])[:count]
         else:
             values = data.view(scheme.dtype)
         return values.reshape(shape), scheme
 
 
-def _halves_of_bytes(data: Sequence[int]) -> np.ndarray:
+def halves_of_bytes(data: Sequence[int]) -> np.ndarray:
     """Signed numbers of four bits, of which each byte has two, the lower one first."""
     given = np.asarray(data, np.uint8)
     parts = np.stack([given & 15, given >> 4], axis=-1).reshape(-1).astype(np.int8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from ai_edge_litert import schema_py_generated as schema
 from host.compare.verification import deviation
 from host.errors import ModelFileError
 from host.importers import load_here as load
+from host.importers.tflite.real_weights import with_real_weights
 from host.importers.tflite.whole_model import WholeModel
 from host.lowering import lower
 from host.model import ImportedModel
-from tests.fuzz.corpus.tflite_models import Graph, packed
+from tests.fuzz.corpus.tflite_models import Graph, objects, packed
 from tests.unit.lowering.harness import board, run_cases
 
 _F, _I4, _I8, _I16, _I32, _I64 = (
@@ -197,3 +199,43 @@ def test_one_part_of_a_tensor_that_is_an_output_twice(tmp_path: Path) -> None:
     made.operator("SPLIT", [axis, x], [y], "SplitOptions", numSplits=1)
     made.operator("SPLIT_V", [y, sizes, axis], [z], "SplitVOptions", numSplits=1)
     _verified(made, [x], [z, z], tmp_path / "m.tflite")
+
+
+def test_what_rounding_of_activations_moves_is_allowed(tmp_path: Path) -> None:
+    """LiteRT convolves in bytes that it finds while it runs, in the same way with XNNPACK and without."""
+    made = Graph()
+    places = [made.tensor(f"y{layer}", (1, 12, 12, 16)) for layer in range(4)]
+    steps = dict.fromkeys(
+        ("strideW", "strideH", "dilationWFactor", "dilationHFactor", "fusedActivationFunction"), 1
+    )
+    for x, y in pairwise(places):
+        w = made.tensor(f"w{y}", (16, 3, 3, 16), _I8, _weights(16, 3, 3, 16))
+        _quantised(made, w, np.linspace(0.0008, 0.0019, 16))
+        b = made.tensor(f"b{y}", (16,), _F, _DRAW.normal(size=16).astype(np.float32))
+        made.operator("CONV_2D", [x, w, b], [y], "Conv2DOptions", padding=0, **steps)
+    model = _verified(made, places[:1], places[-1:], tmp_path / "m.tflite")
+    assert all(2e-3 < case.spread < 0.05 for case in model.golden)
+
+
+@pytest.mark.parametrize("kind", [_I8, _I4])
+def test_weights_beside_floats_as_floats(kind: int) -> None:
+    made = Graph()
+    x, y = made.tensor("x", (4, 3)), made.tensor("y", (4, 2))
+    z, r = (made.tensor(name, (2, 3)) for name in "zr")
+    values = np.array([[1, -2, 3], [-4, 5, -6]], np.int8)
+    nibbles = np.array([1 | 14 << 4, 3 | 12 << 4, 5 | 10 << 4], np.uint8)
+    scale, zero = np.array([0.5, 2], np.float32), (0 if kind == _I4 else 1)
+    w, v = (
+        _quantised(made, made.tensor(name, (2, 3), kind, values if kind == _I8 else nibbles), scale, zero)
+        for name in "wv"
+    )
+    made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
+    made.operator("DEQUANTIZE", [v], [z], "DequantizeOptions")
+    made.operator("RELU", [z], [r])
+    found = with_real_weights(packed(made.done([x], [y, r])))
+    assert found is not None
+    model = objects(found)
+    first, second = (model.subgraphs[0].tensors[place] for place in (w, v))
+    assert (first.type, second.type) == (_F, kind)
+    wanted = (values.astype(np.float32) - zero) * scale[:, None]
+    assert model.buffers[first.buffer].data.view(np.float32).tolist() == wanted.reshape(-1).tolist()
