@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from host.errors import EngineError, ModelFileError
+from host.importers import half_spread
 from host.importers.golden import GoldenOptions, make_golden, relative_distance, with_spread
 from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import GoldenCase, TensorSpec
@@ -193,3 +194,18 @@ def test_whole_numbers_are_not_moved() -> None:
     x = np.arange(1, 9, dtype=np.float32)
     (found,) = with_spread([GoldenCase((x,), (table(x),))], "onnxruntime", PATH, reference(table))
     assert found.spread == 0
+
+
+def test_classes_of_a_model_in_floats_have_no_spread() -> None:
+    """One that falls to another class let all pass that are off by a fifth of the largest."""
+    classes = np.array([3, 20, 7, 1], np.uint8)
+    other = np.array([3, 5, 7, 1], np.uint8)
+    options = GoldenOptions(
+        cases=1,
+        reference=lambda engine, path, inputs: [[classes]] * len(inputs),
+        unoptimised=lambda engine, path, inputs: [[other]] * len(inputs),
+    )
+    assert make_golden("onnxruntime", PATH, [REAL], options)[0].spread == 0
+    assert half_spread._moved([classes], [other]) == 0
+    quantised = GoldenCase((np.zeros(1, np.int8),), (classes,))
+    assert with_spread([quantised], "onnxruntime", PATH, lambda *_: [[other]])[0].spread == 0.75
