@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,3 +210,17 @@ def test_classes_of_a_model_in_floats_have_no_spread() -> None:
     assert half_spread._moved([classes], [other]) == 0
     quantised = GoldenCase((np.zeros(1, np.int8),), (classes,))
     assert with_spread([quantised], "onnxruntime", PATH, lambda *_: [[other]])[0].spread == 0.75
+
+
+def test_a_quantised_model_that_takes_too_long_with_moved_inputs_keeps_its_spread() -> None:
+    calls: list[int] = []
+
+    def once(engine: str, path: Path, inputs: Sequence[Any]) -> list[list[np.ndarray]]:
+        calls.append(len(inputs))
+        if len(calls) > 1:
+            raise EngineError("no outputs within 600 s")
+        return [[np.array([1.0, 0.5], np.float32)]]
+
+    case = GoldenCase((np.array([0.3], np.float32),), (np.array([1.0, 0.25], np.float32),))
+    (found,) = with_spread([case], "onnxruntime", PATH, once)
+    assert calls == [1, 3] and found.spread == 0.25
