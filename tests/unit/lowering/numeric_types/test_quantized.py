@@ -274,7 +274,9 @@ def test_how_far_the_original_runtime_parts_from_itself_is_known(tmp_path: Path)
     written = run_reference("onnxruntime", path, [case.inputs for case in result.golden], unoptimised=True)
     for case, (outputs,), spread in zip(result.golden, written, spreads, strict=True):
         distance = np.abs(outputs - case.outputs[0]).max() / np.abs(case.outputs[0]).max()
-        assert spread == pytest.approx(float(distance))
+        # Inputs that are moved by roundings may move an output that lies between two steps to the other one.
+        step = np.diff(np.unique(outputs)).min() / np.abs(case.outputs[0]).max()
+        assert spread >= distance and pytest.approx(spread, rel=1e-4) in (float(distance), float(step))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
