@@ -144,4 +144,6 @@ def test_the_best_that_was_not_measured_is_next(checkpoint: Path) -> None:
     proposer = Tlm(checkpoint, estimate=DesignSpace.estimate_s, ranking=only)
     first, second = proposer.propose(space, profile, [], 2, seed=0)
     measurement = Measurement((1.0,), Energy("unavailable", None, None, "no sensor"), {}, {}, 1)
-    assert proposer.propose(space, profile, [(first, measurement)], 1, seed=0) == [second]
+    [found] = proposer.propose(space, profile, [(first, measurement)], 1, seed=0)
+    # Programs with the same estimate may take each other's place.
+    assert found.decisions != first.decisions and found.estimate_s == second.estimate_s
