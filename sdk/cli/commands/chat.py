@@ -101,7 +101,7 @@ def chat(
         if model.warning:
             print_line(f"warning: {model.warning}")
         if load is not None:
-            print_line(f"[{model.load_prompt(load)} tokens of {printable(load)}]")
+            print_line(f"[{_tokens(model.load_prompt(load))} of {printable(load)}]")
         talks = bool(model.chat_templates) and not raw
         if not talks:
             why = "--raw is given" if raw else f"{printable(bundle)} has no chat template"
@@ -123,7 +123,7 @@ def chat(
             messages = [*asked, _message("assistant", _show(model, pieces))]
         if save is not None:
             save.parent.mkdir(parents=True, exist_ok=True)
-            print_line(f"[{model.save_prompt(save)} tokens in {printable(save)}]")
+            print_line(f"[{_tokens(model.save_prompt(save))} in {printable(save)}]")
 
 
 def _lines(asks: bool) -> Iterator[str]:
@@ -187,14 +187,18 @@ def _show(model: LanguageModel, pieces: Iterable[str | int]) -> str:
 
 def speed(timing: TextTiming, stopped: str) -> str:
     """The line behind a text: how fast it came, and why it ended."""
-    parts = [f"{timing.tokens} tokens"]
+    parts = [_tokens(timing.tokens)]
     if timing.tokens_per_s is not None:
         parts.append(f"{timing.tokens_per_s:.1f} tokens/s")
     if timing.speculated_tokens:
         parts.append(f"{timing.speculated_tokens} of them by speculation")
     known = f", {timing.reused_tokens} of them computed before" if timing.reused_tokens else ""
-    prompt = f"{timing.prompt_tokens} tokens of prompt{known}"
+    prompt = f"{_tokens(timing.prompt_tokens)} of prompt{known}"
     parts.append(f"first token after {timing.prefill_s:.2f} s ({prompt})")
     if timing.watts is not None and timing.joules_a_token is not None:
         parts.append(f"{timing.watts:.3g} W, {timing.joules_a_token:.3g} J a token")
     return f"[{', '.join(parts)}; {stopped}]"
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"

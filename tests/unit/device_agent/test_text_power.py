@@ -74,3 +74,8 @@ def test_a_meter_that_ends_costs_no_text() -> None:
 def test_the_line_behind_a_text_has_them(watts: float | None, said: str) -> None:
     joules = None if watts is None else 0.25
     assert said in speed(TextTiming(3, 0, 0.5, 4, 1.0, 0, 3.0, watts, joules), "max_tokens")
+
+
+def test_the_line_behind_a_text_counts_one_token() -> None:
+    line = speed(TextTiming(1, 0, 0.5, 1, 0.0, 0, None), "max_tokens")
+    assert line.startswith("[1 token, ") and "(1 token of prompt)" in line
