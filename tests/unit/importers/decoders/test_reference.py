@@ -39,6 +39,15 @@ def parts_of(read: ModelFolder, bits: int) -> list[QuantisedPart]:
     return list(Constants(read, bits, 48).quantised_parts(read.with_own_head(weights)))
 
 
+def quantised_llama(tmp_path: Path, **fields: Any) -> tuple[ModelFolder, Path, list[QuantisedPart]]:
+    """A Llama, a folder for what is asked about it, and its weights of four bits."""
+    folder, directory = tmp_path / "model", tmp_path / "plan"
+    directory.mkdir()
+    save(folder, "llama", **fields)
+    read = read_folder(folder)
+    return read, directory, parts_of(read, 4)
+
+
 def by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every matrix of a linear module multiplied in blocks of its rows."""
     monkeypatch.setattr(streamed, "_BLOCK", 64 * 20)
@@ -194,11 +203,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, kind: type) -> Counter[str]:
 def test_a_continuation_keeps_weights_where_memory_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, directory = tmp_path / "model", tmp_path / "plan"
-    directory.mkdir()
-    save(folder, "llama")
-    read = read_folder(folder)
-    parts = parts_of(read, 4)
+    read, directory, parts = quantised_llama(tmp_path)
     monkeypatch.setattr(child, "_KEPT_BYTES", 0)
     most: dict[int, int] = {}
     for free in (0, 1 << 30):
@@ -233,11 +238,7 @@ def test_the_time_limit_grows_with_the_weights_and_the_passes(tmp_path: Path) ->
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_may_have_rounded_activations(tied: bool, tmp_path: Path) -> None:
-    folder, directory = tmp_path / "model", tmp_path / "plan"
-    directory.mkdir()
-    save(folder, "llama", tie_word_embeddings=tied)
-    read = read_folder(folder)
-    parts = parts_of(read, 4)
+    read, directory, parts = quantised_llama(tmp_path, tie_word_embeddings=tied)
     embedding = "model.embed_tokens.weight"
     head = embedding if tied else "lm_head.weight"
     assert head in {one.matrix.name for one in parts}
@@ -296,11 +297,7 @@ def test_products_of_tiles_round_both_operands(
 
 
 def test_keys_and_values_in_half_precision_move_logits_a_little(tmp_path: Path) -> None:
-    folder, directory = tmp_path / "model", tmp_path / "plan"
-    directory.mkdir()
-    save(folder, "llama")
-    read = read_folder(folder)
-    parts = parts_of(read, 4)
+    read, directory, parts = quantised_llama(tmp_path)
     assert 1e-5 < asked(read, directory, parts, kept_halves=True).kept_spread < 1e-2
     assert asked(read, directory, parts).kept_spread == 0
 
@@ -312,11 +309,7 @@ def test_how_far_logits_move_is_of_the_largest_behind_the_same_token() -> None:
 
 
 def test_a_beginning_by_tiles_moves_logits_less_than_one_by_bytes(tmp_path: Path) -> None:
-    folder, directory = tmp_path / "model", tmp_path / "plan"
-    directory.mkdir()
-    save(folder, "llama")
-    read = read_folder(folder)
-    parts = parts_of(read, 4)
+    read, directory, parts = quantised_llama(tmp_path)
     sets = (tuple(one.matrix.name for one in parts if "mlp" in one.matrix.name),)
     off = []
     for tiles in (False, True):
