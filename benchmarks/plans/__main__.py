@@ -4,8 +4,9 @@ For each model: the plan of the passes, the best plans by the estimate, and as m
 the best of eight random ones by the same estimate. All run in one process in interleaved rounds; a round is
 processor time, so that other work on the machine counts little. The best measured plan of an arm is chosen by
 the even rounds and timed by the odd ones: the fastest of several noisy times would be faster than it would be
-again. With `--without KIND` a further plan takes the first option at all sites of that kind, which leaves it
-out: it says what a kind of decisions gains.
+again. With `--without KIND,KIND` a further plan for each of these kinds takes the first option at all of its
+sites, which leaves that kind out, and one leaves all of them out: they say what kinds of decisions gain. A
+model that has no such decision, or whose passes leave it out themselves, has no such plan.
 """
 
 from __future__ import annotations
@@ -23,16 +24,26 @@ from typing import Any
 
 from benchmarks.e2e.__main__ import export_model
 from benchmarks.result_file import add_json_option, heading, write_result
+from host.lowering.bands.choice import ROWS_KIND
+from host.lowering.fusion import INPUTS, TRANSPOSE
+from host.lowering.passes.convolutions.join_slices import SLICES
+from host.lowering.passes.integers.rows_of_taps import TAPS
+from host.lowering.passes.pack_weights import LANES
+from host.lowering.passes.use_winograd import ALGORITHM
+from host.plans.proposers import Proposed, Space
 from host.statistics import Estimate, geometric_mean, paired_ratio
 
 SCHEMA = "edgetlm.plans/1"
 _ROUND_S = 0.1
-# The arm of the plan that leaves a kind of decisions out.
-WITHOUT = "without"
-_ARMS = ("estimate", "chance", WITHOUT)
+# The arms of plans that leave out one kind of decisions, and all kinds that were named.
+WITHOUT = "without "
+WITHOUT_ALL = "without all"
+KINDS = (ALGORITHM, LANES, TRANSPOSE, INPUTS, SLICES, ROWS_KIND, TAPS)
 
 
-def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "") -> list[dict[str, Any]]:
+def plans_of(
+    path: Path, folder: Path, count: int, seed: int, without: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """The bundles of a model's plans, each once: the passes' first.
 
     Args:
@@ -40,10 +51,7 @@ def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "")
         folder: for the bundles.
         count: of plans of each arm.
         seed: of chance.
-        without: a kind of decisions that a further plan leaves out; "" for no such plan.
-
-    Raises:
-        SystemExit: the model has no decision of that kind.
+        without: kinds of decisions that further plans leave out, each by itself and all together.
     """
     from host.compile import static_model
     from host.compile.bundle_builder import BundleBuilder
@@ -53,7 +61,7 @@ def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "")
     from host.options import CompileOptions
     from host.plans.estimate import PlanEstimator
     from host.plans.plan import OWN
-    from host.plans.proposers import Space, at_random, by_estimate
+    from host.plans.proposers import at_random, by_estimate
     from host.progress import Silence, StageClock
 
     options = CompileOptions(model=path, backend="tvm", threads=1, records=str(folder / "records.db"))
@@ -66,17 +74,10 @@ def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "")
 
     started = time.process_time()
     space = Space(lower, lower({}), PlanEstimator(profile))
-    kinds = sorted({site.kind for site in space.own.sites})
-    if without and without not in kinds:
-        known = f"give --without one of {', '.join(kinds)}" if kinds else "it has none at all"
-        raise SystemExit(f"{path.name} has no decision of kind {without!r}: {known}")
     proposed = [space.passes()]
     if count:
         proposed += [*by_estimate(space, count), *at_random(space, count, seed)]
-    left_out = [one.options[0] if one.alike.startswith(f"{without} ") else one.own for one in space.classes]
-    if without and left_out != [one.own for one in space.classes]:
-        found = space.proposed(left_out, WITHOUT)
-        proposed += [found] if found is not None else []
+    proposed += plans_without(space, without)
     entries = []
     for number, one in enumerate(proposed):
         place = folder / f"{number}"
@@ -98,6 +99,24 @@ def plans_of(path: Path, folder: Path, count: int, seed: int, without: str = "")
     entries[0]["classes"] = len(space.classes)
     entries[0]["seconds"] = time.process_time() - started
     return entries
+
+
+def plans_without(space: Space, kinds: Sequence[str]) -> list[Proposed]:
+    """The plans that leave kinds of decisions out: each by itself, and all together where there are several.
+
+    A plan that would be the passes' own is left out, and so is one that has no lowering.
+    """
+    groups = {f"{WITHOUT}{kind}": (kind,) for kind in kinds}
+    if len(kinds) > 1:
+        groups[WITHOUT_ALL] = tuple(kinds)
+    own = [one.own for one in space.classes]
+    found = []
+    for arm, group in groups.items():
+        starts = tuple(f"{kind} " for kind in group)
+        values = [one.options[0] if one.alike.startswith(starts) else one.own for one in space.classes]
+        made = space.proposed(values, arm) if values != own else None
+        found += [made] if made is not None else []
+    return found
 
 
 def rounds_of(entries: Sequence[Mapping[str, Any]], rounds: int) -> list[list[float]]:
@@ -145,7 +164,7 @@ def compared(entries: Sequence[dict[str, Any]], times: Sequence[Sequence[float]]
         speed = _bounded(paired_ratio(own, mine))
         rows.append({**fields, "median_ms": statistics.median(mine) * 1e3, "speed": speed})
     found: dict[str, Any] = {"plans": rows}
-    for arm in _ARMS:
+    for arm in dict.fromkeys(str(entry["arm"]) for entry in entries[1:]):
         places = [place for place, entry in enumerate(entries) if entry["arm"] == arm]
         if places:
             # As a deployment: the present plan stays where no other was faster in the rounds that choose.
@@ -168,12 +187,11 @@ def _bounded(ratio: Estimate) -> dict[str, float | None]:
 
 
 def summary_of(models: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Geometric means over the models of the speeds of each arm."""
-    arms = [f"{kind}_by_{arm}" for kind in ("first", "best_measured") for arm in _ARMS]
+    """Geometric means of the speeds of each arm over the models that have it."""
+    arms = dict.fromkeys(name for entry in models.values() for name in entry if name != "plans")
     return {
         arm: geometric_mean([entry[arm]["speed"]["value"] for entry in models.values() if arm in entry])
         for arm in arms
-        if any(arm in entry for entry in models.values())
     }
 
 
@@ -184,10 +202,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=3, help="plans of each arm")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--without", default="", metavar="KIND", help="also a plan without these decisions")
+    parser.add_argument("--without", default="", metavar="KIND,KIND", help="kinds of decisions to leave out")
     parser.add_argument("--folder", type=Path, help="for models and bundles; models are kept between runs")
     add_json_option(parser)
     options = parser.parse_args(arguments)
+    without = [one for one in options.without.split(",") if one]
+    if unknown := sorted(set(without) - set(KINDS)):
+        parser.error(f"no kind of decisions {unknown[0]!r}: give some of {', '.join(KINDS)}")
     content = heading("benchmarks.plans", SCHEMA, arguments)
     models: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="edgetlm-plans-") as scratch:
@@ -196,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             path = Path(name) if Path(name).is_file() else export_model(name, "onnx", base / "models")
             folder = base / "plans" / Path(name).stem
             folder.mkdir(parents=True, exist_ok=True)
-            entries = plans_of(path, folder, options.count, options.seed, options.without)
+            entries = plans_of(path, folder, options.count, options.seed, without)
             times = rounds_of(entries, options.rounds)
             figures = compared(entries, times)
             models[Path(name).stem] = figures

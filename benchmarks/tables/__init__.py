@@ -47,6 +47,7 @@ TABLES: dict[str, Table] = {
     "gpu_learning_rules": Table(("gpu_learning",), gpu.learning_rules),
     "gpu_written": Table(("gpu_written",), modelled.by_measurements),
     "plans": Table(("plans",), models.plans),
+    "plans_without": Table(("plans_without",), models.plans_without),
     "emulated_types": Table(("emulated_types",), device.emulated_types),
     "operators": Table(("operators",), operators.times),
     "operators_summary": Table(("operators",), operators.summary),

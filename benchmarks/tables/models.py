@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.e2e.summary import BestPeer, best_peer, summary_of
 from benchmarks.result_file import Result
 from benchmarks.tables.table import markdown, short_commit, significant
-from host.statistics import mean_of
+from host.statistics import geometric_mean, mean_of
 
 _PEERS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "openvino": "OpenVINO"}
 # Our own programs in single precision beside those in bfloat16.
@@ -69,6 +69,32 @@ def plans(result: Result) -> list[str]:
     means = [_bounded({"value": summary[arm]}) if arm in summary else "-" for arm in arms]
     head = ("best by the estimate", "best measured of those", "best of chance", "best measured of those")
     return markdown(("model", *head), [*rows, ("geometric mean", *means)])
+
+
+def plans_without(result: Result) -> list[str]:
+    """What kinds of decisions gain in each model: its speed beside the plan that leaves them out.
+
+    A model without such a decision, or whose passes leave it out, gains nothing: it counts as 1 in the mean.
+    """
+    models, start = result.figures["models"], "first_by_without "
+    arms = list(dict.fromkeys(name for entry in models.values() for name in entry if name.startswith(start)))
+    rows: list[tuple[str, ...]] = []
+    gains: dict[str, list[float]] = {arm: [] for arm in arms}
+    for name, entry in models.items():
+        cells = []
+        for arm in arms:
+            speed = entry[arm]["speed"] if arm in entry else None
+            gains[arm].append(1 / speed["value"] if speed else 1.0)
+            cells.append(_bounded(_inverse(speed)) if speed else "-")
+        rows.append((name, *cells))
+    means = [f"{geometric_mean(gains[arm]):.3f}" for arm in arms]
+    head = ("model", *(arm.removeprefix(start) for arm in arms))
+    return markdown(head, [*rows, ("geometric mean", *means)])
+
+
+def _inverse(ratio: Mapping[str, float | None]) -> dict[str, float | None]:
+    low, high = ratio.get("low"), ratio.get("high")
+    return {"value": 1 / ratio["value"], "low": 1 / high if high else None, "high": 1 / low if low else None}
 
 
 def _bounded(ratio: Mapping[str, float | None]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from benchmarks.plans.__main__ import SCHEMA, WITHOUT, compared, main, summary_of
+from benchmarks.plans.__main__ import SCHEMA, WITHOUT, WITHOUT_ALL, compared, main, summary_of
 from benchmarks.reproduce import RUNS
 from host.plans.proposers import CHANCE, ESTIMATE
 from tests.integration.small_models import floats, save
@@ -62,12 +62,23 @@ def test_plans_of_a_model_are_compared(tmp_path: Path) -> None:
     words[1:3] = ["--count", "0", "--without", "lanes"]
     assert main(words) == 0
     rows = json.loads(result.read_text())["models"]["net"]["plans"]
-    assert [row["arm"] for row in rows] == ["passes", WITHOUT]
+    assert [row["arm"] for row in rows] == ["passes", f"{WITHOUT}lanes"]
     assert rows[1]["departures"] and all("lanes" in clause for clause in rows[1]["departures"])
-    words[4] = "lane"
-    with pytest.raises(
-        SystemExit, match=r"net.onnx has no decision of kind 'lane': give --without one of .*lanes"
-    ):
-        main(words)
+    words[4] = "lanes,bands,inputs"
+    # There are no bands and no inputs in this model, so that all three are the lanes again.
+    assert main(words) == 0
+    found = json.loads(result.read_text())["models"]["net"]
+    assert [row["arm"] for row in found["plans"]] == ["passes", f"{WITHOUT}lanes", WITHOUT_ALL]
+    assert found["plans"][1]["plan"] == found["plans"][2]["plan"]
+    assert {f"first_by_{WITHOUT}lanes", f"first_by_{WITHOUT_ALL}"} <= found.keys()
+
+
+def test_kinds_that_nothing_decides_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["net.onnx", "--without", "lanes,lane"])
+    assert "no kind of decisions 'lane': give some of algorithm, lanes" in capsys.readouterr().err
+
+
+def test_the_committed_result_has_its_command() -> None:
     # The command that makes the committed result.
     assert RUNS["plans"].words()[1:3] == ["-m", "benchmarks.plans"]

@@ -148,6 +148,18 @@ def test_plans_beside_the_plan_of_the_passes(tmp_path: Path) -> None:
     ]
 
 
+def test_what_kinds_of_decisions_gain_is_one_over_the_speed_without_them(tmp_path: Path) -> None:
+    slower = {"plan": "plan 1", "speed": {"value": 0.8, "low": 0.5, "high": 1.0}}
+    found = {"net": {"first_by_without bands": slower}, "other": {"plans": []}}
+    assert models.plans_without(result(tmp_path, models=found)) == [
+        "| model | bands |",
+        "|---|---|",
+        "| net | 1.250, 1.000 to 2.000 |",
+        "| other | - |",
+        "| geometric mean | 1.118 |",
+    ]
+
+
 def test_language_models_beside_their_peers(tmp_path: Path) -> None:
     entry = {
         "verified": True,
