@@ -77,7 +77,9 @@ def plans_without(result: Result) -> list[str]:
     A model without such a decision, or whose passes leave it out, gains nothing: it counts as 1 in the mean.
     """
     models, start = result.figures["models"], "first_by_without "
-    arms = list(dict.fromkeys(name for entry in models.values() for name in entry if name.startswith(start)))
+    found = dict.fromkeys(name for entry in models.values() for name in entry if name.startswith(start))
+    # All of them come last.
+    arms = sorted(found, key=lambda arm: arm == f"{start}all")
     rows: list[tuple[str, ...]] = []
     gains: dict[str, list[float]] = {arm: [] for arm in arms}
     for name, entry in models.items():
