@@ -47,7 +47,7 @@ def test_attention_is_rounded_for_processors_that_gain_by_it(
     folder = write(tmp_path / "model", llama(), llama_weights())
 
     def import_decoder(*given: Any) -> None:
-        raise Asked(given[-2])
+        raise Asked(given[-3])
 
     monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
     options, clock = CompileOptions(model=folder, quantize="int4"), StageClock(Silence())
