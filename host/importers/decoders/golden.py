@@ -77,8 +77,8 @@ class Golden:
         notes = [f"{'; '.join(lines)}: {said}"]
         if self.judgement.left > ALLOWED:
             notes.append(
-                f"logits can be off by {self.judgement.left:.1e} of the largest all the same: the model enlarges "
-                "the least rounding. Deploy it in float32: without --quantize or --dtype, of files in floats"
+                f"logits can be off by {self.judgement.left:.1e} of the largest all the same: the model "
+                "enlarges the least rounding. Deploy it in float32, without --quantize and --dtype"
             )
         return tuple(notes)
 

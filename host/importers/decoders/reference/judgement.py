@@ -13,8 +13,8 @@ from itertools import combinations
 
 import numpy as np
 
-# Kinds of parts: products of layers, those that make queries and keys, what attention multiplies, the cache of
-# keys and values, and all that lies between kernels of a model in half precision.
+# Kinds of parts: products of layers, those that make queries and keys, what attention multiplies, the cache
+# of keys and values, and all that lies between kernels of a model in half precision.
 PRODUCTS, SCORES, ATTENTION, CACHE = "products", "scores", "attention", "cache"
 BETWEEN = "between"
 # Standard deviations above the mean of a normal distribution: one place of 30,000 is farther off.

@@ -223,7 +223,7 @@ def _attend(
 def moved_by_halves(model: Any, texts: np.ndarray, between: bool, sums: bool) -> np.ndarray:
     """How far logits move where tensors lie in half precision, see `moved_by_ways`.
 
-    What multiplies and what is multiplied is rounded, and the rows between layers twice, as each layer adds to
+    What products are given and give is rounded, and the rows between layers twice, as each layer adds to
     them twice. Sums in half precision are off by 2^-11 of their own size, as root mean square
     (`host.lowering.passes.halves.half_sums`).
 

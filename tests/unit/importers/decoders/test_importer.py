@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -310,7 +311,7 @@ def test_a_model_that_enlarges_what_steps_round_is_told(
     assert len(lines) == 2 and lines[1].startswith(
         "logits can be off by 2.0e-02 of the largest all the same: "
     )
-    assert lines[1].endswith("without --quantize or --dtype, of files in floats")
+    assert lines[1].endswith("without --quantize and --dtype")
 
 
 def test_a_model_with_sharp_attention_is_deployed_with_quantised_weights(tmp_path: Path) -> None:
@@ -344,6 +345,28 @@ def test_in_half_precision_weights_and_state_are_halves_and_stored_once(folder: 
     assert 0.95 * model.parameters < halves < 1.2 * model.parameters and singles < halves // 20
     with pytest.raises(UserError, match=r"--dtype fp16: .* is quantised: leave --dtype out"):
         import_decoder(folder, 32, 8, "int4", half=True)
+
+
+def test_what_lies_between_kernels_stays_in_float32_where_halves_move_logits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Questions] = []
+    lowered = {}
+    for left_out in ((), ("between",)):
+        monkeypatch.setattr("host.importers.decoders.golden.reference_answers", judging(left_out, asked))
+        lines: list[str] = []
+        model = import_decoder(folder, 32, 8, half=True, half_sums=True, notice=lines.append)
+        assert [line[:48] for line in lines] == ["what lies between kernels is kept in float32: wi"] * len(
+            left_out
+        )
+        lowered[left_out] = lower(model, board(), half="float16")
+        assert {one.dtype for one in model.state} == {"float16"}
+    assert asked[0].judged is not None and asked[0].judged.half_sums
+    stored = [sum(array.nbytes for array in one.parameters) for one in lowered.values()]
+    # What is stored is the same; of what functions write, nothing is in halves.
+    calls = [re.findall(r"call_tir.*out_ty=.*", str(one.module["main"])) for one in lowered.values()]
+    assert stored[0] == stored[1] and all(len(one) > 20 for one in calls)
+    assert [any("float16" in line for line in one) for one in calls] == [True, False]
 
 
 @pytest.mark.parametrize("quantize", ["", "int4"])

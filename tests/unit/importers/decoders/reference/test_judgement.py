@@ -55,7 +55,7 @@ def test_the_bound_is_at_least_what_was_found() -> None:
 def found(
     alone: Sequence[float], none: float = 0.0, more: float = 1.0
 ) -> tuple[Judgement, list[tuple[int, ...]]]:
-    """The judgement where squares of errors add up, times a factor where there are several; what was asked."""
+    """The judgement where squares of errors add up, more where there are several; and what was asked."""
     asked: list[tuple[int, ...]] = []
 
     def moved_by(sets: Sequence[tuple[int, ...]]) -> list[np.ndarray]:

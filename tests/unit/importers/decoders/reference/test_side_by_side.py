@@ -27,7 +27,7 @@ from host.importers.decoders.reference.child import computed, logits_of
 from host.importers.decoders.reference.judgement import ATTENTION, CACHE, PRODUCTS
 from host.importers.decoders.reference.questions import read_plan, write_plan
 from host.importers.decoders.reference.rounding import as_bytes, as_halves, as_they_are
-from host.importers.decoders.reference.side_by_side import Rows, Way, moved_by_ways
+from host.importers.decoders.reference.side_by_side import Rows, Way, moved_by_halves, moved_by_ways
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.reference.test_reference import TOKENS, by_blocks, quantised_llama
 from tests.unit.importers.decoders.references import MODELS
@@ -260,3 +260,17 @@ def test_activations_of_groups_in_another_order_are_rounded_by_their_groups(tmp_
     small = order.argsort() < 32
     # A large neighbour in the row would take all bits of the small ones.
     assert np.abs(found - given)[:, small].max() < 0.02 and 0.02 < np.abs(found - given)[:, ~small].max() < 2
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2"])
+def test_halves_between_kernels_move_logits_further_than_those_of_the_cache(
+    name: str, tmp_path: Path
+) -> None:
+    kind, fields = MODELS[name]
+    whole = save(tmp_path, kind, **fields)
+    exact = logits_of(whole, TEXTS[0].tolist())
+    asked = [(False, False), (True, False), (True, True)]
+    cache, between, sums = (moved_by_halves(whole, TEXTS, *one) for one in asked)
+    assert 0 < np.median(cache) < np.median(between) < np.median(sums) < 10 * np.median(between) < 0.2
+    # The model is as it was.
+    np.testing.assert_array_equal(logits_of(whole, TEXTS[0].tolist()), exact)
