@@ -44,12 +44,14 @@ class Golden:
         text: what is known of a text of the user's; None without one.
         parts: of the program that might be rounded; none where no weight is quantised.
         judgement: what was found about them; None without.
+        in_bytes: whether keys and values are kept as bytes.
     """
 
     cases: tuple[GoldenCase, ...]
     text: TextReference | None
     parts: tuple[Part, ...] = ()
     judgement: Judgement | None = None
+    in_bytes: bool = False
 
     @property
     def roundings(self) -> Roundings:
@@ -76,9 +78,11 @@ class Golden:
         said = f"with all of it rounded, logits could move by {self.judgement.all:.1e} of the largest"
         notes = [f"{'; '.join(lines)}: {said}"]
         if self.judgement.left > ALLOWED:
+            how = "in float32, without --quantize and --dtype"
+            how = "without --cache int8" if self.in_bytes else how
             notes.append(
                 f"logits can be off by {self.judgement.left:.1e} of the largest all the same: the model "
-                "enlarges the least rounding. Deploy it in float32, without --quantize and --dtype"
+                f"enlarges the least rounding. Deploy it {how}"
             )
         return tuple(notes)
 
@@ -191,7 +195,7 @@ def make_golden(
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
-    found = Golden((), None, rounded, answers.judgement)
+    found = Golden((), None, rounded, answers.judgement, constants.kept == "int8")
     golden = tuple(
         replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (

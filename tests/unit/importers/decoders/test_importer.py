@@ -311,7 +311,9 @@ def test_a_model_that_enlarges_what_steps_round_is_told(
     assert len(lines) == 2 and lines[1].startswith(
         "logits can be off by 2.0e-02 of the largest all the same: "
     )
-    assert lines[1].endswith("without --quantize and --dtype")
+    assert lines[1].endswith("rounding. Deploy it in float32, without --quantize and --dtype")
+    import_decoder(folder, 32, 8, "int4", cache="int8", notice=lines.append)
+    assert lines[3].endswith("rounding. Deploy it without --cache int8")
 
 
 def test_a_model_with_sharp_attention_is_deployed_with_quantised_weights(tmp_path: Path) -> None:
