@@ -135,6 +135,13 @@ def test_what_a_tokenizer_knows(tmp_path: Path) -> None:
     assert require_tokenizer(found).tokens == 501
 
 
+def test_a_tokenizer_that_is_a_link_to_no_file_is_not_left_out(tmp_path: Path) -> None:
+    write(tmp_path, llama(), llama_weights())
+    (tmp_path / "tokenizer.json").symlink_to("/nowhere/x")
+    with pytest.raises(ModelFileError, match=r"tokenizer\.json is a link to no file: download it again, or"):
+        read_folder(tmp_path)
+
+
 def test_a_chat_template_without_a_name_is_named(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "to\x1bol use.jinja").write_text("")
