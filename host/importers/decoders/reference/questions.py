@@ -181,4 +181,5 @@ def _asked(entry: dict[str, Any]) -> Asked:
 
 def _judgement(arrays: Mapping[str, np.ndarray]) -> Judgement:
     rounded, alone = (tuple(arrays[_JUDGED + name].tolist()) for name in ("rounded", "alone"))
-    return Judgement(rounded, *(float(arrays[_JUDGED + name]) for name in ("all", "left")), alone)
+    together, left = (float(arrays[_JUDGED + name]) for name in ("all", "left"))
+    return Judgement(rounded, together, left, alone)

@@ -149,8 +149,8 @@ def test_attention_rounds_queries_keys_powers_and_values(cap: float | None) -> N
     )
     mask = np.where(np.arange(7) <= np.arange(3)[:, None] + 4, 0, np.finfo(np.float32).min)
     mask = mask.astype("float32")[None, None]
-    given = [torch.from_numpy(one) for one in (query, key, value, mask)]
-    made = attention.attention(*given, 0.3, cap, bfloat16=True)
+    queries, *pair, masks = (torch.from_numpy(one) for one in (query, key, value, mask))
+    made = attention.attention(queries, pair[0], pair[1], masks, 0.3, cap, bfloat16=True)
 
     def bits(values: np.ndarray) -> np.ndarray:
         return values.astype(ml_dtypes.bfloat16).astype("float64")
