@@ -17,8 +17,8 @@ import numpy as np
 # of keys and values, and all that lies between kernels of a model in half precision.
 PRODUCTS, SCORES, ATTENTION, CACHE = "products", "scores", "attention", "cache"
 BETWEEN = "between"
-# Standard deviations above the mean of a normal distribution: one place of 4,300 is farther off.
-_DEVIATIONS = 3.5
+# Standard deviations above the mean of a normal distribution: one place of 2,000 is farther off.
+_DEVIATIONS = 3.3
 # Places from which the upper half of a distribution is known a little.
 _FEWEST = 16
 # Sets that are computed as a whole before everything keeps its precision.
@@ -83,7 +83,8 @@ def bound(moved: np.ndarray) -> float:
     """How far logits are off at hardly any place, by how far they are at some.
 
     The logarithms of the upper half are taken for those of a normal distribution: its median and its 19 of 20
-    are continued to one place of 4,300. No less than the largest of all.
+    are continued to one place of 2,000, and further where they are wide apart: such distributions have more of
+    their places far out. No less than the largest of all.
 
     Args:
         moved: (n) how far logits of each place are off, as part of the largest there.
@@ -101,7 +102,7 @@ def bound(moved: np.ndarray) -> float:
         return largest
     # 1.645 deviations above the median are 19 of 20.
     deviation = math.log(high / median) / 1.645
-    return max(largest, median * math.exp(_DEVIATIONS * deviation))
+    return max(largest, median * math.exp(_DEVIATIONS * deviation + deviation**2 / 2))
 
 
 def judged(
