@@ -83,8 +83,8 @@ def bound(moved: np.ndarray) -> float:
     """How far logits are off at hardly any place, by how far they are at some.
 
     The logarithms of the upper half are taken for those of a normal distribution: its median and its 19 of 20
-    are continued to one place of 2,000, and further where they are wide apart: such distributions have more of
-    their places far out. No less than the largest of all.
+    are continued to one place of 2,000, and further where they are wide apart: such distributions have more
+    of their places far out. No less than the largest of all.
 
     Args:
         moved: (n) how far logits of each place are off, as part of the largest there.
