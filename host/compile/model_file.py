@@ -156,6 +156,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock, profile: DevicePro
             options.cache,
             profile is not None and profile.hardware.has_fast_bfloat16_layers,
             quantised and chunk >= _LEAST_CHUNK_IN_TILES,
+            profile is not None and profile.hardware.half_arithmetic and profile.hardware.gpu is None,
         )
     return replace(model, name=options.name or as_name(model.name))
 

@@ -35,6 +35,8 @@ def emit(
     half: str = "",
     any_length: bool = False,
     types: Mapping[Layer, int] | None = None,
+    *,
+    between: bool = True,
 ) -> tuple[tvm.IRModule, tuple[np.ndarray, ...], CallGraph]:
     """The relax module of a fused graph, the values of its parameters behind the inputs, and its calls.
 
@@ -47,6 +49,7 @@ def emit(
         half: type of half precision in which tensors lie in memory, where they may; "" for single precision.
         any_length: whether the functions are to serve other lengths of a dimension too.
         types: numeric types that a plan decided, by layer; what products in single precision read stays so.
+        between: whether tensors between functions may be halves too.
 
     Raises:
         LoweringError: an operator that neither we nor TVM can write as a function.
@@ -56,7 +59,10 @@ def emit(
     steps = [_step(group, table) for group in groups]
     if half:
         # Which functions there are decides what may be halves.
-        stored = halves(graph, steps, half, on_gpu, values_in_single(groups, types or {}))
+        single = values_in_single(groups, types or {})
+        if not between:
+            single |= {value for node in graph.nodes for value in node.outputs}
+        stored = halves(graph, steps, half, on_gpu, single)
         table = FunctionTable(stored, any_length, on_gpu)
         steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)

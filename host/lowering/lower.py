@@ -88,15 +88,21 @@ def lower(
     gpu = board.hardware.gpu
     on_matrices = gpu is not None and half == "float16" and gpu.matrix_fp16_per_cycle > 0
 
+    # Weights and states are halves then, and all else is computed as in single precision.
+    single = gpu is None and model.decoder is not None and model.decoder.single
+
     def entry(name: str, module: tvm.IRModule, texts: int = 1) -> Entry:
         graph = read(module, operators or known_operators())
         _check_state(model.name, graph, texts * len(model.state))
         if half:
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware, loops=False)
-        graph = optimise(graph, board.hardware, approximate and half != "bfloat16", any_length, half, choices)
+        rounded = "" if single else half
+        graph = optimise(
+            graph, board.hardware, approximate and half != "bfloat16", any_length, rounded, choices
+        )
         groups = fuse(graph, choices, on_matrices, gpu is not None)
-        emitted = emit(graph, groups, target, half, any_length, choices.types)
+        emitted = emit(graph, groups, target, half, any_length, choices.types, between=not single)
         # Halves take less than the graph says.
         stored = sum(array.nbytes for array in emitted[1])
         return Entry(name, *emitted, weights_bytes=min(weights_bytes(graph), stored))

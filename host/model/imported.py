@@ -38,6 +38,7 @@ class Decoder:
             processors that multiply bytes; 0 where it does as a step.
         step_bytes: of matrices that a step multiplies with, as the bundle stores them.
         chat: content of the bundle's file of chat templates; None where the model came without one.
+        single: whether tensors between kernels stay in single precision where the model's lie in halves.
     """
 
     context: int
@@ -53,6 +54,7 @@ class Decoder:
     rounding: int = 0
     step_bytes: int = 0
     chat: bytes | None = None
+    single: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,6 +175,8 @@ def read_folder(path: Path) -> ModelFolder:
         config = Config(path.resolve(), {key: one for key, one in config.values.items() if key != FIELD})
     tokenizer = path / TOKENIZER
     known = tokenizer.is_file()
+    if tokenizer.is_symlink() and not known:
+        raise ModelFileError(f"{path}: {TOKENIZER} is a link to no file: download it again, or remove it")
     chat, chat_files = read_chat(path)
     return ModelFolder(
         path,

@@ -7,8 +7,7 @@ the function for these begins the first prompts at different positions.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +17,9 @@ from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
 from host.errors import EngineError
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
-from host.importers.decoders.reference import Answers, Questions, moved, reference_answers
+from host.importers.decoders.reference import Answers, Asked, Judgement, Part, Questions, reference_answers
+from host.importers.decoders.reference.judgement import BETWEEN, CACHE, PRODUCTS
+from host.importers.decoders.reference.roundings import ALLOWED, IN_HALVES, Roundings, judged_texts, parts_of
 from host.model import HALF_SPREADS, GoldenCase
 from host.model.text_quality import FILE, FLOATS, TextReference, divergence
 
@@ -30,15 +31,8 @@ _STEPS, _TOGETHER = 2, 4
 # Beside quantised weights, keys and values are kept in half precision: logits of 12 random layers move by
 # 5e-4 of the largest. The verification allows twice the spread.
 QUANTISED_SPREAD = 5e-3
-# How far the logits behind a prompt with rounded activations may be off, as part of the largest, so that the
-# prefill of a model rounds them to bytes. With what else differs, they stay within 1e-2.
-_MOST_ROUNDED = 8e-3
-# How far half precision of keys and values may move logits, of what is allowed for all that is rounded.
-_MOST_HALVED = 4e-3
 # Of a text of the user's: tokens that are continued, and tokens that continue them.
 _PROMPT, _CONTINUED = 16, 64
-# Matrices that make queries, keys and values where they are not one.
-_QUERY_KEY_VALUE = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,40 +42,49 @@ class Golden:
     Attributes:
         cases: of three prompts, in the order in which they run.
         text: what is known of a text of the user's; None without one.
-        rounded: how far logits move, as part of the largest, where the products of a prompt round what they
-            multiply; infinite where no weight is quantised.
-        attended: the same where attention rounds what it multiplies to bfloat16 too; infinite where that was
-            not asked for.
-        scores: whether the products that make queries and keys are among those.
-        halved: how far logits move where keys and values are kept in half precision; 0 where they are not.
+        parts: of the program that might be rounded; none where no weight is quantised.
+        judgement: what was found about them; None without.
+        in_bytes: whether keys and values are kept as bytes.
     """
 
     cases: tuple[GoldenCase, ...]
     text: TextReference | None
-    rounded: float
-    attended: float = math.inf
-    scores: bool = False
-    halved: float = 0.0
+    parts: tuple[Part, ...] = ()
+    judgement: Judgement | None = None
+    in_bytes: bool = False
 
     @property
-    def keeps_floats(self) -> bool:
-        """Whether keys and values are kept in float32, beside quantised weights too."""
-        return self.halved > _MOST_HALVED
+    def roundings(self) -> Roundings:
+        """What the program rounds."""
+        return Roundings.of(self.parts, self.judgement)
 
     @property
-    def rounds(self) -> bool:
-        """Whether the prefill may round activations to bytes."""
-        return self.rounded <= _MOST_ROUNDED
-
-    @property
-    def rounds_scores(self) -> bool:
-        """Whether it may round those of the products that make queries and keys."""
-        return self.rounds and self.scores
-
-    @property
-    def attends_rounded(self) -> bool:
-        """Whether its attention may round to bfloat16."""
-        return self.rounds and not self.keeps_floats and self.attended <= _MOST_ROUNDED
+    def notes(self) -> tuple[str, ...]:
+        """Lines about what keeps its precision, and how far logits may be off all the same."""
+        if self.judgement is None or len(self.judgement.rounded) == len(self.parts):
+            return ()
+        left = [one for number, one in enumerate(self.parts) if number not in self.judgement.rounded]
+        lines = []
+        if any(one.kind == CACHE for one in left):
+            lines.append("keys and values are kept in float32")
+        if any(one.kind == BETWEEN for one in left):
+            lines.append("what lies between kernels is kept in float32")
+        products = [one.name for one in left if one.kind == PRODUCTS]
+        others = [one.name for one in left if one.kind not in (PRODUCTS, CACHE, BETWEEN)]
+        if products and not self.roundings.products:
+            lines.append("activations of prompts keep 16 bits")
+        elif products or others:
+            lines.append(f"in prompts, {', '.join([*products, *others])} keep their precision")
+        said = f"with all of it rounded, logits could move by {self.judgement.all:.1e} of the largest"
+        notes = [f"{'; '.join(lines)}: {said}"]
+        if self.judgement.left > ALLOWED:
+            how = "in float32, without --quantize and --dtype"
+            how = "without --cache int8" if self.in_bytes else how
+            notes.append(
+                f"logits can be off by {self.judgement.left:.1e} of the largest all the same: the model "
+                f"enlarges the least rounding. Deploy it {how}"
+            )
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,11 @@ def make_golden(
     functions: Functions,
     seed: int,
     text: np.ndarray | None = None,
+    sample: Sequence[int] = (),
     *,
     attended: bool = False,
     tiles: bool = False,
+    half_sums: bool = False,
 ) -> Golden:
     """Cases in the order in which they run: the state makes each depend on those before it.
 
@@ -147,8 +152,10 @@ def make_golden(
         functions: that the library will have.
         seed: of the prompts.
         text: (n) int32 tokens of a text of the user's, two or more; None without.
-        attended: whether it is also asked what attention does that rounds to bfloat16.
-        tiles: whether registers of matrices multiply the weights of a chunk, see `Questions`.
+        sample: tokens of a text in English, by the tokenizer of the model.
+        attended: whether attention may round what it multiplies to bfloat16.
+        tiles: whether registers of matrices multiply the weights of a chunk, see `Asked`.
+        half_sums: whether products in half precision add up in it.
 
     Returns:
         The cases of three prompts, what transformers makes of the text, and what rounding does.
@@ -165,62 +172,44 @@ def make_golden(
     parts = tuple(constants.quantised_parts(weights))
     prompt = 0 if text is None else min(_PROMPT, len(text), functions.context - 1)
     count = 0 if text is None else min(_CONTINUED, functions.context - prompt)
-    sets = _rounded(weights, {one.matrix.name for one in parts})
+    rounded = parts_of(
+        description,
+        weights,
+        {one.matrix.name for one in parts},
+        attention=attended,
+        halves=constants.kept == "float16",
+        tiles=tiles,
+    )
+    rounded = IN_HALVES if constants.half else rounded
+    judged = judged_texts(description.vocabulary, functions.context, generator, sample)
     questions = Questions(
         prompts,
         text,
         prompt,
         count,
-        sets,
-        _MOST_ROUNDED,
-        sum(functions.chunks),
         constants.half,
         cached=constants.kept == "int8",
-        attended=attended,
-        tiles=tiles,
-        kept_halves=bool(parts) and constants.kept == "float16",
+        judged=Asked(judged, rounded, ALLOWED, tiles, half_sums) if rounded else None,
     )
     answers = reference_answers(folder, questions, parts)
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
-    least, further = (moved(answers.logits[-1], one) for one in (answers.rounded, answers.attended))
-    scores = answers.chosen == 0 and len(sets) > 1
+    found = Golden((), None, rounded, answers.judgement, constants.kept == "int8")
     golden = tuple(
         replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (
             *(case for one in known for case in _steps(one, 0, len(one.tokens))),
-            *_as_generated(through, functions, rounds=least <= _MOST_ROUNDED),
+            *_as_generated(through, functions, rounds=found.roundings.products),
             *(_together(known, functions.sequences) if functions.sequences > 1 else ()),
         )
     )
-    found = Golden(golden, None, least, further, scores, answers.kept_spread)
+    found = replace(found, cases=golden)
     if text is None:
         return found
     assert answers.text is not None
     _check(folder, answers.text, len(text), description)
     return replace(found, text=_text_reference(text, prompt, answers))
-
-
-def _rounded(weights: DecoderWeights, quantised: Collection[str]) -> tuple[tuple[str, ...], ...]:
-    """Sets of products whose activations may be rounded, the largest first, by the names of their weights.
-
-    The largest has those that make queries and keys, where they have weights of their own. The products that
-    make values are in none: rounding their activations moves logits further than queries and keys do.
-    """
-    if not quantised:
-        return ()
-    layers = weights.layers
-    others = [product for layer in layers for product in (layer.output, layer.up, layer.down)]
-    small = tuple(part.name for product in others for part in product.parts if part.name in quantised)
-    scores = tuple(
-        part.name
-        for layer in layers
-        if len(layer.query_key_value.parts) == _QUERY_KEY_VALUE
-        for part in layer.query_key_value.parts[:2]
-        if part.name in quantised
-    )
-    return ((*small, *scores), small) if scores else (small,)
 
 
 def _steps(known: Known, begin: int, end: int) -> Iterator[GoldenCase]:

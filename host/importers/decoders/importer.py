@@ -26,7 +26,7 @@ from host.importers.decoders.module import (
     build_verify,
     state_specs,
 )
-from host.importers.decoders.products import EXACT, ROUNDED
+from host.importers.decoders.products import ROUNDED
 from host.importers.decoders.quantise import BITS, GROUP, ZERO
 from host.importers.decoders.reference import input_energies
 from host.importers.decoders.text import (
@@ -57,6 +57,7 @@ def import_decoder(
     cache: str = "",
     bfloat16: bool = False,
     tiles: bool = False,
+    half_sums: bool = False,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -81,6 +82,7 @@ def import_decoder(
             prompts may then round to them, if the reference shows that logits allow it.
         tiles: whether its registers of matrices multiply the quantised weights of a chunk, which rounds them
             and activations to bfloat16: what the reference then shows is that, and not rounding to bytes.
+        half_sums: whether its products in half precision add up in it.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -117,35 +119,37 @@ def import_decoder(
     constants.read(weights)
     functions = Functions(context, chunk, verified, sequences)
     golden = make_golden(
-        read.path, description, weights, constants, functions, seed, tokens, attended=bfloat16, tiles=tiles
+        read.path,
+        description,
+        weights,
+        constants,
+        functions,
+        seed,
+        tokens,
+        spoken.sample,
+        attended=bfloat16,
+        tiles=tiles,
+        half_sums=half_sums,
     )
-    if golden.keeps_floats:
+    roundings = golden.roundings
+    if not roundings.halves:
         constants.kept = "float32"
-        notice(
-            "keys and values are kept in float32: in half precision, logits move by "
-            f"{golden.halved:.1e} of the largest"
-        )
+    for line in golden.notes:
+        notice(line)
     step = build_step(description, weights, constants, context)
     verify = build_verify(description, weights, constants, context, verified) if verified else None
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
-    rounding = ROUNDED if golden.rounds else EXACT
-    may = {"attention": golden.attends_rounded, "scores": golden.rounds_scores}
-    prefill = build_prefill(description, weights, constants, context, chunk, rounding, **may)
-    if math.isfinite(golden.rounded) and not golden.rounds:
-        notice(
-            f"activations of prompts keep 16 bits: with fewer, logits move by {golden.rounded:.1e} of the "
-            "largest"
-        )
+    prefill = build_prefill(description, weights, constants, context, chunk, roundings)
     signature = _signature(description)
     state = state_specs(description, context, constants.kept)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
     ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
     for line in (*read.notes, *_left_out(read, weights)):
         notice(line)
-    if spoken > description.vocabulary:
+    if spoken.tokens > description.vocabulary:
         notice(
-            f"The tokenizer has {spoken} tokens and the model {description.vocabulary}: prompts with the "
-            "others are refused. Give the tokenizer.json that belongs to the model."
+            f"The tokenizer has {spoken.tokens} tokens and the model {description.vocabulary}: prompts with "
+            "the others are refused. Give the tokenizer.json that belongs to the model."
         )
     settings = {"context": [context], "chunk": [chunk], "bits": [bits], "seed": [seed]}
     # Others have the hash that they always had.
@@ -177,9 +181,10 @@ def import_decoder(
             verify,
             sequences,
             together,
-            ROUNDED if golden.rounds else 0,
+            ROUNDED if roundings.products else 0,
             constants.step_bytes(weights),
             read.chat,
+            not roundings.between,
         ),
         text=golden.text,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),

@@ -21,13 +21,12 @@ from host.importers.decoders.description import (
     Rotary,
 )
 from host.importers.decoders.products import (
-    EXACT,
-    ROUNDED,
     Products,
     form_options,
     own_call,
     product_name,
 )
+from host.importers.decoders.reference.roundings import Roundings
 from host.importers.layers import LayerNames
 from host.model import TensorSpec
 
@@ -80,15 +79,13 @@ def build_prefill(
     constants: Constants,
     context: int,
     chunk: int,
-    rounding: int = EXACT,
-    *,
-    attention: bool = False,
-    scores: bool = False,
+    roundings: Roundings | None = None,
 ) -> tvm.IRModule:
     """The module of a chunk: tokens (P), position (1), last (1), state -> logits (1, V) of row `last`.
 
-    With `ROUNDED`, what follows a prompt is computed by a step, and a chunk is for its keys and values alone:
-    the result is row `last` of the last layer's attention, (1, Hq D), and nothing behind it is computed.
+    Where products are rounded, what follows a prompt is computed by a step, and a chunk is for its keys and
+    values alone: the result is row `last` of the last layer's attention, (1, Hq D), and nothing behind it is
+    computed.
 
     Args:
         description: of the model.
@@ -96,16 +93,15 @@ def build_prefill(
         constants: its weights.
         context: positions that there are.
         chunk: tokens of a call.
-        rounding: bits of the activations of products with quantised weights, `EXACT` or `ROUNDED`.
-        attention: whether attention may round what it multiplies to bfloat16.
-        scores: with `ROUNDED`, whether the products that make queries and keys round too.
+        roundings: what it may round further than a step; None for nothing.
 
     Raises:
         ModelFileError: a weight cannot be used.
         OSError: it cannot be read.
     """
-    builder = _Builder(description, weights, constants, context, rounding, attention=attention, scores=scores)
-    return builder.function(chunk, last=True, kept=rounding == ROUNDED)
+    roundings = roundings or Roundings()
+    builder = _Builder(description, weights, constants, context, roundings)
+    return builder.function(chunk, last=True, kept=roundings.products)
 
 
 def build_verify(
@@ -144,17 +140,14 @@ class _Builder:
         weights: DecoderWeights,
         constants: Constants,
         context: int,
-        rounding: int = EXACT,
-        *,
-        attention: bool = False,
-        scores: bool = False,
+        roundings: Roundings | None = None,
     ) -> None:
         self._model, self._weights = description, weights
-        self._constants, self._context, self._rounding = constants, context, rounding
-        self._attends_rounded, self._scores_rounded = attention, scores
+        self._constants, self._context = constants, context
+        self._roundings = roundings or Roundings()
         self._builder = relax.BlockBuilder()
         self._layers = LayerNames()
-        self._products = Products(self._emit, constants, self._layers, rounding)
+        self._products = Products(self._emit, constants, self._layers, self._roundings)
         # Rows of the tables of each rotation, for the positions of the tokens.
         self._rotations: dict[Rotary, tuple[Any, Any]] = {}
 
@@ -239,7 +232,7 @@ class _Builder:
         )
         window = kind.window if kind.window < self._context else 0
         options = {"scale": kind.attention_scale, "window": window, "cap": kind.attention_cap}
-        options |= {"rounded": True} if self._attends_rounded else {}
+        options |= {"rounded": True} if self._roundings.attention else {}
         made = self._attended((query, key, own), places[0], caches, options)
         self._layers.record(made, _parent(weights.output), "attention")
         made = made[0] if len(made) == 1 else self._emit(relax.op.concat(made, axis=0))
@@ -250,7 +243,7 @@ class _Builder:
     ) -> tuple[Any, Any, Any]:
         """Rows (T, Hq, D), and two of (T, Hkv, D); D as `head` has it, one dimension or two."""
         heads, keys = self._model.heads, self._model.key_heads
-        if self._rounding == EXACT or not self._scores_rounded:
+        if not self._roundings.scores:
             joined = self._products.whole(value, product)
             joined = self._emit(relax.op.reshape(joined, (rows, heads + 2 * keys, *head)))
             ends = (0, heads, heads + keys, heads + 2 * keys)

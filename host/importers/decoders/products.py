@@ -13,6 +13,7 @@ from tvm import relax
 from host.importers.decoders.constants import Constants, ProductConstants, WeightConstants, constant
 from host.importers.decoders.description import Product
 from host.importers.decoders.quantise import Form
+from host.importers.decoders.reference.roundings import Roundings
 from host.importers.layers import LayerNames
 
 # What the compiler reads the operation by.
@@ -29,18 +30,20 @@ class Products:
         emit: emits an expression, and gives its variable.
         constants: the weights.
         layers: gets the names of the products.
-        rounding: bits that activations may be rounded to where a call allows it.
+        roundings: what may be rounded further than in a step, where a call allows it.
     """
 
     def __init__(
-        self, emit: Callable[[Any], Any], constants: Constants, layers: LayerNames, rounding: int
+        self, emit: Callable[[Any], Any], constants: Constants, layers: LayerNames, roundings: Roundings
     ) -> None:
         self._emit, self._constants, self._layers = emit, constants, layers
-        self._rounding = rounding
+        self._roundings = roundings
 
     def whole(self, value: Any, product: Product, *, rounded: bool = False) -> Any:
         """Rows (T, K) by the weight: (T, N); `rounded` if the prefill may round the rows to bytes."""
-        rounding = self._rounding if rounded else EXACT
+        rounded = rounded and self._roundings.products
+        rounded = rounded and not any(part.name in self._roundings.exact for part in product.parts)
+        rounding = ROUNDED if rounded else EXACT
         made = self._constants.product(product)
         pieces = [self._weighed(value, one, rounding) for one in made.weights]
         return self._joined(product, pieces, made.bias)
@@ -57,7 +60,7 @@ class Products:
                 self._between(value, made, (begin, end), rounding),
                 None if made.bias is None else constant(np.from_dlpack(made.bias.value)[begin:end]),
             )
-            for begin, end, rounding in ((0, rounded, self._rounding), (rounded, product.rows, EXACT))
+            for begin, end, rounding in ((0, rounded, ROUNDED), (rounded, product.rows, EXACT))
         )
         return first, second
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ _TOKENIZER_BYTES = 1 << 27
 # What reading a tokenizer takes at most, with the library's own.
 _CPU_S, _CPU_S_PER_MB = 20.0, 1.0
 _MEMORY_BYTES, _MEMORY_PER_BYTE = 1 << 30, 64
+# A text by which roundings are judged.
+_SAMPLE = """The board in the workshop has four cores and a small fan. Its user writes a letter every Sunday,
+in which she says how the week was: what the weather did, who came by, and why the old program took so long.
+"It is not the processor," she wrote in May, "it is the memory, which gives four gigabytes in a second and no
+more, however one asks." So the numbers were made smaller, from sixteen bits to four, and the answers came
+faster. Were they still right? One has to look. 17 of 20 were the same, 2 were better, and 1 was wrong."""
 
 
 def tokens_of_text(
@@ -70,17 +77,31 @@ def tokens_of_text(
     return np.array(tokens, np.int32)
 
 
-def require_tokenizer(model: ModelFolder) -> int:
-    """The tokens that a model's tokenizer has, the greatest of them and all before; 0 where there is none.
+@dataclass(frozen=True)
+class Spoken:
+    """What a tokenizer knows.
+
+    Attributes:
+        tokens: the greatest of its tokens and all before; 0 where there is none.
+        sample: a text in English as tokens; none where it cannot be written so.
+    """
+
+    tokens: int = 0
+    sample: tuple[int, ...] = ()
+
+
+def require_tokenizer(model: ModelFolder) -> Spoken:
+    """What a model's tokenizer knows; nothing where there is none.
 
     Raises:
         ModelFileError: it is damaged, or none: nothing of it is installed.
         OSError: it cannot be read.
     """
     if model.tokenizer is None:
-        return 0
+        return Spoken()
     try:
-        return int(_asked(model.tokenizer, "tokens_of_file"))
+        tokens, sample = _asked(model.tokenizer, "tokens_of_file")
+        return Spoken(int(tokens), tuple(map(int, sample)))
     except (Unforeseen, WorkerLost) as error:
         where = model.tokenizer if isinstance(model.tokenizer, Path) else model.path
         raise ModelFileError(
@@ -89,15 +110,25 @@ def require_tokenizer(model: ModelFolder) -> int:
         ) from error
 
 
-def tokens_of_file(path: str) -> int:
-    """In the worker: the tokens of a tokenizer, the greatest of them and all before."""
-    known = _used(path, lambda tokenizer: tokenizer.get_vocab(with_added_tokens=True))
-    return max(known.values(), default=-1) + 1
+def tokens_of_file(path: str) -> tuple[int, list[int]]:
+    """In the worker: how many tokens a tokenizer has, see `Spoken`, and the sample in them."""
+    return _used(path, lambda tokenizer: (_count(tokenizer), _sample(tokenizer)))  # type: ignore[no-any-return]
 
 
 def encoded_by_file(path: str, text: str) -> list[int]:
     """In the worker: the tokens of a text by a tokenizer."""
     return [int(token) for token in _used(path, lambda tokenizer: tokenizer.encode(text).ids)]
+
+
+def _count(tokenizer: Any) -> int:
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+
+def _sample(tokenizer: Any) -> list[int]:
+    try:
+        return [int(token) for token in tokenizer.encode(_SAMPLE).ids]
+    except Exception:  # noqa: BLE001  # such as words that it has no tokens for: nothing depends on this text
+        return []
 
 
 def _used(path: str, use: Callable[[Any], Any]) -> Any:

@@ -47,7 +47,7 @@ def test_attention_is_rounded_for_processors_that_gain_by_it(
     folder = write(tmp_path / "model", llama(), llama_weights())
 
     def import_decoder(*given: Any) -> None:
-        raise Asked(given[-2])
+        raise Asked(given[-3])
 
     monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
     options, clock = CompileOptions(model=folder, quantize="int4"), StageClock(Silence())
@@ -88,7 +88,7 @@ def test_chunks_are_longer_where_tiles_multiply_quantised_weights(
         write(folder, llama(), llama_weights())
 
     def import_decoder(*given: Any) -> None:
-        raise Asked((*given[1:3], given[-1]))
+        raise Asked((*given[1:3], given[-2]))
 
     monkeypatch.setattr("host.importers.decoders.importer.import_decoder", import_decoder)
     options = CompileOptions(model=folder, quantize=quantize, context_tokens=context)

@@ -1,25 +1,32 @@
-"""Attention of transformers that rounds what it multiplies to bfloat16, as a compiled prefill may.
+"""Attention in place of that of transformers: exact, as a compiled prefill rounds it, and of steps.
 
-`host.lowering.decoding.blocked` rounds queries, keys, values and the powers of scores, and adds up in single
-precision. The sum that the values are divided by has powers that are not rounded.
+`host.lowering.decoding.blocked` may round queries, keys, values and the powers of scores to bfloat16, and
+adds up in single precision. The sum that the values are divided by has powers that are not rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+# What a cache does to keys or values (..., D) float32.
+Kept = Callable[[Any], Any]
+
 # Under which transformers finds it, in its registries of this process.
-_NAME = "edgetlm_bfloat16"
+_NAME = "edgetlm_side_by_side"
 
 
 @contextmanager
-def rounded_attention(model: Any) -> Iterator[None]:
-    """Have all attention of a model round its operands inside of the context.
+def replaced_attention(model: Any, attend: Callable[..., Any]) -> Iterator[None]:
+    """Have all layers of a model call another attention inside of the context.
+
+    Args:
+        model: of transformers.
+        attend: called as transformers calls its own.
 
     Raises:
         ValueError: transformers lets nothing replace the attention of this model.
@@ -40,44 +47,71 @@ def rounded_attention(model: Any) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def attend(
-    module: Any,
+def attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
+    mask: torch.Tensor | None,
+    scale: float,
     softcap: float | None = None,
-    **_: Any,
-) -> tuple[torch.Tensor, None]:
-    """The attention of one layer, called as transformers calls it.
+    *,
+    bfloat16: bool = False,
+) -> torch.Tensor:
+    """The attention of one layer over all its positions.
 
     Powers are of differences from the highest score of a row. The compiled program knows the highest of the
     positions so far: where a later block of positions has a higher one, it rounds other numbers, by as much.
 
     Args:
-        module: whose attention it is.
-        query: (1, H, T, D) float32.
-        key: (1, Hk, C, D); Hk divides H.
+        query: (B, H, T, D) float32.
+        key: (B, Hk, C, D); Hk divides H.
         value: as `key`.
-        attention_mask: (1, 1, T, C) that is added to the scores: 0, or the lowest number; None for all zeros.
-        scaling: of the scores; None for 1 / sqrt(D).
+        mask: (1, 1, T, C) that is added to the scores: 0, or the lowest number; None for all zeros.
+        scale: of the scores.
         softcap: scaled scores become softcap * tanh(score / softcap); None for no cap.
+        bfloat16: whether what is multiplied is rounded to bfloat16.
 
     Returns:
-        (1, T, H, D), and no weights.
+        (B, H, T, D).
     """
     group = query.shape[1] // key.shape[1]
-    keys, values = (in_bfloat16(one).repeat_interleave(group, dim=1) for one in (key, value))
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = in_bfloat16(query) @ keys.transpose(2, 3) * scale
-    if softcap is not None:
-        scores = softcap * (scores / softcap).tanh()
-    if attention_mask is not None:
-        scores = scores + attention_mask
+    number = in_bfloat16 if bfloat16 else _as_it_is
+    keys, values = (number(one).repeat_interleave(group, dim=1) for one in (key, value))
+    scores = _masked(number(query) @ keys.transpose(2, 3) * scale, mask, softcap)
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
-    made = in_bfloat16(powers) @ values / powers.sum(-1, keepdim=True)
-    return made.transpose(1, 2).contiguous(), None
+    return number(powers) @ values / powers.sum(-1, keepdim=True)
+
+
+def step_attention(
+    query: torch.Tensor,
+    before: tuple[torch.Tensor, torch.Tensor],
+    own: tuple[torch.Tensor, torch.Tensor],
+    mask: torch.Tensor | None,
+    scale: float,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """The attention of the last token of each beginning of a text, of which others have made the keys.
+
+    Args:
+        query: (B, H, T, D) float32.
+        before: keys and values (B, Hk, T, D) that each token finds of the tokens before it.
+        own: keys and values of the tokens themselves.
+        mask: as of `attention`, with T columns.
+        scale: of the scores.
+        softcap: as of `attention`.
+
+    Returns:
+        (B, H, T, D).
+    """
+    group = query.shape[1] // own[0].shape[1]
+    (keys, values), (key, value) = (
+        [one.repeat_interleave(group, dim=1) for one in pair] for pair in (before, own)
+    )
+    scores = query @ keys.transpose(2, 3) * scale
+    scores.diagonal(dim1=2, dim2=3).copy_((query * key).sum(-1) * scale)
+    weights = _masked(scores, mask, softcap).softmax(-1)
+    on_own = weights.diagonal(dim1=2, dim2=3)[..., None]
+    return weights @ values + on_own * (value - values)
 
 
 def in_bfloat16(values: torch.Tensor) -> torch.Tensor:
@@ -85,3 +119,13 @@ def in_bfloat16(values: torch.Tensor) -> torch.Tensor:
     import torch
 
     return values.to(torch.bfloat16).to(values.dtype)
+
+
+def _as_it_is(values: torch.Tensor) -> torch.Tensor:
+    return values
+
+
+def _masked(scores: torch.Tensor, mask: torch.Tensor | None, softcap: float | None) -> torch.Tensor:
+    if softcap is not None:
+        scores = softcap * (scores / softcap).tanh()
+    return scores if mask is None else scores + mask

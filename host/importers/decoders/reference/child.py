@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,17 @@ import numpy as np
 from device_agent.execute.memory.free_memory import free_bytes
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.gguf.model import read_gguf
-from host.importers.decoders.reference.attention import rounded_attention
+from host.importers.decoders.reference.judgement import ATTENTION, BETWEEN, CACHE, Asked, Judgement, judged
 from host.importers.decoders.reference.model import make_model, parameter_named
 from host.importers.decoders.reference.questions import (
     ERROR,
     Answers,
     Plan,
-    moved,
     read_plan,
     write_answers,
 )
-from host.importers.decoders.reference.rounding import rounded_products
+from host.importers.decoders.reference.rounding import as_bytes, as_halves, as_they_are
+from host.importers.decoders.reference.side_by_side import Way, moved_by_halves, moved_by_ways
 from host.importers.decoders.reference.stored import StoredPart
 from host.language_file import language_format
 
@@ -34,6 +32,8 @@ from host.language_file import language_format
 _KEPT_BYTES = 1 << 29
 # Of the memory that is free, the share that weights may take where a text is continued token by token.
 _KEPT_SHARE = 0.5
+# Ways of rounding in one batch: each has two rows of every text.
+_WAYS = 3
 
 
 def run(directory: Path) -> int:
@@ -76,32 +76,24 @@ def computed(plan: Plan) -> Answers:
         gc.collect()
     model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
     # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
-    sets = [
-        [(product(model, name), parts[name]) for name in names if name in parts] for names in asked.rounded
-    ]
+    products = []
+    if asked.judged is not None:
+        found = ((multiplying(model, name), part) for name, part in parts.items())
+        products = [one for one in found if one[0] is not None]
     cache = rounded_cache if asked.cached else empty_cache
     logits = tuple(logits_of(model, tokens.tolist(), cache) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text, cache)
     greedy = () if text is None else continued(model, text[: asked.prompt], asked.count, cache)
-    chosen, rounded = 0, None
-    behind_of = partial(behind_rounded, model, last, asked.beginning, made_cache=cache, tiles=asked.tiles)
-    for number, products in enumerate(sets):
-        chosen, rounded = number, behind_of(products)
-        if moved(logits[-1], rounded) <= asked.allowed:
-            break
-    attended = None
-    if sets and asked.attended:
-        attended = behind_of(sets[chosen], attention=True)
+    judgement = None
+    if asked.judged is not None:
+        judgement = judgement_of(model, asked.judged, products, cached=asked.cached)
     return Answers(
         logits,
         behind,
         original if changed or read.bits else behind,
         greedy,
-        rounded,
         0.0 if before is None else float(np.abs(before - logits[-1]).max() / np.abs(before).max()),
-        attended=attended,
-        chosen=chosen,
-        kept_spread=moved(logits[-1], logits_of(model, last, halves_cache)) if asked.kept_halves else 0.0,
+        judgement=judgement,
     )
 
 
@@ -127,32 +119,12 @@ def empty_cache(model: Any) -> Any:
 
 
 def rounded_cache(model: Any) -> Any:
-    """A cache that holds what bytes hold, with a scale in half precision for each position of a head.
-
-    As `host.lowering.decoding.function` keeps keys and values.
-    """
-    import torch
-
-    def rounded(values: torch.Tensor) -> torch.Tensor:
-        scale = (values.abs().amax(-1, keepdim=True) / 127).clamp(max=65504).half().float()
-        inverse = torch.where(scale > 0, 1 / scale, 0.0)
-        return (values * inverse).round().clamp(-127, 127) * scale
-
-    return _cache_of(model, rounded)
-
-
-def halves_cache(model: Any) -> Any:
-    """A cache that holds what half precision holds, in float32."""
-    return _cache_of(model, lambda values: values.half().float())
-
-
-def _cache_of(model: Any, rounded: Callable[[Any], Any]) -> Any:
-    """A cache that holds keys and values as a function rounds them."""
+    """A cache that holds keys and values as bytes hold them, in float32."""
     from transformers import DynamicCache
 
     class Rounded(DynamicCache):  # type: ignore[misc]
         def update(self, keys: Any, values: Any, *others: Any, **named: Any) -> Any:
-            return super().update(rounded(keys), rounded(values), *others, **named)
+            return super().update(as_bytes(keys), as_bytes(values), *others, **named)
 
     return Rounded(config=model.config)
 
@@ -231,58 +203,40 @@ def multiplying(model: Any, name: str) -> Any:
     return head if head is not None and head.weight is parameters[key] else None
 
 
-def product(model: Any, name: str) -> Any:
-    """The module that multiplies by a weight of the files.
-
-    Raises:
-        ValueError: there is none.
-    """
-    module = multiplying(model, name)
-    if module is None:
-        raise ValueError(f"{name!r} multiplies nothing")
-    return module
-
-
-def behind_rounded(
-    model: Any,
-    tokens: Sequence[int],
-    beginning: int,
-    products: Sequence[tuple[Any, StoredPart]],
-    made_cache: Callable[[Any], Any] = empty_cache,
-    *,
-    attention: bool = False,
-    tiles: bool = False,
-) -> np.ndarray:
-    """The logits behind the end of a text, in whose beginning products round what they multiply.
-
-    Logits behind the tokens that are not rounded differ from exact ones by what the keys and values of the
-    others do.
+def judgement_of(
+    model: Any, asked: Asked, products: Sequence[tuple[Any, StoredPart]], *, cached: bool
+) -> Judgement:
+    """What a program with quantised weights may round.
 
     Args:
-        model: of transformers.
-        tokens: of the text.
-        beginning: number of those of which activations are rounded, fewer than all.
-        products: modules that round, each with its weight, see `rounded_products`.
-        made_cache: makes the cache of the text.
-        attention: whether attention of the beginning rounds what it multiplies to bfloat16, see
-            `rounded_attention`; the cache keeps exact keys and values.
-        tiles: whether the products are those of registers of matrices.
-
-    Returns:
-        (m, V) float32, where m are the other tokens.
+        model: of transformers, with these weights.
+        asked: what there is to be rounded.
+        products: all modules that multiply by quantised weights, each with its weight.
+        cached: whether the cache has bytes, of the exact logits too.
     """
-    import torch
+    exact = as_bytes if cached else as_they_are
 
-    with torch.inference_mode():
-        # Nobody looks at logits behind these tokens: those of one are computed.
-        beginning_of = torch.tensor([list(tokens[:beginning])])
-        cache = made_cache(model)
-        attended = rounded_attention(model) if attention else nullcontext()
-        with rounded_products(products, tiles=tiles), attended:
-            model(input_ids=beginning_of, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        rest = torch.tensor([list(tokens[beginning:])])
-        made = model(input_ids=rest, past_key_values=cache, use_cache=True).logits
-    return np.asarray(made[0].float().numpy())
+    def way(chosen: Collection[int]) -> Way:
+        parts = [asked.parts[one] for one in chosen]
+        kinds = {one.kind for one in parts}
+        names = frozenset(name for one in parts for name in one.products)
+        return Way(names, ATTENTION in kinds, as_halves if CACHE in kinds else exact)
+
+    def moved_by(sets: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+        if any(one.kind == BETWEEN for one in asked.parts):
+            return [moved_by_halves(model, asked.texts, bool(one), asked.half_sums) for one in sets]
+        ways = [way(one) for one in sets]
+        # What is to be decided is computed of all texts, what is compared of the random and the repeated one.
+        texts = asked.texts if len(sets) == 1 else asked.texts[::2]
+        return [
+            one
+            for begin in range(0, len(ways), _WAYS)
+            for one in moved_by_ways(
+                model, texts, ways[begin : begin + _WAYS], products, tiles=asked.tiles, cached=exact
+            )
+        ]
+
+    return judged(asked.parts, asked.allowed, moved_by)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Elements of a linear module's weight that are in memory at a time.
 _BLOCK = 1 << 22
+# Attributes of a linear module whose weight is never in memory as a whole.
+_BLOCKS, _BIAS = "edgetlm_blocks", "edgetlm_bias"
 
 
 def make_model(read: ModelFolder, parts: Mapping[str, Stored], *, halves: bool = False, kept: int = 0) -> Any:
@@ -58,6 +60,25 @@ def make_model(read: ModelFolder, parts: Mapping[str, Stored], *, halves: bool =
         elif own:
             _when_called(module, own, stays=stays)
     return model
+
+
+def weight_blocks(module: Any) -> Iterator[tuple[slice, torch.Tensor]]:
+    """The weight (N, K) that a module multiplies by, inside of its call: outputs, and their rows of it."""
+    import torch
+
+    blocks = getattr(module, _BLOCKS, None)
+    if blocks is not None:
+        yield from blocks()
+        return
+    # Other modules that multiply (GPT-2's) have it transposed.
+    weight = module.weight if isinstance(module, torch.nn.Linear) else module.weight.T
+    yield slice(0, weight.shape[0]), weight
+
+
+def bias_of(module: Any) -> torch.Tensor | None:
+    """The bias (N) of a module that multiplies, inside of its call; None without."""
+    made: torch.Tensor | None = getattr(module, _BIAS, None)
+    return module.bias if made is None else made
 
 
 def parameters_named(parameters: Mapping[str, Any], name: str) -> list[str]:
@@ -192,16 +213,19 @@ def _by_blocks(module: Any, own: Mapping[str, tuple[str, Stored]]) -> None:
     rows, columns = weight.shape
     bias = _tensor(own["bias"][1].read(own["bias"][0])) if "bias" in own else None
 
-    def blocks() -> Iterator[slice]:
+    def blocks() -> Iterator[tuple[slice, torch.Tensor]]:
         step = max(_BLOCK // columns, 1)
-        yield from (slice(begin, min(begin + step, rows)) for begin in range(0, rows, step))
+        for begin in range(0, rows, step):
+            end = min(begin + step, rows)
+            yield slice(begin, end), _tensor(weight.rows(stored, begin, end))
 
     def forward(given: torch.Tensor) -> torch.Tensor:
         made = given.new_empty(*given.shape[:-1], rows)
-        for part in blocks():
-            values = _tensor(weight.rows(stored, part.start, part.stop))
+        for part, values in blocks():
             some = None if bias is None else bias[part]
             made[..., part] = torch.nn.functional.linear(given, values, some)
         return made
 
+    setattr(module, _BLOCKS, blocks)
+    setattr(module, _BIAS, bias)
     module.forward = forward

@@ -86,8 +86,9 @@ def time_limit_s(folder: Path, questions: Questions) -> float:
     """Seconds after which the process is killed: it may read all weights from the files for each pass."""
     paths = folder.glob("*.safetensors") if folder.is_dir() else [folder]
     size = sum(path.stat().st_size for path in paths if path.is_file())
-    # Through the text by the weights in the files and by others, and through the last text three times.
-    passes = len(questions.texts) + 4 + questions.count
+    # Through the text by the weights in the files and by others, and where roundings are judged, with all
+    # parts, with each alone in batches, and with some sets of them.
+    passes = len(questions.texts) + 2 + questions.count + (8 if questions.judged else 0)
     return _LIMIT_S + passes * size / _BYTES_A_SECOND
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,10 +12,11 @@ import numpy as np
 
 from host.importers.decoders.description import Matrix
 from host.importers.decoders.quantise import Form, QuantisedPart
+from host.importers.decoders.reference.judgement import Asked, Judgement, Part
 from host.importers.decoders.reference.stored import StoredArray, StoredPart
 
 _PLAN, _WEIGHTS, _ANSWERS = "plan.json", "weights.bin", "answers.npz"
-_MEASURED = "measured/"
+_MEASURED, _JUDGED = "measured/", "judged/"
 # Where the process of the reference writes why it has no answers.
 ERROR = "error.json"
 
@@ -30,36 +30,22 @@ class Questions:
         text: (n) int32, one whose logits are also wanted by the weights in the files; None without.
         prompt: tokens at the beginning of `text` that are continued.
         count: tokens of the continuation, the likeliest each time.
-        rounded: sets of weights whose products may be given rounded activations, by their names in the files:
-            the logits behind such a beginning of the last of `texts` are wanted too, with the first set that
-            moves them by no more than `allowed`, or else the last one. None without.
-        allowed: how far they may be moved, see `moved`.
-        beginning: tokens of that beginning, fewer than the text has.
-        attended: whether these logits are wanted a second time, with attention over the beginning that rounds
-            what it multiplies to bfloat16.
         halves: whether the matrices are rounded to half precision, as the compiled model's are.
         measured: weights of products, by their names in the files: the mean squares of their inputs over all
             of `texts` are wanted, and nothing else.
         cached: whether keys and values are rounded to bytes, as the compiled model keeps them; not for the
             logits by the weights in the files.
-        tiles: whether products that round do it as registers of matrices have them: activations and weights
-            to bfloat16, and activations to bytes where groups of weights are not whole rows of a tile.
-        kept_halves: whether it is also asked what keys and values in half precision do to logits.
+        judged: what may be rounded, of which is asked how far it moves logits; None without.
     """
 
     texts: tuple[np.ndarray, ...]
     text: np.ndarray | None = None
     prompt: int = 0
     count: int = 0
-    rounded: tuple[tuple[str, ...], ...] = ()
-    allowed: float = 0.0
-    beginning: int = 0
     halves: bool = False
     measured: tuple[str, ...] = ()
     cached: bool = False
-    attended: bool = False
-    tiles: bool = False
-    kept_halves: bool = False
+    judged: Asked | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,46 +57,19 @@ class Answers:
         text: (n, V) of `text` by the same weights; None without.
         original: (n, V) of `text` by the weights in the files; None without, or where these are quantised.
         greedy: tokens that continue the prompt, by the same weights.
-        rounded: (m, V) behind the tokens of the last text after the beginning, where products of the
-            beginning round what they multiply; None where that was not asked for.
-        chosen: which of the sets of products that is.
-        attended: the same where attention over the beginning rounds what it multiplies to bfloat16 too.
-        kept_spread: how far keys and values in half precision move logits behind the last text, see `moved`.
         half_spread: how far rounding to halves moves logits behind the last text, as a share of the largest.
         measured: (K) float32 by the names that were asked for; without the table of an embedding that is no
             head, which multiplies nothing.
+        judgement: what was found about what may be rounded; None where that was not asked for.
     """
 
     logits: tuple[np.ndarray, ...]
     text: np.ndarray | None = None
     original: np.ndarray | None = None
     greedy: tuple[int, ...] = ()
-    rounded: np.ndarray | None = None
     half_spread: float = 0.0
     measured: Mapping[str, np.ndarray] = field(default_factory=dict)
-    attended: np.ndarray | None = None
-    chosen: int = 0
-    kept_spread: float = 0.0
-
-
-def moved(exact: np.ndarray, rounded: np.ndarray | None) -> float:
-    """How far logits behind the end of a text are off, as part of the largest behind the same token.
-
-    So does the verification of a bundle judge them.
-
-    Args:
-        exact: (n, V) behind all its tokens.
-        rounded: (m, V) behind the last of them, where its beginning was rounded; None where it was not.
-
-    Returns:
-        Infinite where nothing was rounded, or a logit is no number.
-    """
-    if rounded is None:
-        return math.inf
-    end = exact[-len(rounded) :]
-    largest = np.abs(end).max(axis=1)
-    share = float((np.abs(end - rounded).max(axis=1) / np.where(largest > 0, largest, 1)).max())
-    return math.inf if math.isnan(share) else share
+    judgement: Judgement | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +104,10 @@ def write_plan(directory: Path, path: Path, questions: Questions, quantised: Ite
             entry = {"matrix": asdict(part.matrix), "form": asdict(part.values.form), "arrays": arrays}
             parts.append({**entry, "ordered": bool(order)})
     asked = {
-        **{name: one for name, one in vars(questions).items() if name not in ("texts", "text")},
+        **{name: one for name, one in vars(questions).items() if name not in ("texts", "text", "judged")},
         "texts": [tokens.tolist() for tokens in questions.texts],
         "text": None if questions.text is None else questions.text.tolist(),
+        "judged": None if questions.judged is None else _written(questions.judged),
     }
     plan = {"folder": str(path.resolve()), "parts": parts, "questions": asked}
     (directory / _PLAN).write_text(json.dumps(plan))
@@ -159,8 +119,9 @@ def read_plan(directory: Path) -> Plan:
     asked = plan["questions"]
     asked["texts"] = tuple(np.array(tokens, np.int32) for tokens in asked["texts"])
     asked["text"] = None if asked["text"] is None else np.array(asked["text"], np.int32)
-    asked["rounded"] = tuple(tuple(one) for one in asked["rounded"])
     asked["measured"] = tuple(asked["measured"])
+    if asked["judged"] is not None:
+        asked["judged"] = _asked(asked["judged"])
     return Plan(
         Path(plan["folder"]), Questions(**asked), tuple(_part(directory, one) for one in plan["parts"])
     )
@@ -182,11 +143,11 @@ def write_answers(directory: Path, answers: Answers) -> None:
         OSError: the folder cannot be written.
     """
     arrays = {str(number): one for number, one in enumerate(answers.logits)}
-    others = {"text": answers.text, "original": answers.original, "rounded": answers.rounded}
-    others["attended"] = answers.attended
+    others = {"text": answers.text, "original": answers.original}
     arrays |= {name: one for name, one in others.items() if one is not None}
     arrays |= {"greedy": np.array(answers.greedy, np.int32), "half_spread": np.array(answers.half_spread)}
-    arrays |= {"chosen": np.array(answers.chosen), "kept_spread": np.array(answers.kept_spread)}
+    if answers.judgement is not None:
+        arrays |= {_JUDGED + name: np.array(one) for name, one in vars(answers.judgement).items()}
     arrays |= {_MEASURED + name: one for name, one in answers.measured.items()}
     np.savez(directory / _ANSWERS, **arrays)  # type: ignore[arg-type]
 
@@ -199,14 +160,26 @@ def read_answers(directory: Path, texts: int) -> Answers:
             np.asarray(arrays["text"]) if "text" in arrays else None,
             np.asarray(arrays["original"]) if "original" in arrays else None,
             tuple(arrays["greedy"].tolist()),
-            np.asarray(arrays["rounded"]) if "rounded" in arrays else None,
             float(arrays["half_spread"]),
             {
                 name.removeprefix(_MEASURED): np.asarray(arrays[name])
                 for name in arrays.files
                 if name.startswith(_MEASURED)
             },
-            np.asarray(arrays["attended"]) if "attended" in arrays else None,
-            int(arrays["chosen"]),
-            float(arrays["kept_spread"]),
+            _judgement(arrays) if _JUDGED + "rounded" in arrays else None,
         )
+
+
+def _written(asked: Asked) -> dict[str, Any]:
+    return {**vars(asked), "texts": asked.texts.tolist(), "parts": [asdict(one) for one in asked.parts]}
+
+
+def _asked(entry: dict[str, Any]) -> Asked:
+    parts = tuple(Part(**{**one, "products": tuple(one["products"])}) for one in entry["parts"])
+    return Asked(**{**entry, "texts": np.array(entry["texts"], np.int32), "parts": parts})
+
+
+def _judgement(arrays: Mapping[str, np.ndarray]) -> Judgement:
+    rounded, alone = (tuple(arrays[_JUDGED + name].tolist()) for name in ("rounded", "alone"))
+    together, left = (float(arrays[_JUDGED + name]) for name in ("all", "left"))
+    return Judgement(rounded, together, left, alone)

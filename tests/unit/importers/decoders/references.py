@@ -12,10 +12,10 @@ from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.module import build_prefill, build_step, build_together, state_specs
-from host.importers.decoders.products import EXACT
 from host.importers.decoders.quantise import QuantisedPart, dequantise, in_order
 from host.importers.decoders.reference.child import logits_of
 from host.importers.decoders.reference.model import parameter_named
+from host.importers.decoders.reference.roundings import Roundings
 
 CONTEXT, CHUNK, TOKENS, TEXTS = 48, 8, 44, 3
 LLAMA3 = {
@@ -105,7 +105,7 @@ class Decoder:
     """A model on the virtual machine, and the logits of transformers for one text."""
 
     def __init__(
-        self, folder: Path, model: Any, bits: int = 0, group: int = 32, rounding: int = EXACT
+        self, folder: Path, model: Any, bits: int = 0, group: int = 32, roundings: Roundings | None = None
     ) -> None:
         read = read_folder(folder)
         description, weights = describe(read.config, read.weights)
@@ -115,7 +115,7 @@ class Decoder:
         self.description = description
         self.specs = state_specs(description, CONTEXT, constants.kept)
         self.step = build_step(description, weights, constants, CONTEXT)
-        self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK, rounding)
+        self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK, roundings)
         self.together = build_together(description, weights, constants, CONTEXT, TEXTS)
         self.tokens = np.random.default_rng(1).integers(0, description.vocabulary, TOKENS)
         parts = list(constants.quantised_parts(weights))

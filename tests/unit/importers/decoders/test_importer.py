@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import host
 from host.errors import EngineError, UserError
 from host.importers.decoders.golden import Functions
 from host.importers.decoders.importer import import_decoder
-from host.importers.decoders.reference import Answers, Questions, reference_logits
+from host.importers.decoders.reference import Answers, Judgement, Questions, reference_logits
 from host.lowering import lower
 from host.model import ImportedModel
 from tests.decoders.operations import Machine, empty_state
@@ -216,73 +217,103 @@ def rounded_call(module: object) -> bool:
     return '\\"rounding\\": 8' in str(module) or '"rounding": 8' in str(module)
 
 
-@pytest.mark.parametrize(("moved", "rounds"), [(0.004, True), (0.02, False), (float("nan"), False)])
-@pytest.mark.parametrize(
-    ("further", "attends"), [(0.007, True), (0.009, False), (float("nan"), False), (None, False)]
-)
-@pytest.mark.parametrize("chosen", [0, 1])
-def test_prompts_are_rounded_to_bytes_where_logits_stay(
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
-    moved: float,
-    rounds: bool,
-    further: float | None,
-    attends: bool,
-    chosen: int,
-) -> None:
-    vocabulary, asked = 128, []
+def judging(left_out: Collection[str], asked: list[Questions], left: float = 5e-3) -> Callable[..., Answers]:
+    """In place of transformers: logits that are all alike, and parts of some kinds or names left exact."""
 
     def answers(path: Path, questions: Questions, parts: object) -> Answers:
         asked.append(questions)
-        exact = tuple(np.ones((len(tokens), vocabulary), np.float32) for tokens in questions.texts)
-        last = exact[-1][-4:]
-        attended = None if further is None else last * np.float32(1 + further)
-        return Answers(exact, rounded=last * np.float32(1 + moved), attended=attended, chosen=chosen)
+        exact = tuple(np.ones((len(tokens), 128), np.float32) for tokens in questions.texts)
+        assert questions.judged is not None
+        found = questions.judged.parts
+        rounded = [n for n, one in enumerate(found) if one.kind not in left_out and one.name not in left_out]
+        return Answers(exact, judgement=Judgement(tuple(rounded), 0.025 if left_out else left, left))
 
-    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers)
-    lines: list[str] = []
-    # Without a figure, the target multiplies bfloat16 numbers no faster than others.
-    fast = further is not None
-    model = import_decoder(folder, 32, 8, "int4", notice=lines.append, bfloat16=fast, tiles=rounds)
-    assert asked[0].attended is fast and asked[0].tiles is rounds
-    assert model.decoder is not None and model.decoder.rounding == (8 if rounds else 0)
-    assert rounded_call(model.decoder.prefill) is rounds and not rounded_call(model.module)
-    assert any("keep 16 bits" in line for line in lines) is (moved == 0.02)
-    assert asked[0].beginning == len(asked[0].texts[-1]) - 4
-    # Its attention may round too where logits then stay, and no other function's.
-    assert ('\\"rounded\\": true' in str(model.decoder.prefill)) is (rounds and attends)
-    assert '\\"rounded\\": true' not in str(model.module)
-    # Nobody uses logits of a prompt that is rounded: steps follow before anything else.
-    called = [(case.function, len(case.outputs)) for case in model.golden[40:43]]
-    assert called == [("prefill", 0 if rounds else 1)] * 2 + [("", 1)]
-    # Values stay as they are; queries and keys do where logits would be moved too far.
-    more, less = asked[0].rounded
-    assert sorted({*more} - {*less}) == sorted(
-        f"model.layers.{layer}.self_attn.{name}_proj.weight" for layer in range(2) for name in "kq"
-    )
-    assert not any("v_proj" in name for name in more)
-    divided = '\\"first\\"' in str(model.decoder.prefill)
-    assert divided is (rounds and chosen == 0) and '\\"first\\"' not in str(model.module)
+    return answers
 
 
 @pytest.mark.parametrize(
-    ("spread", "kept"), [(0.003, "float16"), (0.005, "float32"), (float("inf"), "float32")]
+    ("left_out", "line"),
+    [
+        ((), ""),
+        (("scores",), "in prompts, products that make queries and keys keep their precision"),
+        (("attention",), "in prompts, attention keep their precision"),
+        (("products of layer 0",), "in prompts, products of layer 0 keep their precision"),
+        (("cache", "attention"), "keys and values are kept in float32; in prompts, attention keep their"),
+        (
+            ("products", "scores", "attention"),
+            "activations of prompts keep 16 bits: with all of it rounded, ",
+        ),
+    ],
 )
-def test_keys_and_values_are_kept_in_float32_where_half_precision_moves_logits(
-    spread: float, kept: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_prompts_are_rounded_where_logits_stay(
+    left_out: tuple[str, ...], line: str, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    def answers(path: Path, questions: Questions, parts: object) -> Answers:
-        assert questions.kept_halves
-        exact = tuple(np.ones((len(tokens), 128), np.float32) for tokens in questions.texts)
-        return Answers(exact, rounded=exact[-1][-4:], attended=exact[-1][-4:], kept_spread=spread)
-
-    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers)
+    asked: list[Questions] = []
+    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", judging(left_out, asked))
     lines: list[str] = []
-    model = import_decoder(folder, 32, 8, "int4", verified=3, sequences=2, bfloat16=True, notice=lines.append)
-    assert {spec.dtype for spec in model.state} == {kept}
-    assert [f"move by {spread:.1e} of" in line for line in lines] == ([True] if kept == "float32" else [])
-    assert model.decoder is not None and model.decoder.rounding == 8
-    assert ('\\"rounded\\": true' in str(model.decoder.prefill)) is (kept == "float16")
+    model = import_decoder(folder, 32, 8, "int4", notice=lines.append, bfloat16=True, tiles=True, verified=3)
+    judged = asked[0].judged
+    assert judged is not None and judged.tiles and judged.texts.shape == (3, 32)
+    kinds = ["products", "products", "scores", "attention", "cache"]
+    assert [one.kind for one in judged.parts] == kinds
+    # Values stay as they are.
+    names = [name for one in judged.parts for name in one.products]
+    assert len(names) == len(set(names)) == 12 and not any("v_proj" in name for name in names)
+    assert sorted(judged.parts[2].products) == sorted(
+        f"model.layers.{layer}.self_attn.{name}_proj.weight" for layer in range(2) for name in "kq"
+    )
+    assert [one for one in lines if "logits could move by 2.5e-02" in one] == [
+        one for one in lines if line and line in one
+    ]
+    assert len(lines) == bool(line)
+    assert model.decoder is not None
+    prefill, rounds = model.decoder.prefill, "products" not in left_out
+    assert model.decoder.rounding == (8 if rounds else 0)
+    # Output, gate with up, and down of each layer; queries with keys.
+    calls = [one for one in str(prefill).splitlines() if rounded_call(one)]
+    expected = 3 * ((2 if rounds else 0) - ("products of layer 0" in left_out))
+    # Nothing behind the last layer's attention is computed for keys and values alone.
+    expected -= 3 if rounds else 0
+    assert len(calls) == expected + (2 if "scores" not in left_out else 0)
+    assert not rounded_call(model.module) and not rounded_call(model.decoder.verify)
+    # Its attention may round too, and no other function's.
+    assert ('\\"rounded\\": true' in str(prefill)) is ("attention" not in left_out)
+    assert '\\"rounded\\": true' not in str(model.module)
+    assert ('\\"first\\"' in str(prefill)) is ("scores" not in left_out)
+    assert {spec.dtype for spec in model.state} == {"float32" if "cache" in left_out else "float16"}
+    # Nobody uses logits of a prompt that is rounded: steps follow before anything else.
+    called = [(case.function, len(case.outputs)) for case in model.golden[40:43]]
+    after = [("", 1)] if rounds else [("verify", 1)]
+    assert called == [("prefill", 0 if rounds else 1)] * 2 + after
+
+
+def test_what_targets_gain_nothing_by_is_not_judged(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    asked: list[Questions] = []
+    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", judging((), asked))
+    import_decoder(folder, 32, 8, "int4", cache="int8")
+    judged = asked[0].judged
+    assert judged is not None and not judged.tiles
+    assert {one.kind for one in judged.parts} == {"products", "scores"}
+    assert judged.allowed == 1e-2 and asked[0].cached
+    # What stays exact costs less where bytes are multiplied, which take two of them for 16 bits.
+    import_decoder(folder, 32, 8, "int4", tiles=True)
+    assert asked[1].judged is not None
+    assert asked[1].judged.parts[0].cost == 2 * judged.parts[0].cost > 0
+
+
+def test_a_model_that_enlarges_what_steps_round_is_told(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    lines: list[str] = []
+    every = ("products", "scores", "attention", "cache")
+    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", judging(every, [], left=0.02))
+    import_decoder(folder, 32, 8, "int4", notice=lines.append)
+    assert len(lines) == 2 and lines[1].startswith(
+        "logits can be off by 2.0e-02 of the largest all the same: "
+    )
+    assert lines[1].endswith("rounding. Deploy it in float32, without --quantize and --dtype")
+    import_decoder(folder, 32, 8, "int4", cache="int8", notice=lines.append)
+    assert lines[3].endswith("rounding. Deploy it without --cache int8")
 
 
 def test_a_model_with_sharp_attention_is_deployed_with_quantised_weights(tmp_path: Path) -> None:
@@ -316,6 +347,28 @@ def test_in_half_precision_weights_and_state_are_halves_and_stored_once(folder: 
     assert 0.95 * model.parameters < halves < 1.2 * model.parameters and singles < halves // 20
     with pytest.raises(UserError, match=r"--dtype fp16: .* is quantised: leave --dtype out"):
         import_decoder(folder, 32, 8, "int4", half=True)
+
+
+def test_what_lies_between_kernels_stays_in_float32_where_halves_move_logits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Questions] = []
+    lowered = {}
+    for left_out in ((), ("between",)):
+        monkeypatch.setattr("host.importers.decoders.golden.reference_answers", judging(left_out, asked))
+        lines: list[str] = []
+        model = import_decoder(folder, 32, 8, half=True, half_sums=True, notice=lines.append)
+        assert [line[:48] for line in lines] == ["what lies between kernels is kept in float32: wi"] * len(
+            left_out
+        )
+        lowered[left_out] = lower(model, board(), half="float16")
+        assert {one.dtype for one in model.state} == {"float16"}
+    assert asked[0].judged is not None and asked[0].judged.half_sums
+    stored = [sum(array.nbytes for array in one.parameters) for one in lowered.values()]
+    # What is stored is the same; of what functions write, nothing is in halves.
+    calls = [re.findall(r"call_tir.*out_ty=.*", str(one.module["main"])) for one in lowered.values()]
+    assert stored[0] == stored[1] and all(len(one) > 20 for one in calls)
+    assert [any("float16" in line for line in one) for one in calls] == [True, False]
 
 
 @pytest.mark.parametrize("quantize", ["", "int4"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from host.importers.decoders.products import ROUNDED
+from host.importers.decoders.reference.roundings import Roundings
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import CHUNK, MODELS, TEXTS, Decoder, distance
@@ -96,7 +96,7 @@ def test_prefill_with_padding_is_the_steps_one_by_one(name: str, tmp_path: Path)
 
 def test_a_prefill_that_rounds_is_for_keys_and_values_alone(tmp_path: Path) -> None:
     kind, fields = MODELS["qwen3"]
-    made = Decoder(tmp_path, save(tmp_path, kind, **fields), rounding=ROUNDED)
+    made = Decoder(tmp_path, save(tmp_path, kind, **fields), roundings=Roundings(products=True))
     state = empty_state(made.specs)
     [attended] = Machine(made.prefill, state).run(made.tokens[:CHUNK], [0], [CHUNK - 1])
     heads = made.description.heads * made.description.head_size

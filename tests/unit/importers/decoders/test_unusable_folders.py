@@ -14,7 +14,7 @@ from host.importers.decoders import text
 from host.importers.decoders.chat import read_chat
 from host.importers.decoders.folder import read_folder
 from host.importers.decoders.importer import import_decoder
-from host.importers.decoders.text import require_tokenizer
+from host.importers.decoders.text import Spoken, require_tokenizer
 from host.model_file import detect_format
 from host.sandbox import Worker
 from tests.tiny_tokenizer import WORDS, write_tokenizer
@@ -124,15 +124,22 @@ def test_a_tokenizer_that_ends_its_library_is_one_line(
 def test_what_a_tokenizer_knows(tmp_path: Path) -> None:
     write(tmp_path, llama(), llama_weights())
     without = read_folder(tmp_path)
-    assert require_tokenizer(without) == 0
+    assert require_tokenizer(without) == Spoken()
     [note] = without.notes
     assert note.startswith("The bundle has no tokenizer, as the folder has no tokenizer.json: add")
     path = write_tokenizer(tmp_path / "tokenizer.json")
     found = read_folder(tmp_path)
-    assert require_tokenizer(found) == len(WORDS) and found.notes == ()
+    assert require_tokenizer(found).tokens == len(WORDS) and found.notes == ()
     # Numbers with a gap: the greatest counts.
     path.write_text(path.read_text().replace('"end":12', '"end":500').replace('"end": 12', '"end": 500'))
-    assert require_tokenizer(found) == 501
+    assert require_tokenizer(found).tokens == 501
+
+
+def test_a_tokenizer_that_is_a_link_to_no_file_is_not_left_out(tmp_path: Path) -> None:
+    write(tmp_path, llama(), llama_weights())
+    (tmp_path / "tokenizer.json").symlink_to("/nowhere/x")
+    with pytest.raises(ModelFileError, match=r"tokenizer\.json is a link to no file: download it again, or"):
+        read_folder(tmp_path)
 
 
 def test_a_chat_template_without_a_name_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Tests of folders with packed weights."""
