@@ -8,9 +8,10 @@ decode         tokens a second behind 128 tokens (`decode`) and, where the conte
                1984 (`decode_long`)
 several        tokens a second of all texts, where so many are continued together (`--sequences`)
 prefill        tokens a second of a prompt of 512 tokens, until the next one is known
-bandwidth      bytes of weights that a token needs times tokens a second, over what a loop reads that only
-               reads a buffer of that size with the same threads; with the keys and values that it reads too,
-               `bandwidth_share_with_cache`
+bandwidth      bytes of weights that a token needs times tokens a second, over what the fastest of several
+               loops reads that only read a buffer of that size with the same threads; with the keys and
+               values that it reads too, `bandwidth_share_with_cache`; of peers with weights of as many bytes,
+               `peer_bandwidth_share`. `decode_ceiling` is the speed to the best peer at a share of 1
 arithmetic     multiply-adds with quantised weights a second of the prefill, over what a loop over registers
                reaches with the same threads, where the processor adds up products of bytes; those of
                attention with keys and values are not counted
@@ -38,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.figures import agrees, arithmetic_share, bandwidth_share
+from benchmarks.llm.figures import agrees, arithmetic_share, memory_figures
 from benchmarks.llm.files import Files
 from benchmarks.llm.models import FLOAT_BITS, SHAPES, folder_of
 from benchmarks.llm.peers import Installed, install
@@ -57,7 +58,7 @@ SCHEMA = "edgetlm.llm/1"
 _TEXT_TOKENS = 64
 _CHECKED_PROMPT, _CHECKED_TOKENS = 8, 16
 _SEED = 7
-_READ_S = 0.5
+_READ_S, _MULTIPLY_S = 1.0, 0.5
 # "none": weights, keys and values in single precision.
 _BITS = {"none": FLOAT_BITS} | {name: bits for name, bits in BITS.items() if name}
 _SEQUENCES = {"2": 2, "3": 3, "4": 4}
@@ -109,27 +110,24 @@ class ModelBenchmark:
             reader = stack.enter_context(EngineProcess("reader", "benchmarks.llm.reading", options.threads))
             quantised = self._bits != FLOAT_BITS
             loaded = reader.ask("load", size=step_bytes, threads=options.threads, quantised=quantised)
-            read: list[float] = []
+            read: dict[str, list[float]] = {}
             multiplied: list[float] = []
 
             def limits(kind: str) -> None:
                 if kind == "prefill":
                     if loaded["multiplies"]:
-                        multiplied.append(reader.ask("multiply", seconds=_READ_S)["multiply_adds_per_s"])
+                        multiplied.append(reader.ask("multiply", seconds=_MULTIPLY_S)["multiply_adds_per_s"])
                 else:
-                    read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
+                    for loop, rate in reader.ask("read", seconds=_READ_S)["bytes_per_s"].items():
+                        read.setdefault(loop, []).append(rate)
 
             measured = rounds.measure(engines, paths, plan, options.threads, limits)
-            read_bytes_s = statistics.median(read)
             self._notes |= measured.failed
             engines = {name: engine for name, engine in engines.items() if name not in measured.failed}
             entry |= speeds(measured.seconds, plan.tokens)
-            entry["bandwidth_share"] = bandwidth_share(measured, plan.decoded, step_bytes, read_bytes_s)
             # Of the middle of a round.
-            kept = step_bytes + self._shape.kept_bytes(rounds.SHORT + plan.decoded // 2, self._bits)
-            shared = bandwidth_share(measured, plan.decoded, kept, read_bytes_s)
-            entry["bandwidth_share_with_cache"] = shared
-            entry["step_bytes"], entry["read_bytes_s"] = step_bytes, read_bytes_s
+            kept = self._shape.kept_bytes(rounds.SHORT + plan.decoded // 2, self._bits)
+            entry |= memory_figures(measured, plan.decoded, step_bytes, kept, read)
             if multiplied:
                 peak, work = statistics.median(multiplied), self._shape.prompt_multiply_adds(plan.prompt)
                 entry["prefill_peak_share"] = arithmetic_share(measured, work, peak)
@@ -212,7 +210,13 @@ def show(name: str, entry: Mapping[str, Any]) -> None:
         print(f"{name}: failed: {entry['error']}", flush=True)
         return
     verified = "verified" if entry["verified"] else "NOT verified"
-    print(f"{name}: {verified}, {entry['bandwidth_share']:.0%} of the bandwidth that reading alone has")
+    print(
+        f"{name}: {verified}, {entry['bandwidth_share']:.0%} of the bandwidth that reading alone has", end=""
+    )
+    peers = entry.get("peer_bandwidth_share", {}).items()
+    print("".join(f", {peer} {share:.0%}" for peer, share in peers), entry.get("read_loop", ""))
+    if "decode_ceiling" in entry:
+        print(f"  at all of it, a step would have {entry['decode_ceiling']:.2f} of the best peer's speed")
     if "prefill_peak_share" in entry:
         print(f"  prefill: {entry['prefill_peak_share']:.0%} of the multiply-adds that registers alone have")
     for kind in ("decode_tokens_s", "decode_long_tokens_s", "prefill_tokens_s", "peak_memory_mb"):

@@ -42,6 +42,7 @@ def language_models(result: Result) -> list[str]:
 def _engine(name: str, engine: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
     speeds = [entry.get(f"{kind}_tokens_s", {}).get(engine) for kind in _SPEEDS]
     ours = engine == "edgetlm"
+    share = entry["bandwidth_share"] if ours else entry.get("peer_bandwidth_share", {}).get(engine)
     agrees = entry["verified"] if ours else entry["peer_agrees"][engine]
     return (
         f"{name}, {_ENGINES.get(engine, engine)}",
@@ -50,7 +51,7 @@ def _engine(name: str, engine: str, entry: Mapping[str, Any]) -> tuple[str, ...]
         f"{entry['peak_memory_mb'][engine]:.0f}",
         f"{entry['kl_divergence'][engine]:.1e}",
         "yes" if agrees else "no",
-        f"{entry['bandwidth_share']:.0%}" if ours else "",
+        f"{share:.0%}" if share is not None else "",
         f"{entry['prefill_peak_share']:.0%}" if ours and "prefill_peak_share" in entry else "",
     )
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.llm import files, several
 from benchmarks.llm.__main__ import main
 from benchmarks.llm.arithmetic import Arithmetic, multiplies_bytes
-from benchmarks.llm.figures import agrees, arithmetic_share, bandwidth_share
+from benchmarks.llm.figures import agrees, arithmetic_share, memory_figures
 from benchmarks.llm.models import SHAPES, Shape, make
 from device_agent.text_engines.edgetlm_engine import Edgetlm, commands
 from device_agent.text_engines.gguf_file import Source, Weights, halved, interleaved, sources_of
@@ -185,7 +185,18 @@ def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytes
     # 512 tokens in 5.12 s, of a million multiply-adds each.
     assert arithmetic_share(measured, 512_000_000, 2e8) == pytest.approx(0.5)
     # 32 tokens in 0.32 s, 100 a second, of a million bytes each.
-    assert bandwidth_share(measured, plan.decoded, 1_000_000, 1e9) == pytest.approx(0.1)
+    read = {"one place": [1e8, 9e8, 2e8], "two": [1e9, 1e9, 1e8]}
+    found = memory_figures(measured, plan.decoded, 1_000_000, 500_000, read)
+    assert found["bandwidth_share"] == pytest.approx(0.1)
+    assert found["bandwidth_share_with_cache"] == pytest.approx(0.15)
+    # Of the loop that is the fastest in most rounds.
+    assert (found["read_loop"], found["read_bytes_s"]) == ("two", 1e9)
+    assert found["read_loops"] == {"one place": 2e8, "two": 1e9}
+    # Bytes of other peers are not known; reading alone takes 1 ms of their 20.
+    assert found["peer_bandwidth_share"] == {} and found["decode_ceiling"] == pytest.approx(20.0)
+    times = measured.seconds["decode"] | {"llama.cpp": [0.8, 0.8]}
+    found = memory_figures(replace(measured, seconds={"decode": times}), plan.decoded, 1_000_000, 0, read)
+    assert found["peer_bandwidth_share"] == {"llama.cpp": pytest.approx(0.04)}
     assert rounds.peaks_mb(engines) == {"edgetlm": 5.0, "peer": 5.0}
 
 

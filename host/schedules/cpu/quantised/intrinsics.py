@@ -14,6 +14,7 @@ from tvm.s_tir import TensorIntrin
 
 from host.lowering.quantised.layout import MATRICES, WeightLayout
 from host.lowering.quantised.product import element_text
+from host.schedules.cpu.quantised.fetching import fetched
 
 # LLVM's intrinsic by `WeightLayout.instruction` and outputs of a panel. VPMADDUBSW multiplies unsigned by
 # signed bytes and adds two products to 16 bits, VPMADDWD numbers of 16 bits to 32 (Intel SDM).
@@ -62,23 +63,28 @@ def takes_rows(layout: WeightLayout, rows: int) -> bool:
     return layout.joined or (layout.instruction == "u8s8" and rows > 1)
 
 
-def intrinsic(layout: WeightLayout, rows: int = 0) -> str:
+def intrinsic(layout: WeightLayout, rows: int = 0, ahead: int = 0) -> str:
     """The name under which `Schedule.tensorize` finds the products of a group; made when first asked for.
 
     Args:
         layout: of the weight.
         rows: of a tile, whose products are taken step by step, see `takes_rows`; 0 for those of one plane of
             one row.
+        ahead: groups by which it fetches the weights of a later one, where it does so; 0 for none.
     """
     name = f"edgetlm.group_{layout.group}_{layout.bits}_{layout.instruction}_{layout.lanes}"
     if layout.signed_high:
         name += "_joined" if layout.joined else "_signed"
     if rows:
-        name += f"_rows_{rows}x{layout.planes}"
+        name += f"_rows_{rows}x{layout.planes}" + f"_ahead_{ahead}" * (ahead > 0)
     if TensorIntrin.get(name, allow_missing=True) is None:
         extra = {"T": tvm.script.tirx}
         texts = (
-            (_rows_head(layout, rows), _rows_description(layout, rows), _rows_implementation(layout, rows))
+            (
+                _rows_head(layout, rows),
+                _rows_description(layout, rows),
+                _rows_implementation(layout, rows, ahead),
+            )
             if rows
             else (_head(layout), _description(layout), _implementation(layout))
         )
@@ -141,7 +147,7 @@ def _rows_description(layout: WeightLayout, rows: int) -> str:
 """
 
 
-def _rows_implementation(layout: WeightLayout, rows: int) -> str:
+def _rows_implementation(layout: WeightLayout, rows: int, ahead: int) -> str:
     """Text of the products step by step: those of all rows and planes do not wait for one another."""
     if layout.widens or layout.multiplies_matrices:
         every = itertools.product(range(rows), range(layout.planes))
@@ -153,6 +159,8 @@ def _rows_implementation(layout: WeightLayout, rows: int) -> str:
     lanes, width, instruction = _lanes(layout), layout.width, _INSTRUCTIONS[layout.instruction, layout.lanes]
     lines = []
     for first, step in itertools.product(range(0, layout.lanes, lanes), range(layout.steps)):
+        if ahead and step * layout.vectors % layout.steps == 0:
+            lines += fetched(layout, step * layout.vectors // layout.steps, ahead)
         if layout.bits == 4 and step % 2 == 0:
             half = step // 2
             lines.append(f'w{half} = weight.vload([{half}, {first}, 0], "uint8x{lanes * width}")')

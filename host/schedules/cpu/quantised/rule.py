@@ -19,11 +19,11 @@ from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sample
 from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, UNROLLED_STEPS, divisors
 from host.schedules.cpu.prefetch import prefetch_in
 from host.schedules.cpu.quantised.cost import CONSTANTS, quantised_seconds
+from host.schedules.cpu.quantised.fetching import LINE_BYTES, fetches
 from host.schedules.cpu.quantised.intrinsics import has_intrinsic, intrinsic, takes_rows
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
-LINE_BYTES = 64
 # Groups by which weights are fetched ahead.
 _AHEAD = (0, 8, 16, 32, 64)
 # Registers that a tile needs beside its totals where sums of groups are scaled one after the other.
@@ -40,7 +40,7 @@ class Quantised(Rule):
 
     name = "quantised"
     processor = CPU
-    version = 4
+    version = 5
     priority = 6
     constants = CONSTANTS
     decisions = (
@@ -90,8 +90,8 @@ class Quantised(Rule):
         schedule = sampler.schedule
         layout = layout_of(workload, hardware)
         dots = schedule.get(schedule.get_sblock(parts.DOTS))
-        beside = (parts.ROUNDED, parts.SUMS, parts.DOTS)
-        weight = next(one for one in dots.reads if one.source.name not in beside)
+        made = (parts.ROUNDED, parts.SUMS, parts.DOTS)
+        weight = next(one for one in dots.reads if one.source.name not in made)
         first = tvm.sym.Analyzer().simplify(weight.region[0].min - dots.iter_vars[1].var)
         apart = layout.joined or layout.planes_together
         _round(schedule, workload.stage(parts.ROUNDED), threads, apart=apart)
@@ -112,16 +112,18 @@ class Quantised(Rule):
         schedule.reorder(group, steps, *tile, lane)
         schedule.unroll(steps)
         _in_registers(schedule, row_tile, panel_tile, lane)
-        if has_intrinsic(layout) and takes_rows(layout, sampler.value("rows")):
+        # Where sums start from what the offset adds, weights are left to what the processor fetches itself:
+        # so it has been in all programs that were measured.
+        ahead = 0 if layout.sums_start else sampler.value("ahead")
+        beside = ahead if fetches(layout, sampler.value("vectors")) else 0
+        if has_intrinsic(layout) and (beside or takes_rows(layout, sampler.value("rows"))):
             loop = panel_tile if layout.multiplies_matrices else steps
-            _row_products(schedule, loop, layout, sampler.value("rows"))
+            _row_products(schedule, loop, layout, sampler.value("rows"), beside)
         else:
             # A sum of one plane is scaled as soon as it is there, so that no other has to be kept beside it.
             _products(schedule, panel_tile if layout.rounding == 8 else steps, layout)
         schedule.decompose_reduction(totals, group)
-        # Where sums start from what the offset adds, weights are left to what the processor fetches itself:
-        # so it has been in all programs that were measured.
-        if sampler.value("ahead") and not layout.sums_start:
+        if ahead and not beside:
             _fetch(schedule, panel, group, weight.source, int(first), sampler.values)
 
     def estimate_s(
@@ -177,8 +179,11 @@ def _round(schedule: Any, rounded: Stage, threads: int, *, apart: bool) -> None:
         schedule.parallel(row)
 
 
-def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int) -> None:
-    """Sums the products of a group of all rows of a tile under the loop over groups, step by step."""
+def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int, ahead: int) -> None:
+    """Sums the products of a group of all rows of a tile under the loop over groups, step by step.
+
+    Weights are fetched so many groups ahead meanwhile.
+    """
     dots = schedule.get_sblock(parts.DOTS)
     schedule.set_scope(dots, 0, "local")
     schedule.compute_at(dots, loop, preserve_unit_loops=True)
@@ -192,7 +197,7 @@ def _row_products(schedule: Any, loop: Any, layout: WeightLayout, rows: int) -> 
         schedule.unroll(one)
     schedule.vectorize(last)
     _hide_sums(schedule, dots)
-    schedule.tensorize(inner[0], intrinsic(layout, rows))
+    schedule.tensorize(inner[0], intrinsic(layout, rows, ahead))
 
 
 def _group_loops(schedule: Any, layout: WeightLayout, step: Any, lane: Any, place: Any) -> tuple[Any, ...]:

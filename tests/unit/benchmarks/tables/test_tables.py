@@ -172,13 +172,14 @@ def test_language_models_beside_their_peers(tmp_path: Path) -> None:
         "kl_divergence": {"edgetlm": 0.0238, "llama.cpp": 0.0267},
         "peer_agrees": {"llama.cpp": False},
         "bandwidth_share": 0.397,
+        "peer_bandwidth_share": {"llama.cpp": 0.326},
         "prefill_peak_share": 0.763,
         "notes": {"other": "no compiler"},
     }
     table = language_models(result(tmp_path, models={"a": entry, "b": {"error": "no memory"}}))
     assert table[2:] == [
         "| a, ours | 130 | - | 598 | 1.42 | 239 | 2.4e-02 | yes | 40% | 76% |",
-        "| a, llama.cpp | 107 | - | 694 | 1.16 | 256 | 2.7e-02 | no |  |  |",
+        "| a, llama.cpp | 107 | - | 694 | 1.16 | 256 | 2.7e-02 | no | 33% |  |",
         "| a, ours to the best other | 1.35, 1.17 to 1.55 | - | 0.85 |  |  |  |  |  |  |",
         "| a, other | left out: no compiler |  |  |  |  |  |  |  |  |",
         "| b | no memory |  |  |  |  |  |  |  |  |",

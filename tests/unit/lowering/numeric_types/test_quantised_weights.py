@@ -273,6 +273,24 @@ def test_the_first_program_keeps_enough_bytes_on_their_way(bits: int) -> None:
     assert best <= min(space.estimate_s(one) for one in draws) * 1.001
 
 
+@pytest.mark.parametrize("bits", BITS)
+def test_a_line_is_fetched_beside_each_load(bits: int) -> None:
+    """Lines that are fetched one behind the other take a sixth longer than those in turn with loads."""
+    on = cases.vnni_board()
+    model, _ = product(1, 64, 512, Kind(bits), on)
+    [task] = [one for one in model.tasks if "dense" in one.name]
+    space = space_for(task, on.hardware)
+    for vectors, ahead in ((1, 0), (1, 16), (2, 16)):
+        values = {"vectors": vectors, "rows": 1, "unroll": 1, "ahead": ahead}
+        function = scheduled_function(space.apply(space.candidate(values, "test")))
+        lines = [line for line in function.script().splitlines() if "prefetch" in line or "vpdpbusd" in line]
+        kinds = "".join("f" if "prefetch" in line else "p" for line in lines)
+        # Two products a step, of both planes; a half byte's vector has two steps.
+        each = "fpp" if bits == 8 else "fpppp"
+        beside = each * (8 if bits == 8 else 4)
+        assert (kinds == beside) == (vectors == 1 and ahead > 0) and ("f" in kinds) == (ahead > 0)
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_rows_of_a_packed_weight_and_numbers_that_are_none(kind: Kind) -> None:
     on = cases.vnni_board()
