@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from host.engines import run_reference
-from host.importers.golden import relative_distance
+from host.importers.golden import differing, relative_distance
 from host.model import HALF_SPREADS, GoldenCase, ImportedModel
 
 # Weights are one of two roundings: every layer's result is rounded too, which moves the outputs about as far.
@@ -44,8 +44,21 @@ def with_half_spread(model: ImportedModel, half: str) -> tuple[GoldenCase, ...]:
         _write_rounded(model.path, rounded, half)
         outputs = run_reference("onnxruntime", rounded, [case.inputs for case in usual])
     return tuple(
-        replace(case, spread=max(case.spread, _ROUNDINGS * _moved(case.outputs, made)))
+        replace(
+            case,
+            spread=max(case.spread, _ROUNDINGS * _moved(case.outputs, made)),
+            shares=_differing(case, made),
+        )
         for case, made in zip(usual, outputs, strict=True)
+    )
+
+
+def _differing(case: GoldenCase, other: Sequence[np.ndarray]) -> tuple[float | None, ...]:
+    """The shares of classes that differ, with those that the case has."""
+    known = [case.share(place) for place in range(len(case.outputs))]
+    return tuple(
+        None if share is None else max(share, differing(a, b))
+        for share, a, b in zip(known, case.outputs, other, strict=True)
     )
 
 

@@ -17,6 +17,7 @@ from host.importers.assemble import Source, assemble, content_hash, work_file
 from host.importers.golden import (
     GoldenOptions,
     Reference,
+    decided,
     is_moved,
     moved_by_roundings,
     run_unoptimised,
@@ -52,6 +53,11 @@ from host.model import ImportedModel, TensorSpec
 
 # Fewer numbers may be scales of an image, of which another gives another size.
 _WEIGHTS = 64
+# Operators that give elements of their first input.
+_MOVING = frozenset(
+    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape"}
+    | {"Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
 
 
 def import_onnx(
@@ -112,7 +118,27 @@ def import_onnx(
         model = _explained(model, file.inputs)
         if not quantised:
             return model
-        return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, unoptimised, moved))
+        golden = with_spread(
+            model.golden, "onnxruntime", runnable, unoptimised, moved, _classes(simple.graph)
+        )
+        return replace(model, golden=decided(golden))
+
+
+def _classes(graph: onnx.GraphProto) -> tuple[int, ...]:
+    """Which outputs of a quantised graph are integers of other origin than a quantisation, by index."""
+    made = {name: node for node in graph.node for name in node.output}
+
+    def stands(name: str) -> bool:
+        while name in made:
+            node = made[name]
+            if "QuantizeLinear" in node.op_type or node.op_type.startswith("QLinear"):
+                return True
+            if node.op_type not in _MOVING:
+                return False
+            name = node.input[0]
+        return False
+
+    return tuple(place for place, value in enumerate(graph.output) if not stands(value.name))
 
 
 def _has_real_inputs(ranges: Sequence[InputRange], options: GoldenOptions) -> bool:

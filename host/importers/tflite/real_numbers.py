@@ -29,6 +29,7 @@ _QUANTISED = {
 _SUMS = {tflite.TensorType.INT32: "int32", tflite.TensorType.INT64: "int64"}
 # Operators on what the integers are, not on what they stand for.
 _OF_BITS = frozenset({"BITCAST", "CAST"})
+_AVERAGE = "AVERAGE_POOL_2D"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,7 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         super().__init__(*arguments)
         # By the tensor's number, as files may give several tensors one name.
         self._constants: dict[int, Any] = {}
+        self._rounded_rows: dict[int, Any] = {}
 
     def convert_op_to_relax(self) -> None:
         """All operators; the model's own inputs and outputs stay integers where the file says so."""
@@ -153,6 +155,40 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
             return super().convert_dequantize(op)
         return self.get_tensor_expr(tensor)
 
+    def convert_fully_connected(self, op: Any) -> Any:
+        """TVM's; of a layer of floats whose weights are integers, the activations are rounded by row.
+
+        LiteRT does so in kernels of its own. `host.lowering.passes.integers.use_integers` makes a product of
+        integers of it, and leaves the rounding out where the processor has none that is fast.
+        """
+        x, weight = (int(index) for index in op.InputsAsNumpy()[:2])
+        constant = self._constant(weight)
+        is_bytes = constant is not None and constant[1].dtype == "int8"
+        if not is_bytes or self._scheme(x) is not None or not self.has_expr(x):
+            return super().convert_fully_connected(op)
+        name = tflite_frontend.get_tensor_name(self.subgraph, x)
+        kept = self.get_expr(x)
+        if x not in self._rounded_rows:
+            self._rounded_rows[x] = self._in_rows(kept)
+        self.exp_tab.set_expr(name, self._rounded_rows[x], True)
+        try:
+            return super().convert_fully_connected(op)
+        finally:
+            self.exp_tab.set_expr(name, kept, True)
+
+    def _in_rows(self, value: Any) -> Any:
+        """Floats [..., k] through signed bytes of the range of their row, with the zero in its middle."""
+        shape = [int(size) for size in value.ty.shape]
+        matrix = self.bb.emit(relax.op.reshape(value, (-1, shape[-1])))
+        largest = self.bb.emit(relax.op.max(relax.op.abs(matrix), 1))
+        step = relax.op.divide(largest, relax.const(127.0, "float32"))
+        is_zero = relax.op.equal(largest, relax.const(0.0, "float32"))
+        scale = self.bb.emit(relax.op.where(is_zero, relax.const(1.0, "float32"), step))
+        rows = int(matrix.ty.shape[0])
+        zero = relax.const(np.zeros(rows, np.int8), "int8")
+        whole = self.bb.emit(relax.op.quantize(matrix, scale, zero, axis=0, out_dtype="int8"))
+        return self.bb.emit(relax.op.reshape(relax.op.dequantize(whole, scale, zero, axis=0), shape))
+
     def rounded(self, op: Any, name: str, result: Any) -> Any:
         """What an operator gives as the integers of the file say, in real numbers.
 
@@ -168,6 +204,8 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
             return result
         if len(schemes) == 1:
             assert schemes[0] is not None
+            if name == _AVERAGE:
+                result = self._halves_from_zero(op, result, schemes[0])
             return self._through_integers(result, schemes[0])
         whole = self.bb.normalize(result)
         fields = [whole[place] for place in range(len(schemes))]
@@ -177,6 +215,22 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
                 for one, scheme in zip(fields, schemes, strict=True)
             ]
         )
+
+    def _halves_from_zero(self, op: Any, value: Any, scheme: _Scheme) -> Any:
+        """An average that is rounded as the format's own kernels do: sums of integers are divided by their
+        number, halves away from the integer zero.
+
+        Averages of n integers are at least 1 / 2n of a step away from a half, or on it: half of that moves
+        those on it alone.
+        """
+        options = tflite.Pool2DOptions()
+        options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+        step = float(scheme.scale[0])
+        moved = relax.const(step / (4.0 * options.FilterHeight() * options.FilterWidth()), "float32")
+        zero = relax.const(-float(scheme.zero[0]) * step, "float32")
+        value = self.bb.emit(value)
+        up, down = relax.op.add(value, moved), relax.op.subtract(value, moved)
+        return self.bb.emit(relax.op.where(relax.op.greater_equal(value, zero), up, down))
 
     def _through_integers(self, value: Any, scheme: _Scheme) -> Any:
         return self._dequantised(self._quantised(value, scheme), scheme)
