@@ -226,7 +226,9 @@ def _partings(
 
     Args:
         golden: the cases.
-        engine, path, unoptimised: what runs the model in the other way.
+        engine: the original runtime.
+        path: of the model.
+        unoptimised: runs it in the other way.
         stands: whether an output of an index and a type stands for real numbers.
     """
     others = unoptimised(engine, path, [case.inputs for case in golden])
@@ -300,9 +302,11 @@ def with_spread(
         with contextlib.suppress(EngineError):
             found += _partings(golden, engine, other, run_unoptimised, stands)
     farthest = [reduce(_Parting.beyond, found[place :: len(golden)]) for place in range(len(golden))]
+    # Whether a sum lies between two steps is chance, and there are few cases: where one shows none, there may
+    # be some.
+    spread = max(one.spread for one in farthest)
     return tuple(
-        replace(case, spread=one.spread, shares=one.shares)
-        for case, one in zip(golden, farthest, strict=True)
+        replace(case, spread=spread, shares=one.shares) for case, one in zip(golden, farthest, strict=True)
     )
 
 

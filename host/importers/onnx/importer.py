@@ -23,6 +23,7 @@ from host.importers.golden import (
     run_unoptimised,
     with_spread,
 )
+from host.importers.half_spread import has_halves, with_rounding_of_halves
 from host.importers.onnx.contributed import expand_contributed, rounds_inside
 from host.importers.onnx.convert import convert_graph
 from host.importers.onnx.fixed_inputs import (
@@ -114,10 +115,15 @@ def import_onnx(
         if quantised and not _has_real_inputs(ranges, options):
             moved = Path(folder, "moved.onnx")
             write_model(_moved(with_weights(simple, file.weights)), moved)
+        # The weights leave the file where it is converted.
+        in_halves = not quantised and has_halves(file.model, file.weights)
+        halves = with_weights(simple, file.weights) if in_halves else None
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
         model = _explained(model, file.inputs)
         if not quantised:
-            return model
+            if halves is None:
+                return model
+            return replace(model, golden=decided(with_rounding_of_halves(model.golden, halves)))
         golden = with_spread(
             model.golden, "onnxruntime", runnable, unoptimised, moved, _classes(simple.graph)
         )

@@ -46,9 +46,7 @@ def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: Gold
     return replace(model, golden=decided(_with_spread(model.golden, source.path, file.classes)))
 
 
-def _with_spread(
-    golden: Sequence[GoldenCase], path: Path, classes: Sequence[int]
-) -> tuple[GoldenCase, ...]:
+def _with_spread(golden: Sequence[GoldenCase], path: Path, classes: Sequence[int]) -> tuple[GoldenCase, ...]:
     """The cases with their spread, by inputs alone where LiteRT cannot do without XNNPACK."""
     from host.importers.tflite.real_form import in_real_numbers
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ _SUMS = {tflite.TensorType.INT32: "int32", tflite.TensorType.INT64: "int64"}
 # Operators on what the integers are, not on what they stand for.
 _OF_BITS = frozenset({"BITCAST", "CAST"})
 _AVERAGE = "AVERAGE_POOL_2D"
+# Products of each element with fewer weights take less time than to round it.
+_FEWEST_PRODUCTS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +90,7 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         super().__init__(*arguments)
         # By the tensor's number, as files may give several tensors one name.
         self._constants: dict[int, Any] = {}
-        self._rounded_rows: dict[int, Any] = {}
+        self._rounded_rows: dict[tuple[int, int], Any] = {}
 
     def convert_op_to_relax(self) -> None:
         """All operators; the model's own inputs and outputs stay integers where the file says so."""
@@ -163,30 +166,55 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         """
         x, weight = (int(index) for index in op.InputsAsNumpy()[:2])
         constant = self._constant(weight)
-        is_bytes = constant is not None and constant[1].dtype == "int8"
-        if not is_bytes or self._scheme(x) is not None or not self.has_expr(x):
+        if not self._rounds(x, constant) or constant is None or constant[0].shape[0] < _FEWEST_PRODUCTS:
             return super().convert_fully_connected(op)
+        return self._with_rounded(x, super().convert_fully_connected, op, int(constant[0].shape[-1]))
+
+    def convert_conv(self, op: Any, conv_type: str) -> Any:
+        """As `convert_fully_connected`, of one image and without groups: its rows are the image."""
+        convert = partial(super().convert_conv, conv_type=conv_type)
+        x, weight = (int(index) for index in op.InputsAsNumpy()[:2])
+        constant = self._constant(weight)
+        if conv_type != "conv2d" or not self._rounds(x, constant) or constant is None:
+            return convert(op)
+        shape = [int(size) for size in self.subgraph.Tensors(x).ShapeAsNumpy()]
+        channels, *taps, depth = constant[0].shape
+        few = channels * math.prod(taps) < _FEWEST_PRODUCTS
+        if few or shape[0] != 1 or shape[-1] != depth:
+            return convert(op)
+        return self._with_rounded(x, convert, op, math.prod(shape))
+
+    def _rounds(self, x: int, constant: tuple[np.ndarray, _Scheme] | None) -> bool:
+        """Whether a layer reads floats beside weights of signed bytes."""
+        is_bytes = constant is not None and constant[1].dtype == "int8"
+        return is_bytes and self._scheme(x) is None and self.has_expr(x)
+
+    def _with_rounded(self, x: int, convert: Any, op: Any, row: int) -> Any:
+        """An operator whose input has gone through bytes in rows of so many elements."""
         name = tflite_frontend.get_tensor_name(self.subgraph, x)
         kept = self.get_expr(x)
-        if x not in self._rounded_rows:
-            self._rounded_rows[x] = self._in_rows(kept)
-        self.exp_tab.set_expr(name, self._rounded_rows[x], True)
+        if (x, row) not in self._rounded_rows:
+            self._rounded_rows[x, row] = self._in_rows(kept, row)
+        self.exp_tab.set_expr(name, self._rounded_rows[x, row], True)
         try:
-            return super().convert_fully_connected(op)
+            return convert(op)
         finally:
             self.exp_tab.set_expr(name, kept, True)
 
-    def _in_rows(self, value: Any) -> Any:
-        """Floats [..., k] through signed bytes of the range of their row, with the zero in its middle."""
+    def _in_rows(self, value: Any, row: int) -> Any:
+        """Floats through signed bytes of the range of their row, with the zero in its middle."""
         shape = [int(size) for size in value.ty.shape]
-        matrix = self.bb.emit(relax.op.reshape(value, (-1, shape[-1])))
-        largest = self.bb.emit(relax.op.max(relax.op.abs(matrix), 1))
-        step = relax.op.divide(largest, relax.const(127.0, "float32"))
-        is_zero = relax.op.equal(largest, relax.const(0.0, "float32"))
-        scale = self.bb.emit(relax.op.where(is_zero, relax.const(1.0, "float32"), step))
+        matrix = self.bb.emit(relax.op.reshape(value, (-1, row)))
+        # Above zero, so that a row of zeros has a scale.
+        bound = relax.const(float(np.finfo(np.float32).tiny) * 256, "float32")
+        largest = self.bb.emit(relax.op.maximum(relax.op.max(relax.op.abs(matrix), 1), bound))
+        factor = self.bb.emit(relax.op.divide(relax.const(127.0, "float32"), largest))
+        scale = self.bb.emit(relax.op.multiply(largest, relax.const(1 / 127, "float32")))
         rows = int(matrix.ty.shape[0])
+        scaled = self.bb.emit(relax.op.multiply(matrix, relax.op.reshape(factor, (rows, 1))))
+        one, point = relax.const(1.0, "float32"), relax.const(0, "int8")
+        whole = self.bb.emit(relax.op.quantize(scaled, one, point, axis=0, out_dtype="int8"))
         zero = relax.const(np.zeros(rows, np.int8), "int8")
-        whole = self.bb.emit(relax.op.quantize(matrix, scale, zero, axis=0, out_dtype="int8"))
         return self.bb.emit(relax.op.reshape(relax.op.dequantize(whole, scale, zero, axis=0), shape))
 
     def rounded(self, op: Any, name: str, result: Any) -> Any:
@@ -217,11 +245,10 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         )
 
     def _halves_from_zero(self, op: Any, value: Any, scheme: _Scheme) -> Any:
-        """An average that is rounded as the format's own kernels do: sums of integers are divided by their
-        number, halves away from the integer zero.
+        """An average that is rounded as the format's own kernels do, halves away from the integer zero.
 
-        Averages of n integers are at least 1 / 2n of a step away from a half, or on it: half of that moves
-        those on it alone.
+        They divide sums of integers by their number. Averages of n integers are at least 1 / 2n of a step
+        away from a half, or on it: half of that moves those on it alone.
         """
         options = tflite.Pool2DOptions()
         options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)

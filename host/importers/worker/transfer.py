@@ -105,9 +105,7 @@ def pack_golden(golden: Sequence[GoldenCase], folder: Path) -> dict[str, Any]:
     arrays = [array for case in golden for array in (*case.inputs, *case.outputs)]
     return {
         "arrays": write_arrays(folder / "golden.bin", arrays),
-        "cases": [
-            [len(case.inputs), len(case.outputs), case.spread, list(case.shares)] for case in golden
-        ],
+        "cases": [[len(case.inputs), len(case.outputs), case.spread, list(case.shares)] for case in golden],
     }
 
 

@@ -77,13 +77,12 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
         graph: as read.
         hardware: the processor.
     """
-
     is_fast = hardware.dot_product in _OF_BYTES or hardware.gpu is not None
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op == "dequantize" and not is_fast and _is_rounded_by_row(inputs):
-            assert inputs[0].producer is not None
-            return inputs[0].producer.inputs[0]
+            assert inputs[0].producer is not None and inputs[0].producer.inputs[0].producer is not None
+            return inputs[0].producer.inputs[0].producer.inputs[0]
         if node.op in ("conv", "dense"):
             result = _in_integers(builder, node, inputs, hardware)
             if result is not None:
@@ -103,16 +102,12 @@ def _is_rounded_by_row(inputs: tuple[Value, ...]) -> bool:
     """
     data, scale, zero = inputs
     node = data.producer
-    if node is None or node.op != "quantize" or scale.data is not None or scale.size == 1:
+    if node is None or node.op != "quantize" or scale.data is not None:
         return False
-    same = _whole_view(node.inputs[1]) is _whole_view(scale)
-    return same and zero.data is not None and not zero.data.any()
-
-
-def _whole_view(value: Value) -> Value:
-    """The value that another shape is seen of."""
-    node = value.producer
-    return node.inputs[0] if node is not None and node.op == "reshape" else value
+    source = node.inputs[0].producer
+    is_scaled = source is not None and source.op == "multiply" and node.inputs[1].scalar() == 1.0
+    is_symmetric = zero.data is not None and not zero.data.any() and node.output.dtype == "int8"
+    return is_scaled and is_symmetric and node.inputs[2].scalar() == 0
 
 
 def _in_integers(

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
+from host.compare.verification import deviation
 from host.importers import load_here as load
 from tests.unit.importers.every_type.lowered_models import lowered_as_onnxruntime
 from tests.unit.importers.harness import graph, run_model
@@ -204,3 +205,46 @@ def test_what_the_runtime_refuses_with_moved_weights_is_imported(tmp_path: Path)
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     assert load(path, golden_cases=2).module is not None
+
+
+@pytest.mark.parametrize("offset, least, most", [(2048.0, 0.1, 2.0), (0.5, 0.0, 2e-3)])
+def test_files_in_halves_have_the_spread_of_their_rounding(
+    offset: float, least: float, most: float, tmp_path: Path
+) -> None:
+    """ONNX Runtime rounds alike in both of its ways, and what is computed in single precision does not."""
+    nodes = [
+        helper.make_node("Add", ["x", "c"], ["s"]),
+        helper.make_node("Sub", ["s", "c"], ["y"]),
+        helper.make_node("ArgMax", ["y"], ["z"], axis=1, keepdims=0),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT16, (4, 64)),
+        helper.make_tensor_value_info("z", TensorProto.INT64, (4,)),
+    ]
+    path = tmp_path / "m.onnx"
+    inputs = {"x": np.zeros((4, 64), np.float16)}
+    path.write_bytes(graph(nodes, inputs, outputs, {"c": np.float16(offset)}).SerializeToString())
+    golden = load(path, golden_cases=2).golden
+    assert all(least <= case.spread <= most and case.shares[0] is None for case in golden)
+    wrong = [case.outputs[1] + 1 for case in golden]
+    counted = [
+        deviation(0, 1, value, case.outputs[1], case.spread, case.share(1))
+        for value, case in zip(wrong, golden, strict=True)
+    ]
+    assert all(one.excess > 1 for one in counted)
+
+
+def test_infinite_scales_are_refused(tmp_path: Path) -> None:
+    """As calibration makes them of masks; every engine makes other numbers of them."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", FLOAT, (4, 64))]
+    constants = {"s": np.float32(np.inf), "z": np.uint8(0)}
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        graph(nodes, {"x": np.zeros((4, 64), np.float32)}, outputs, constants).SerializeToString()
+    )
+    model = load(path, golden_cases=1)
+    assert model.module is None and "a scale is infinite" in str(model.reason)

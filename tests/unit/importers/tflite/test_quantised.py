@@ -274,10 +274,10 @@ def test_classes_of_a_quantised_model_are_no_real_numbers(tmp_path: Path) -> Non
 def _hybrid() -> tuple[Graph, list[int], list[int]]:
     """Two layers of floats with weights of bytes that read one tensor, and one that reads their sum."""
     made = Graph()
-    shape = (2, 12, 32)
+    shape = (2, 12, 64)
     x, a, b, c, y = (made.tensor(name, shape) for name in "xabcy")
     weights = [
-        _quantised(made, made.tensor(f"w{n}", (32, 32), _I8, _weights(32, 32)), np.linspace(1, 2, 32) / 1000)
+        _quantised(made, made.tensor(f"w{n}", (64, 64), _I8, _weights(64, 64)), np.linspace(1, 2, 64) / 1000)
         for n in range(3)
     ]
     for source, weight, result in zip((x, x, c), weights, (a, b, y), strict=True):
@@ -308,6 +308,27 @@ def test_activations_beside_weights_of_bytes_are_bytes_where_that_is_fast(
     assert bytes_of_products == ({"int8"} if dot_product in ("u8s8", "s8s8") else {"float32"})
     # The two layers read the same bytes.
     assert sum("quantize" in name for name in functions(lowered)) <= 3
+
+
+@pytest.mark.parametrize("images, channels, is_bytes", [(1, 16, True), (2, 16, False), (1, 4, False)])
+def test_convolutions_of_dynamic_ranges(images: int, channels: int, is_bytes: bool, tmp_path: Path) -> None:
+    """In bytes where they are of one image, whose range is then the row's, and of enough products."""
+    made = Graph()
+    x, y = made.tensor("x", (images, 9, 9, 8)), made.tensor("y", (images, 9, 9, channels))
+    weight = made.tensor("w", (channels, 3, 3, 8), _I8, _weights(channels, 3, 3, 8))
+    bias = made.tensor("b", (channels,), _F, _DRAW.normal(size=channels).astype(np.float32))
+    _quantised(made, weight, np.linspace(0.001, 0.002, channels))
+    options = {"strideW": 1, "strideH": 1, "dilationWFactor": 1, "dilationHFactor": 1}
+    made.operator("CONV_2D", [x, weight, bias], [y], "Conv2DOptions", padding=0, **options)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(packed(made.done([x], [y])))
+    model = load(path, golden_cases=2)
+    found = board()
+    lowered = lower(model, replace(found, hardware=replace(found.hardware, dot_product="u8s8")))
+    outputs = run_cases(lowered.module, [[*case.inputs, *lowered.parameters] for case in model.golden])
+    for case, (value,) in zip(model.golden, outputs, strict=True):
+        assert deviation(0, 0, value, case.outputs[0], case.spread).excess <= 1
+    assert any("dot_conv" in name for name in functions(lowered)) == is_bytes
 
 
 @pytest.mark.parametrize("kind", [_I8, _I4])
