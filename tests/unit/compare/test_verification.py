@@ -134,6 +134,7 @@ def test_a_quantised_model_may_differ_as_its_original_runtime_does_from_itself()
 
     never, _ = verify(Device(wrong), SIGNATURE, [replace(case(1.0), spread=1.0)])
     assert not never.passed
+    assert "allowed is 0.2, as its original runtime's own ways" in never.message
 
 
 def _classes(share: float | None) -> tuple[Signature, GoldenCase]:
