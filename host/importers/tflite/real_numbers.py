@@ -33,6 +33,8 @@ _OF_BITS = frozenset({"BITCAST", "CAST"})
 _AVERAGE = "AVERAGE_POOL_2D"
 # Products of each element with fewer weights take less time than to round it.
 _FEWEST_PRODUCTS = 64
+# Of smaller layers the calls of what rounds take longer than they save.
+_FEWEST_OF_A_LAYER = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +168,7 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         """
         x, weight = (int(index) for index in op.InputsAsNumpy()[:2])
         constant = self._constant(weight)
-        if not self._rounds(x, constant) or constant is None or constant[0].shape[0] < _FEWEST_PRODUCTS:
+        if constant is None or not self._rounds(op, constant) or constant[0].shape[0] < _FEWEST_PRODUCTS:
             return super().convert_fully_connected(op)
         return self._with_rounded(x, super().convert_fully_connected, op, int(constant[0].shape[-1]))
 
@@ -175,7 +177,7 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         convert = partial(super().convert_conv, conv_type=conv_type)
         x, weight = (int(index) for index in op.InputsAsNumpy()[:2])
         constant = self._constant(weight)
-        if conv_type != "conv2d" or not self._rounds(x, constant) or constant is None:
+        if conv_type != "conv2d" or constant is None or not self._rounds(op, constant):
             return convert(op)
         shape = [int(size) for size in self.subgraph.Tensors(x).ShapeAsNumpy()]
         channels, *taps, depth = constant[0].shape
@@ -184,10 +186,13 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
             return convert(op)
         return self._with_rounded(x, convert, op, math.prod(shape))
 
-    def _rounds(self, x: int, constant: tuple[np.ndarray, _Scheme] | None) -> bool:
-        """Whether a layer reads floats beside weights of signed bytes."""
-        is_bytes = constant is not None and constant[1].dtype == "int8"
-        return is_bytes and self._scheme(x) is None and self.has_expr(x)
+    def _rounds(self, op: Any, constant: tuple[np.ndarray, _Scheme]) -> bool:
+        """Whether a layer reads floats beside weights of signed bytes, and is large enough."""
+        values, scheme = constant
+        x, made = int(op.Inputs(0)), self.subgraph.Tensors(int(op.Outputs(0)))
+        products = math.prod(map(int, made.ShapeAsNumpy())) * (values.size // values.shape[0])
+        is_read = self._scheme(x) is None and self.has_expr(x)
+        return scheme.dtype == "int8" and is_read and products >= _FEWEST_OF_A_LAYER
 
     def _with_rounded(self, x: int, convert: Any, op: Any, row: int) -> Any:
         """An operator whose input has gone through bytes in rows of so many elements."""

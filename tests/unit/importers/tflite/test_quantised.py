@@ -274,7 +274,7 @@ def test_classes_of_a_quantised_model_are_no_real_numbers(tmp_path: Path) -> Non
 def _hybrid() -> tuple[Graph, list[int], list[int]]:
     """Two layers of floats with weights of bytes that read one tensor, and one that reads their sum."""
     made = Graph()
-    shape = (2, 12, 64)
+    shape = (4, 40, 64)
     x, a, b, c, y = (made.tensor(name, shape) for name in "xabcy")
     weights = [
         _quantised(made, made.tensor(f"w{n}", (64, 64), _I8, _weights(64, 64)), np.linspace(1, 2, 64) / 1000)
@@ -314,8 +314,8 @@ def test_activations_beside_weights_of_bytes_are_bytes_where_that_is_fast(
 def test_convolutions_of_dynamic_ranges(images: int, channels: int, is_bytes: bool, tmp_path: Path) -> None:
     """In bytes where they are of one image, whose range is then the row's, and of enough products."""
     made = Graph()
-    x, y = made.tensor("x", (images, 9, 9, 8)), made.tensor("y", (images, 9, 9, channels))
-    weight = made.tensor("w", (channels, 3, 3, 8), _I8, _weights(channels, 3, 3, 8))
+    x, y = made.tensor("x", (images, 24, 24, 16)), made.tensor("y", (images, 24, 24, channels))
+    weight = made.tensor("w", (channels, 3, 3, 16), _I8, _weights(channels, 3, 3, 16))
     bias = made.tensor("b", (channels,), _F, _DRAW.normal(size=channels).astype(np.float32))
     _quantised(made, weight, np.linspace(0.001, 0.002, channels))
     options = {"strideW": 1, "strideH": 1, "dilationWFactor": 1, "dilationHFactor": 1}
