@@ -6,7 +6,8 @@
     params.bin      its parameters, each at a 64-byte boundary (backend tvm)
     model.*         the model file itself (backends onnxruntime and litert)
     golden.npz      golden cases: `caseN_inputI` and `caseN_outputI`, `caseN_spread` where the model has one,
-                    `caseN_function` where it is not main that takes the inputs
+                    `caseN_shares` where outputs are classes (no number for the others), `caseN_function`
+                    where it is not main that takes the inputs
     tasks.json      the kernels' unscheduled functions and what they were made for (backend tvm)
 
 Nothing else may lie in it. What must hold of it is in `device_agent.contract`, for the host and the device.

@@ -185,6 +185,9 @@ def _write_golden(path: Path, golden: Sequence[GoldenCase]) -> None:
         arrays |= {f"case{index}_output{i}": without_type(value) for i, value in enumerate(case.outputs)}
         if case.spread > 0.0:
             arrays[f"case{index}_spread"] = np.asarray(case.spread)
+        if any(share is not None for share in case.shares):
+            shares = [np.nan if share is None else share for share in case.shares]
+            arrays[f"case{index}_shares"] = np.asarray(shares, np.float64)
         if case.function:
             arrays[f"case{index}_function"] = np.asarray(case.function)
     np.savez(path, allow_pickle=False, **arrays)

@@ -186,6 +186,7 @@ def _case(
             tuple(with_type(arrays[f"{name}_input{i}"], one.dtype) for i, one in enumerate(inputs)),
             tuple(with_type(arrays[f"{name}_output{i}"], one.dtype) for i, one in enumerate(outputs)),
             spread,
+            shares=_shares(arrays, f"{name}_shares", len(outputs)),
         )
 
     def of(kind: str) -> tuple[np.ndarray, ...]:
@@ -195,6 +196,15 @@ def _case(
 
     function = printable(str(arrays[f"{name}_function"]), LIMITS.wire.name_characters)
     return GoldenCase(of("input"), of("output"), spread, function)
+
+
+def _shares(arrays: np.lib.npyio.NpzFile, name: str, outputs: int) -> tuple[float | None, ...]:
+    if name not in arrays:
+        return ()
+    shares = [None if np.isnan(share) else float(share) for share in arrays[name].astype(np.float64)]
+    if len(shares) != outputs:
+        raise ValueError(f"{len(shares)} shares of {outputs} outputs")
+    return tuple(shares)
 
 
 def _typed(fields: dict[str, object]) -> Manifest:

@@ -32,7 +32,7 @@ class Verification:
     """How far a bundle's outputs on the device are from the golden ones.
 
     Attributes:
-        max_rel_err: largest max|a-b| / max|golden| over cases and outputs.
+        max_rel_err: largest max|a-b| / max|golden| over cases and outputs, or share of classes that differ.
         tolerance: of the output with the largest error relative to its tolerance.
         passed: whether every output is within its tolerance.
         message: names what differs, where and by how much; "" when passed.
@@ -60,9 +60,10 @@ class Deviation:
     Attributes:
         case: index of the golden case.
         output: index of the output.
-        relative: max|a-b| / max|golden|.
+        relative: max|a-b| / max|golden|; of classes and the like the share of elements that differ.
         tolerance: largest permitted value.
         detail: the fault if it is not a numeric difference, e.g. the shape.
+        counted: how many classes there are; 0 for real numbers.
     """
 
     case: int
@@ -70,6 +71,7 @@ class Deviation:
     relative: float
     tolerance: float
     detail: str = ""
+    counted: int = 0
 
     @property
     def excess(self) -> float:
@@ -98,7 +100,12 @@ def relative_error(value: np.ndarray, golden: np.ndarray) -> float:
 
 
 def deviation(
-    case: int, output: int, value: np.ndarray, golden: np.ndarray, spread: float = 0.0
+    case: int,
+    output: int,
+    value: np.ndarray,
+    golden: np.ndarray,
+    spread: float = 0.0,
+    share: float | None = None,
 ) -> Deviation:
     """Compare one output with its golden value; a wrong shape or type is infinitely far.
 
@@ -108,13 +115,21 @@ def deviation(
         value: of the device.
         golden: expected value.
         spread: of the golden case.
+        share: of the golden case, for classes and other whole numbers, which are counted; None for numbers
+            whose distance is judged.
     """
     tolerance = _TOLERANCE.get(str(golden.dtype), DEFAULT_TOLERANCE)
     tolerance = max(tolerance, min(_SPREADS * spread, _LARGEST))
+    if share is not None:
+        # At least half an element, so that none may differ where nothing is known to.
+        tolerance = max(min(_SPREADS * share, _LARGEST), 0.5 / max(golden.size, 1))
     if value.shape != golden.shape:
         return Deviation(case, output, math.inf, tolerance, f"shape {value.shape} instead of {golden.shape}")
     if value.dtype != golden.dtype:
         return Deviation(case, output, math.inf, tolerance, f"type {value.dtype} instead of {golden.dtype}")
+    if share is not None:
+        differing = float((value != golden).mean()) if golden.size else 0.0
+        return Deviation(case, output, differing, tolerance, counted=golden.size)
     return Deviation(case, output, relative_error(value, golden), tolerance)
 
 
@@ -146,7 +161,9 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
             message = f"{len(outputs)} outputs instead of {len(case.outputs)}"
             return Verification(math.inf, DEFAULT_TOLERANCE, False, message, behind), index
         for position, (value, reference) in enumerate(zip(outputs, case.outputs, strict=True)):
-            found = deviation(index, position, np.asarray(value), reference, case.spread)
+            found = deviation(
+                index, position, np.asarray(value), reference, case.spread, case.share(position)
+            )
             largest = max(largest, found.relative)
             if found.excess > worst.excess:
                 worst = found
@@ -186,8 +203,14 @@ def sensitivity(session: Runs, case: GoldenCase) -> float:
 
 def _describe(worst: Deviation, signature: Signature) -> str:
     name = signature.outputs[worst.output].name
+    if worst.counted and not worst.detail:
+        differing, most = round(worst.relative * worst.counted), int(worst.tolerance * worst.counted)
+        what = f"{differing} of {worst.counted} elements, allowed are {most}"
+        return f"output {name!r} differs in {what} (case {worst.case + 1})"
     far, allowed = _told_apart(worst.relative, worst.tolerance)
     amount = worst.detail or f"differs by {far} of the largest golden value, allowed is {allowed}"
+    if worst.tolerance >= _LARGEST and not worst.detail:
+        amount += ", as its original runtime's own ways of computing it hardly determine it"
     return f"output {name!r} {amount} (case {worst.case + 1})"
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from host.engines import run_reference
 from host.errors import EngineError, ModelFileError
 from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import GoldenCase
+from host.model.signature import is_whole
 
 # Outputs closer than this, relative to their largest value, would let a constant pass the verification.
 _DIFFERENCE = 1e-2
@@ -26,8 +28,10 @@ _UNSTABLE = 5e-5
 _ENGINES = 5.0
 # Farther apart than roundings bring outputs, so the model is run once more in the same way.
 _RANDOM = 0.05
-# Integers that are wider do not stand for real numbers.
-_QUANTISED_BYTES = 2
+# With more of its classes undecided between the ways of the original, an output says nothing of another way:
+# the verification allows twice the share, up to a fifth.
+_UNDECIDED = 0.1
+_SAMPLE_BYTES = 2
 # How often the inputs of a quantised model are moved, and by how much: eight roundings.
 _MOVED, _NUDGE = 3, 2.0**-20
 # More inputs that are tried where some are unstable, times the number of cases.
@@ -137,21 +141,24 @@ def _stable(
     Some networks, mostly those that were never trained, enlarge roundings until engines part visibly. Their
     other inputs are tried, the most stable ones are taken, and what is left is the spread of the case.
     """
-    spreads = _spreads(golden, engine, path, unoptimised)
-    if max(spreads) > _UNSTABLE and any(entry.value is None for entry in ranges):
+    partings = _partings(golden, engine, path, unoptimised)
+    unstable = any(one.spread > _UNSTABLE or one.undecided for one in partings)
+    if unstable and any(entry.value is None for entry in ranges):
         generator = np.random.default_rng([options.seed, attempt, 1])
         inputs = [draw(ranges, STYLES[attempt], generator) for _ in range(_MORE * options.cases)]
         more = _cases(inputs, options.reference(engine, path, inputs))
-        golden, spreads = golden + more, spreads + _spreads(more, engine, path, unoptimised)
-    order = sorted(range(len(golden)), key=lambda index: spreads[index])[: options.cases]
-    if spreads[order[-1]] > _RANDOM:
+        golden, partings = golden + more, partings + _partings(more, engine, path, unoptimised)
+    order = sorted(range(len(golden)), key=lambda index: (partings[index].undecided, partings[index].spread))
+    order = order[: options.cases]
+    if max(partings[index].spread for index in order) > _RANDOM:
         _check_repeats(engine, path, [golden[index] for index in order], options.reference)
-    return tuple(_with_margin(golden[index], spreads[index]) for index in sorted(order))
+    return tuple(_with_margin(golden[index], partings[index]) for index in sorted(order))
 
 
-def _with_margin(case: GoldenCase, spread: float) -> GoldenCase:
+def _with_margin(case: GoldenCase, parting: _Parting) -> GoldenCase:
     """A case of a model in floats, with what its spread allows another engine."""
-    return replace(case, spread=_ENGINES * spread if spread > _UNSTABLE else 0.0)
+    spread = _ENGINES * parting.spread if parting.spread > _UNSTABLE else 0.0
+    return replace(case, spread=spread, shares=parting.shares)
 
 
 def with_margins(
@@ -162,10 +169,10 @@ def with_margins(
     Nothing is known of it where the engine cannot do without its graph optimisations.
     """
     try:
-        spreads = _spreads(golden, engine, path, unoptimised)
+        partings = _partings(golden, engine, path, unoptimised)
     except EngineError:
         return tuple(golden)
-    return tuple(map(_with_margin, golden, spreads))
+    return tuple(map(_with_margin, golden, partings))
 
 
 def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], reference: Reference) -> None:
@@ -174,7 +181,7 @@ def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], refere
     Raises:
         ModelFileError: the same inputs give other outputs in the same engine.
     """
-    apart = max(_spreads(golden, engine, path, reference), default=0.0)
+    apart = max((one.spread for one in _partings(golden, engine, path, reference)), default=0.0)
     if apart > _RANDOM:
         raise ModelFileError(
             f"{path.name}: its outputs differ from run to run under the same inputs, by {apart:.0%} of "
@@ -183,25 +190,62 @@ def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], refere
         )
 
 
-def _spreads(
-    golden: Sequence[GoldenCase], engine: str, path: Path, unoptimised: Reference, *, quantised: bool = False
-) -> tuple[float, ...]:
+class _Parting(NamedTuple):
+    """How far two ways of computing a case part: `spread` and `shares` of `GoldenCase`."""
+
+    spread: float
+    shares: tuple[float | None, ...]
+
+    @property
+    def undecided(self) -> bool:
+        """Whether an output of classes says nothing of another way."""
+        return max((one for one in self.shares if one is not None), default=0.0) > _UNDECIDED
+
+    def beyond(self, other: _Parting) -> _Parting:
+        """The farther of two, by output."""
+        shares = zip(self.shares, other.shares, strict=True)
+        return _Parting(
+            max(self.spread, other.spread),
+            tuple(None if a is None or b is None else max(a, b) for a, b in shares),
+        )
+
+
+def _stands_in_floats(place: int, dtype: np.dtype) -> bool:
+    """In a model in floats, integers are classes and the like; those of 16 bits may be samples of sound."""
+    return dtype.kind not in "iub" or dtype.itemsize == _SAMPLE_BYTES
+
+
+def _partings(
+    golden: Sequence[GoldenCase],
+    engine: str,
+    path: Path,
+    unoptimised: Reference,
+    stands: Callable[[int, np.dtype], bool] = _stands_in_floats,
+) -> tuple[_Parting, ...]:
     """How far the outputs of each case are from those without graph optimisations.
 
-    In a model in floats, integers are classes and the like, of which another is not nearly right.
+    Args:
+        golden: the cases.
+        engine: the original runtime.
+        path: of the model.
+        unoptimised: runs it in the other way.
+        stands: whether an output of an index and a type stands for real numbers.
     """
     others = unoptimised(engine, path, [case.inputs for case in golden])
-    return tuple(
-        max(
-            (
-                relative_distance(a, b)
-                for a, b in zip(case.outputs, outputs, strict=True)
-                if quantised or a.dtype.kind == "f"
-            ),
-            default=0.0,
-        )
-        for case, outputs in zip(golden, others, strict=True)
-    )
+    made = []
+    for case, outputs in zip(golden, others, strict=True):
+        real = [stands(place, value.dtype) for place, value in enumerate(case.outputs)]
+        pairs = list(zip(case.outputs, outputs, real, strict=True))
+        spread = max((relative_distance(a, b) for a, b, stands_for in pairs if stands_for), default=0.0)
+        made.append(_Parting(spread, tuple(None if stood else differing(a, b) for a, b, stood in pairs)))
+    return tuple(made)
+
+
+def differing(golden: np.ndarray, other: np.ndarray) -> float:
+    """The share of elements that differ; all do where the shapes do."""
+    if golden.shape != other.shape:
+        return 1.0
+    return float((golden != other).mean()) if golden.size else 0.0
 
 
 def _cases(
@@ -216,6 +260,7 @@ def with_spread(
     path: Path,
     unoptimised: Reference,
     other: Path | None = None,
+    whole: Collection[int] = (),
 ) -> tuple[GoldenCase, ...]:
     """The cases with the spread of the original runtime: with graph optimisations against without them.
 
@@ -232,27 +277,47 @@ def with_spread(
         path: of the model.
         unoptimised: runs it without graph optimisations.
         other: a file of the model in another form: with weights that are off by a few roundings, for one
-            without real inputs, or one that does not round activations.
+            without real inputs, or one that computes in real numbers.
+        whole: outputs of up to 16 bits that stand for no real numbers, by index: classes and the like. Wider
+            ones do not in any case.
 
     Raises:
         EngineError: the runtime cannot run the model without graph optimisations.
     """
+
+    def stands(place: int, dtype: np.dtype) -> bool:
+        return dtype.kind not in "iub" or not (place in whole or is_whole(dtype))
+
     real = any(is_moved(value) for case in golden for value in case.inputs)
     more = [
         replace(case, inputs=moved_by_roundings(case.inputs, np.random.default_rng([number, place])))
         for number in range(_MOVED if real else 0)
         for place, case in enumerate(golden)
     ]
-    spreads = [*_spreads(golden, engine, path, unoptimised, quantised=True)]
+    found = [*_partings(golden, engine, path, unoptimised, stands)]
     # Many cases may take too long, and another file may have operators in a form that the runtime refuses.
     with contextlib.suppress(EngineError):
-        spreads += _spreads(more, engine, path, unoptimised, quantised=True) if more else ()
+        found += _partings(more, engine, path, unoptimised, stands) if more else ()
     if other is not None:
         with contextlib.suppress(EngineError):
-            spreads += _spreads(golden, engine, other, run_unoptimised, quantised=True)
+            found += _partings(golden, engine, other, run_unoptimised, stands)
+    farthest = [reduce(_Parting.beyond, found[place :: len(golden)]) for place in range(len(golden))]
+    # Whether a sum lies between two steps is chance, and there are few cases: where one shows none, there may
+    # be some.
+    spread = max(one.spread for one in farthest)
     return tuple(
-        replace(case, spread=max(spreads[place :: len(golden)])) for place, case in enumerate(golden)
+        replace(case, spread=spread, shares=one.shares) for case, one in zip(golden, farthest, strict=True)
     )
+
+
+def decided(golden: Sequence[GoldenCase]) -> tuple[GoldenCase, ...]:
+    """The cases whose classes the original runtime gives in each of its ways, or all where none is such.
+
+    Args:
+        golden: cases with their shares.
+    """
+    kept = [one for one in golden if not _Parting(one.spread, one.shares).undecided]
+    return tuple(kept or golden)
 
 
 def moved_by_roundings(
@@ -281,10 +346,8 @@ def run_unoptimised(
 
 def relative_distance(golden: np.ndarray, other: np.ndarray) -> float:
     """max|golden-other| / max|golden| of floats and of integers of up to 16 bits; 0 of anything else."""
-    if golden.dtype.kind not in "fiu" or golden.size == 0:
+    if golden.dtype.kind not in "fiu" or golden.size == 0 or is_whole(golden.dtype):
         return 0.0
-    if golden.dtype.kind != "f" and golden.dtype.itemsize > _QUANTISED_BYTES:
-        return 0.0  # positions, of which another is not nearly right
     a, b = np.nan_to_num(golden.astype(np.float64)), np.nan_to_num(other.astype(np.float64))
     return float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))
 

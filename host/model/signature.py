@@ -106,6 +106,8 @@ class Signature:
 # bits, 4.9e-4 of its size at most, or to 8, 3.9e-3; the errors of n layers are independent and grow as the
 # root of n: 3.5e-3 or 2.8e-2 after 50.
 HALF_SPREADS = {"float16": 5e-3, "bfloat16": 2.5e-2}
+# Wider integers do not stand for real numbers.
+_QUANTISED_BYTES = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +121,28 @@ class GoldenCase:
             largest output; 0 for models that are not quantised.
         function: of a language model's library that takes the inputs in place of main, and changes the state
             that the next cases read; "" for main.
+        shares: for each output of classes, positions and other whole numbers, the share of its elements in
+            which those two ways differ; None for one of real numbers, or of integers that stand for such.
+            Empty where nothing is known: by type then.
     """
 
     inputs: tuple[np.ndarray, ...]
     outputs: tuple[np.ndarray, ...]
     spread: float = 0.0
     function: str = ""
+    shares: tuple[float | None, ...] = ()
+
+    def share(self, output: int) -> float | None:
+        """The share of an output's elements that may be others; None where its distance is judged.
+
+        Args:
+            output: its index.
+        """
+        if self.shares:
+            return self.shares[output]
+        return 0.0 if is_whole(self.outputs[output].dtype) else None
+
+
+def is_whole(dtype: np.dtype) -> bool:
+    """Whether elements of a type are truths, or integers that are too wide to stand for real numbers."""
+    return dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize > _QUANTISED_BYTES)

@@ -17,11 +17,13 @@ from host.importers.assemble import Source, assemble, content_hash, work_file
 from host.importers.golden import (
     GoldenOptions,
     Reference,
+    decided,
     is_moved,
     moved_by_roundings,
     run_unoptimised,
     with_spread,
 )
+from host.importers.half_spread import has_halves, with_rounding_of_halves
 from host.importers.onnx.contributed import expand_contributed, rounds_inside
 from host.importers.onnx.convert import convert_graph
 from host.importers.onnx.fixed_inputs import (
@@ -52,6 +54,11 @@ from host.model import ImportedModel, TensorSpec
 
 # Fewer numbers may be scales of an image, of which another gives another size.
 _WEIGHTS = 64
+# Operators that give elements of their first input.
+_MOVING = frozenset(
+    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape"}
+    | {"Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
 
 
 def import_onnx(
@@ -108,11 +115,36 @@ def import_onnx(
         if quantised and not _has_real_inputs(ranges, options):
             moved = Path(folder, "moved.onnx")
             write_model(_moved(with_weights(simple, file.weights)), moved)
+        # The weights leave the file where it is converted.
+        in_halves = not quantised and has_halves(file.model, file.weights)
+        halves = with_weights(simple, file.weights) if in_halves else None
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
         model = _explained(model, file.inputs)
         if not quantised:
-            return model
-        return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable, unoptimised, moved))
+            if halves is None:
+                return model
+            return replace(model, golden=decided(with_rounding_of_halves(model.golden, halves)))
+        golden = with_spread(
+            model.golden, "onnxruntime", runnable, unoptimised, moved, _classes(simple.graph)
+        )
+        return replace(model, golden=decided(golden))
+
+
+def _classes(graph: onnx.GraphProto) -> tuple[int, ...]:
+    """Which outputs of a quantised graph are integers of other origin than a quantisation, by index."""
+    made = {name: node for node in graph.node for name in node.output}
+
+    def stands(name: str) -> bool:
+        while name in made:
+            node = made[name]
+            if "QuantizeLinear" in node.op_type or node.op_type.startswith("QLinear"):
+                return True
+            if node.op_type not in _MOVING:
+                return False
+            name = node.input[0]
+        return False
+
+    return tuple(place for place, value in enumerate(graph.output) if not stands(value.name))
 
 
 def _has_real_inputs(ranges: Sequence[InputRange], options: GoldenOptions) -> bool:

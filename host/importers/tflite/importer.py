@@ -11,7 +11,7 @@ from pathlib import Path
 from host.engines import run_reference
 from host.errors import EngineError, ShapeError
 from host.importers.assemble import Source, assemble, content_hash
-from host.importers.golden import GoldenOptions, run_unoptimised, with_spread
+from host.importers.golden import GoldenOptions, decided, run_unoptimised, with_spread
 from host.importers.pins import pin
 from host.importers.random_inputs import InputRange, looks_like_mask
 from host.importers.tflite.convert import convert_model
@@ -43,25 +43,25 @@ def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: Gold
     model = assemble(source, ranges, lambda: convert_model(file.model), options)
     if not file.quantised or options.reference is not run_reference:
         return model
-    return replace(model, golden=_with_spread(model.golden, source.path))
+    return replace(model, golden=decided(_with_spread(model.golden, source.path, file.classes)))
 
 
-def _with_spread(golden: Sequence[GoldenCase], path: Path) -> tuple[GoldenCase, ...]:
+def _with_spread(golden: Sequence[GoldenCase], path: Path, classes: Sequence[int]) -> tuple[GoldenCase, ...]:
     """The cases with their spread, by inputs alone where LiteRT cannot do without XNNPACK."""
-    from host.importers.tflite.real_weights import with_real_weights
+    from host.importers.tflite.real_form import in_real_numbers
 
     with tempfile.TemporaryDirectory(prefix="edgetlm-real-") as folder:
         other: Path | None = None
         # LiteRT takes files too that lack what this form is made of.
         with contextlib.suppress(Exception):
-            made = with_real_weights(path.read_bytes())
+            made = in_real_numbers(path.read_bytes())
             if made is not None:
                 other = Path(folder, path.name)
                 other.write_bytes(made)
         try:
-            return with_spread(golden, "litert", path, run_unoptimised, other)
+            return with_spread(golden, "litert", path, run_unoptimised, other, classes)
         except EngineError:
-            return with_spread(golden, "litert", path, run_reference, other)
+            return with_spread(golden, "litert", path, run_reference, other, classes)
 
 
 def _range(spec: TensorSpec, tables: Sequence[int]) -> InputRange:

@@ -58,6 +58,7 @@ class TfliteFile:
         tables: for an integer input, sizes of the tables that it indexes, by name.
         parameters: elements of its weights.
         quantised: whether it computes with integers that stand for real numbers.
+        classes: outputs that have no scale, by index: integers among them stand for no real numbers.
     """
 
     model: Any
@@ -67,6 +68,7 @@ class TfliteFile:
     tables: dict[str, list[int]]
     parameters: int
     quantised: bool
+    classes: tuple[int, ...] = ()
 
 
 def read_tflite(path: Path) -> TfliteFile:
@@ -95,6 +97,7 @@ def read_tflite(path: Path) -> TfliteFile:
             },
             _parameters(model, graph),
             any(_is_quantised(graph.Tensors(index)) for index in range(graph.TensorsLength())),
+            tuple(place for place, tensor in enumerate(outputs) if not _is_quantised(tensor)),
         )
     except ModelFileError:
         raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,11 @@ _QUANTISED = {
 _SUMS = {tflite.TensorType.INT32: "int32", tflite.TensorType.INT64: "int64"}
 # Operators on what the integers are, not on what they stand for.
 _OF_BITS = frozenset({"BITCAST", "CAST"})
+_AVERAGE = "AVERAGE_POOL_2D"
+# Products of each element with fewer weights take less time than to round it.
+_FEWEST_PRODUCTS = 64
+# Of smaller layers the calls of what rounds take longer than they save.
+_FEWEST_OF_A_LAYER = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +92,7 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
         super().__init__(*arguments)
         # By the tensor's number, as files may give several tensors one name.
         self._constants: dict[int, Any] = {}
+        self._rounded_rows: dict[tuple[int, int], Any] = {}
 
     def convert_op_to_relax(self) -> None:
         """All operators; the model's own inputs and outputs stay integers where the file says so."""
@@ -153,6 +160,68 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
             return super().convert_dequantize(op)
         return self.get_tensor_expr(tensor)
 
+    def convert_fully_connected(self, op: Any) -> Any:
+        """TVM's; of a layer of floats whose weights are integers, the activations are rounded by row.
+
+        LiteRT does so in kernels of its own. `host.lowering.passes.integers.use_integers` makes a product of
+        integers of it, and leaves the rounding out where the processor has none that is fast.
+        """
+        x, weight = (int(index) for index in op.InputsAsNumpy()[:2])
+        constant = self._constant(weight)
+        if constant is None or not self._rounds(op, constant) or constant[0].shape[0] < _FEWEST_PRODUCTS:
+            return super().convert_fully_connected(op)
+        return self._with_rounded(x, super().convert_fully_connected, op, int(constant[0].shape[-1]))
+
+    def convert_conv(self, op: Any, conv_type: str) -> Any:
+        """As `convert_fully_connected`, of one image and without groups: its rows are the image."""
+        convert = partial(super().convert_conv, conv_type=conv_type)
+        x, weight = (int(index) for index in op.InputsAsNumpy()[:2])
+        constant = self._constant(weight)
+        if conv_type != "conv2d" or constant is None or not self._rounds(op, constant):
+            return convert(op)
+        shape = [int(size) for size in self.subgraph.Tensors(x).ShapeAsNumpy()]
+        channels, *taps, depth = constant[0].shape
+        few = channels * math.prod(taps) < _FEWEST_PRODUCTS
+        if few or shape[0] != 1 or shape[-1] != depth:
+            return convert(op)
+        return self._with_rounded(x, convert, op, math.prod(shape))
+
+    def _rounds(self, op: Any, constant: tuple[np.ndarray, _Scheme]) -> bool:
+        """Whether a layer reads floats beside weights of signed bytes, and is large enough."""
+        values, scheme = constant
+        x, made = int(op.Inputs(0)), self.subgraph.Tensors(int(op.Outputs(0)))
+        products = math.prod(map(int, made.ShapeAsNumpy())) * (values.size // values.shape[0])
+        is_read = self._scheme(x) is None and self.has_expr(x)
+        return scheme.dtype == "int8" and is_read and products >= _FEWEST_OF_A_LAYER
+
+    def _with_rounded(self, x: int, convert: Any, op: Any, row: int) -> Any:
+        """An operator whose input has gone through bytes in rows of so many elements."""
+        name = tflite_frontend.get_tensor_name(self.subgraph, x)
+        kept = self.get_expr(x)
+        if (x, row) not in self._rounded_rows:
+            self._rounded_rows[x, row] = self._in_rows(kept, row)
+        self.exp_tab.set_expr(name, self._rounded_rows[x, row], True)
+        try:
+            return convert(op)
+        finally:
+            self.exp_tab.set_expr(name, kept, True)
+
+    def _in_rows(self, value: Any, row: int) -> Any:
+        """Floats through signed bytes of the range of their row, with the zero in its middle."""
+        shape = [int(size) for size in value.ty.shape]
+        matrix = self.bb.emit(relax.op.reshape(value, (-1, row)))
+        # Above zero, so that a row of zeros has a scale.
+        bound = relax.const(float(np.finfo(np.float32).tiny) * 256, "float32")
+        largest = self.bb.emit(relax.op.maximum(relax.op.max(relax.op.abs(matrix), 1), bound))
+        factor = self.bb.emit(relax.op.divide(relax.const(127.0, "float32"), largest))
+        scale = self.bb.emit(relax.op.multiply(largest, relax.const(1 / 127, "float32")))
+        rows = int(matrix.ty.shape[0])
+        scaled = self.bb.emit(relax.op.multiply(matrix, relax.op.reshape(factor, (rows, 1))))
+        one, point = relax.const(1.0, "float32"), relax.const(0, "int8")
+        whole = self.bb.emit(relax.op.quantize(scaled, one, point, axis=0, out_dtype="int8"))
+        zero = relax.const(np.zeros(rows, np.int8), "int8")
+        return self.bb.emit(relax.op.reshape(relax.op.dequantize(whole, scale, zero, axis=0), shape))
+
     def rounded(self, op: Any, name: str, result: Any) -> Any:
         """What an operator gives as the integers of the file say, in real numbers.
 
@@ -168,6 +237,8 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
             return result
         if len(schemes) == 1:
             assert schemes[0] is not None
+            if name == _AVERAGE:
+                result = self._halves_from_zero(op, result, schemes[0])
             return self._through_integers(result, schemes[0])
         whole = self.bb.normalize(result)
         fields = [whole[place] for place in range(len(schemes))]
@@ -177,6 +248,21 @@ class RealNumbers(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # T
                 for one, scheme in zip(fields, schemes, strict=True)
             ]
         )
+
+    def _halves_from_zero(self, op: Any, value: Any, scheme: _Scheme) -> Any:
+        """An average that is rounded as the format's own kernels do, halves away from the integer zero.
+
+        They divide sums of integers by their number. Averages of n integers are at least 1 / 2n of a step
+        away from a half, or on it: half of that moves those on it alone.
+        """
+        options = tflite.Pool2DOptions()
+        options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+        step = float(scheme.scale[0])
+        moved = relax.const(step / (4.0 * options.FilterHeight() * options.FilterWidth()), "float32")
+        zero = relax.const(-float(scheme.zero[0]) * step, "float32")
+        value = self.bb.emit(value)
+        up, down = relax.op.add(value, moved), relax.op.subtract(value, moved)
+        return self.bb.emit(relax.op.where(relax.op.greater_equal(value, zero), up, down))
 
     def _through_integers(self, value: Any, scheme: _Scheme) -> Any:
         return self._dequantised(self._quantised(value, scheme), scheme)

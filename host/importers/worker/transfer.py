@@ -105,7 +105,7 @@ def pack_golden(golden: Sequence[GoldenCase], folder: Path) -> dict[str, Any]:
     arrays = [array for case in golden for array in (*case.inputs, *case.outputs)]
     return {
         "arrays": write_arrays(folder / "golden.bin", arrays),
-        "cases": [[len(case.inputs), len(case.outputs), case.spread] for case in golden],
+        "cases": [[len(case.inputs), len(case.outputs), case.spread, list(case.shares)] for case in golden],
     }
 
 
@@ -117,8 +117,9 @@ def unpack_golden(answer: Any, folder: Path) -> tuple[GoldenCase, ...]:
             tuple(next(arrays) for _ in range(inputs)),
             tuple(next(arrays) for _ in range(outputs)),
             float(spread),
+            shares=tuple(None if share is None else float(share) for share in shares),
         )
-        for inputs, outputs, spread in answer["cases"]
+        for inputs, outputs, spread, shares in answer["cases"]
     )
 
 

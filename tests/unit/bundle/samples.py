@@ -20,7 +20,12 @@ PARAMETERS: tuple[np.ndarray, ...] = (
 
 
 GOLDEN = tuple(
-    GoldenCase((np.full((2, 3), case, np.float32),), (np.array([case, -case]),)) for case in range(3)
+    GoldenCase(
+        (np.full((2, 3), case, np.float32),),
+        (np.array([case, -case]),),
+        shares=((), (0.25,), (0.5,))[case],
+    )
+    for case in range(3)
 )
 
 

@@ -35,6 +35,7 @@ def test_golden_cases_come_back(made: Path) -> None:
     for read, written in zip(cases, GOLDEN, strict=True):
         np.testing.assert_array_equal(read.inputs[0], written.inputs[0])
         np.testing.assert_array_equal(read.outputs[0], written.outputs[0])
+        assert read.share(0) == written.share(0)
 
 
 @pytest.mark.parametrize("name", ["lib.so", "params.bin", "golden.npz"])

@@ -91,7 +91,7 @@ def test_small_deviations_within_the_tolerance_pass() -> None:
     [
         (lambda _, o: [o[0][:1], o[1]], "shape (1,) instead of (2,)"),
         (lambda _, o: [o[0].astype(np.float64), o[1]], "type float64 instead of float32"),
-        (lambda _, o: [o[0], o[1] + 1], "'label' differs by 0.33"),
+        (lambda _, o: [o[0], o[1] + 1], "'label' differs in 1 of 1 elements, allowed are 0 (case 1)"),
         (lambda _, o: o[:1], "1 outputs instead of 2"),
         (lambda _, o: [o[0] * np.float32(math.nan), o[1]], "'logits' differs by inf"),
     ],
@@ -134,6 +134,48 @@ def test_a_quantised_model_may_differ_as_its_original_runtime_does_from_itself()
 
     never, _ = verify(Device(wrong), SIGNATURE, [replace(case(1.0), spread=1.0)])
     assert not never.passed
+    assert "allowed is 0.2, as its original runtime's own ways" in never.message
+
+
+def _classes(share: float | None) -> tuple[Signature, GoldenCase]:
+    signature = Signature((), (TensorSpec("classes", (100,), "int64"), TensorSpec("map", (100,), "uint8")))
+    outputs = (np.arange(1000, 1100), np.arange(100, dtype=np.uint8))
+    shares = () if share is None else (share, share)
+    return signature, GoldenCase((np.zeros(1, np.float32),), outputs, spread=0.1, shares=shares)
+
+
+class Changed:
+    """Gives a case's outputs, of which some elements are one more in one of them."""
+
+    def __init__(self, golden: GoldenCase, output: int, elements: int) -> None:
+        self.golden, self.output, self.elements = golden, output, elements
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs = [value.copy() for value in self.golden.outputs]
+        outputs[self.output][: self.elements] += 1
+        return outputs
+
+
+@pytest.mark.parametrize(
+    ("share", "output", "elements", "passes"),
+    [
+        (None, 0, 0, True),
+        (None, 0, 1, False),
+        (0.0, 0, 1, False),
+        (0.0, 1, 1, False),
+        (0.01, 0, 2, True),
+        (0.01, 1, 3, False),
+        (0.9, 0, 20, True),
+        (0.9, 0, 21, False),
+    ],
+)
+def test_classes_are_counted(share: float | None, output: int, elements: int, passes: bool) -> None:
+    """Not by how far one class is from another, within what real numbers of the case are allowed."""
+    signature, golden = _classes(share)
+    verdict, _ = verify(Changed(golden, output, elements), signature, [golden])
+    assert verdict.passed is passes
+    if not passes:
+        assert f"differs in {elements} of 100 elements" in verdict.message
 
 
 class Function:

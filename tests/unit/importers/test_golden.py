@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from host.errors import EngineError, ModelFileError
 from host.importers import half_spread
-from host.importers.golden import GoldenOptions, make_golden, relative_distance, with_spread
+from host.importers.golden import GoldenOptions, decided, make_golden, relative_distance, with_spread
 from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import GoldenCase, TensorSpec
 
@@ -210,6 +211,40 @@ def test_classes_of_a_model_in_floats_have_no_spread() -> None:
     assert half_spread._moved([classes], [other]) == 0
     quantised = GoldenCase((np.zeros(1, np.int8),), (classes,))
     assert with_spread([quantised], "onnxruntime", PATH, lambda *_: [[other]])[0].spread == 0.75
+
+
+@pytest.mark.parametrize(
+    ("dtype", "whole", "spread", "shares"),
+    [
+        (np.uint8, (), 0.75, (None,)),
+        (np.uint8, (0,), 0.0, (0.25,)),
+        (np.int64, (), 0.0, (0.25,)),
+        (np.float32, (0,), 0.75, (None,)),
+    ],
+)
+def test_classes_of_a_quantised_model_are_counted(
+    dtype: type, whole: tuple[int, ...], spread: float, shares: tuple[float | None, ...]
+) -> None:
+    classes, other = (np.array([3, last, 7, 1], dtype) for last in (20, 5))
+    case = GoldenCase((np.zeros(1, np.int8),), (classes,))
+    (found,) = with_spread([case], "onnxruntime", PATH, lambda *_: [[other]], None, whole)
+    assert (found.spread, found.shares) == (spread, shares)
+
+
+def test_inputs_whose_class_is_undecided_are_left_out() -> None:
+    given = (np.zeros(1, np.float32),)
+    sure, unsure = (GoldenCase(given, (np.array([3]),), shares=(share,)) for share in (0.0, 1.0))
+    assert decided([sure, unsure, sure]) == (sure, sure)
+    assert decided([unsure, unsure]) == (unsure, unsure)
+
+
+def test_undecided_classes_of_a_model_in_floats_are_replaced_where_there_are_others() -> None:
+    def turned(engine: str, path: Path, cases: Cases) -> list[list[np.ndarray]]:
+        return [[np.array([int(arrays[0].flat[0] > 0)])] for arrays in cases]
+
+    options = GoldenOptions(reference=lambda engine, path, cases: [[np.array([1])] for _ in cases])
+    golden = make_golden("onnxruntime", PATH, [REAL], replace(options, unoptimised=turned))
+    assert all(case.inputs[0].flat[0] > 0 and case.shares == (0.0,) for case in golden)
 
 
 def test_a_quantised_model_that_takes_too_long_with_moved_inputs_keeps_its_spread() -> None:

@@ -111,6 +111,7 @@ def test_samples_and_errors_go_there_and_back(tmp_path: Path) -> None:
     model = load(path, {"x": (2, 64)}, samples=[[given]], half="float16")
     np.testing.assert_array_equal(model.golden[0].inputs[0], given)
     assert model.golden[0].spread > 0
+    assert model.golden[0].shares == (None,)
     with pytest.raises(ShapeError, match="--shape x=N,64"):
         load(path)
 

@@ -37,6 +37,7 @@ def _quantize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     Weights that the file has as floats become integers, as those of other files are.
     """
     value, scale, *zero = inputs
+    _check_scale(context, scale)
     known = [constant_value(one) for one in inputs if one is not None]
     if all(one is not None for one in known):
         made = _integers_of(known, attributes)
@@ -48,10 +49,24 @@ def _quantize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
 def _dequantize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     """TVM's, in single precision; numbers whose scale is a half are then rounded to such."""
     value, scale, *zero = inputs
+    _check_scale(context, scale)
     if attributes.get("block_size"):
         return _of_blocks(context, inputs, attributes)
     made = convert_with_tvm(context, [value, _single(context, scale), *zero], attributes)
     return made if dtype_of(scale) not in _HALVES else relax.op.astype(made, dtype_of(scale))
+
+
+def _check_scale(context: Context, scale: Any) -> None:
+    """Refuse a scale that is infinite or no number, of which every runtime makes other numbers.
+
+    Raises:
+        ImportFailed: it is one.
+    """
+    values = constant_value(scale)
+    if values is not None and not np.isfinite(values.astype(np.float32)).all():
+        raise context.fail(
+            "a scale is infinite: quantise the model again, without tensors that hold infinities (masks)"
+        )
 
 
 def _of_blocks(context: Context, inputs: Inputs, attributes: Attributes) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import te
+from tvm import te, tirx
 
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.expressions.windows import padded_input
@@ -32,6 +32,7 @@ def _write(stage: Stage, node: Node) -> None:
     columns = (width - 1) * stride + (across - 1) * apart + 1
     data, weight = _reaching(stage, node, reached, columns), stage.argument(node.inputs[1])
     signed = node.inputs[0].dtype == "int8"
+    large = node.attrs["fill"] & _BYTE > _BYTE // 2
     g, t, q = (te.reduce_axis((0, size), name) for size, name in ((groups, "g"), (across, "t"), (group, "q")))
 
     def four(indices: Indices) -> Expression:
@@ -41,7 +42,13 @@ def _write(stage: Stage, node: Node) -> None:
             row = b * band.step + (place * group + byte) * band.apart
             number = data(n, row, x, c).astype("int32")
             number = number & _BYTE if signed else number
-            made = number if made is None else made | (number << (_BITS * byte))
+            shift = _BITS * byte
+            if shift == _HIGHEST and large:
+                # Where all of it is padding it is a constant, which is beyond the numbers with a sign.
+                moved = tirx.reinterpret("int32", number.astype("uint32") << shift)
+            else:
+                moved = number << shift
+            made = number if made is None else made | moved
         return made
 
     packed = stage.compute((batch, band.count, groups, columns, channels), four, INTERLEAVED)

@@ -25,11 +25,19 @@ from targets import HardwareModel
 
 # Of two bytes, and the largest whole number below which fp32 has all.
 _LARGEST_PRODUCT, _LARGEST_EXACT = 1 << 15, 1 << 24
+# Dot products of four bytes; those of two numbers of 16 bits take about as long as multiply-adds of floats.
+_OF_BYTES = ("u8s8", "s8s8")
 
 
 @dataclass(frozen=True, eq=False)
 class _Activations:
-    """Bytes: `data` - `zero`, times `scale` where they represent real numbers."""
+    """Bytes: `data` - `zero`, times `scale` where they represent real numbers.
+
+    Attributes:
+        data: the bytes.
+        zero: of int32, for all of them.
+        scale: one number, or one for each row, [..., 1].
+    """
 
     data: Value
     zero: Value
@@ -69,8 +77,12 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
         graph: as read.
         hardware: the processor.
     """
+    is_fast = hardware.dot_product in _OF_BYTES or hardware.gpu is not None
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.op == "dequantize" and not is_fast and _is_rounded_by_row(inputs):
+            assert inputs[0].producer is not None and inputs[0].producer.inputs[0].producer is not None
+            return inputs[0].producer.inputs[0].producer.inputs[0]
         if node.op in ("conv", "dense"):
             result = _in_integers(builder, node, inputs, hardware)
             if result is not None:
@@ -83,11 +95,28 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
     return rebuild(graph, rule)
 
 
+def _is_rounded_by_row(inputs: tuple[Value, ...]) -> bool:
+    """Whether real numbers are rounded to bytes between by scales of their rows, found at run time.
+
+    Importers write that where the original runtime does so for the sake of speed.
+    """
+    data, scale, zero = inputs
+    node = data.producer
+    if node is None or node.op != "quantize" or scale.data is not None:
+        return False
+    source = node.inputs[0].producer
+    is_scaled = source is not None and source.op == "multiply" and node.inputs[1].scalar() == 1.0
+    is_symmetric = zero.data is not None and not zero.data.any() and node.output.dtype == "int8"
+    return is_scaled and is_symmetric and node.inputs[2].scalar() == 0
+
+
 def _in_integers(
     builder: Builder, node: Node, inputs: tuple[Value, ...], hardware: HardwareModel
 ) -> Value | None:
     x, w = _activations(builder, inputs[0]), _weights(inputs[1])
     if x is None or w is None or (x.scale is None) != (w.scale is None):
+        return None
+    if node.op != "dense" and x.scale is not None and x.scale.size > 1:
         return None
     total = _product(builder, node, x, w.data, hardware)
     if total is None or x.scale is None or w.scale is None:
@@ -109,10 +138,19 @@ def _activations(builder: Builder, value: Value) -> _Activations | None:
             moved = builder.transpose(inner.data, node.attrs["axes"])
         else:
             moved = builder.reshape(inner.data, value.shape)
-        return _Activations(moved, inner.zero, inner.scale)
+        scale = inner.scale
+        if scale is not None and scale.size > 1:
+            if node.op == "transpose" or value.shape[-1] != inner.data.shape[-1]:
+                return None
+            scale = builder.reshape(scale, (*value.shape[:-1], 1))
+        return _Activations(moved, inner.zero, scale)
     if node.op == "dequantize":
         data, scale, zero = node.inputs
-        usable = _has_products(data.dtype) and scale.size == zero.size == 1
+        if not _has_products(data.dtype):
+            return None
+        if scale.size > 1 and scale.shape == (*data.shape[:-1], 1) and zero.data is not None:
+            return None if zero.data.any() else _Activations(data, constant(0, "int32"), scale)
+        usable = scale.size == zero.size == 1
         return _Activations(data, _scalar(builder, zero), _scalar(builder, scale)) if usable else None
     zero = constant(0, "int32")
     if node.op == "subtract" and value.dtype == "int32" and node.inputs[1].size == 1:

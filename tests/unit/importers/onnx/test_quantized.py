@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from host.importers import load_here as load
+from host.importers.half_spread import has_halves, with_rounding_of_halves
+from host.importers.onnx import importer
+from host.importers.onnx.model_file import read_onnx
+from host.model import GoldenCase
 from tests.unit.importers.every_type.lowered_models import lowered_as_onnxruntime
 from tests.unit.importers.harness import graph, run_model
 
@@ -204,3 +210,57 @@ def test_what_the_runtime_refuses_with_moved_weights_is_imported(tmp_path: Path)
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     assert load(path, golden_cases=2).module is not None
+
+
+def _in_halves(offset: float, path: Path) -> Path:
+    nodes = [
+        helper.make_node("Add", ["x", "c"], ["s"]),
+        helper.make_node("Sub", ["s", "c"], ["y"]),
+        helper.make_node("ArgMax", ["y"], ["z"], axis=1, keepdims=0),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT16, (4, 64)),
+        helper.make_tensor_value_info("z", TensorProto.INT64, (4,)),
+    ]
+    inputs = {"x": np.zeros((4, 64), np.float16)}
+    path.write_bytes(graph(nodes, inputs, outputs, {"c": np.float16(offset)}).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(("offset", "least", "most", "share"), [(2048, 0.1, 1, 1), (0.5, 0, 2e-3, 0)])
+def test_files_in_halves_have_the_spread_of_their_rounding(
+    offset: float, least: float, most: float, share: float, tmp_path: Path
+) -> None:
+    """An engine that rounds alike in both of its ways shows nothing of it; single precision does."""
+    file = read_onnx(_in_halves(offset, tmp_path / "m.onnx"))
+    assert has_halves(file.model, file.weights)
+    x = np.random.default_rng(1).normal(size=(4, 64)).astype(np.float16)
+    y = (x + np.float16(offset)) - np.float16(offset)
+    (found,) = with_rounding_of_halves([GoldenCase((x,), (y, y.argmax(axis=1)))], file.model)
+    assert least <= found.spread <= most
+    assert found.shares == (None, share) if share == 0 else found.shares[1]
+
+
+def test_files_in_halves_are_imported_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noted(golden: Sequence[GoldenCase], model: ModelProto) -> tuple[GoldenCase, ...]:
+        return tuple(replace(case, spread=0.5, shares=(None, 0.0)) for case in golden)
+
+    monkeypatch.setattr(importer, "with_rounding_of_halves", noted)
+    path = _in_halves(0.5, tmp_path / "m.onnx")
+    assert {case.spread for case in load(path, golden_cases=1).golden} == {0.5}
+
+
+def test_infinite_scales_are_refused(tmp_path: Path) -> None:
+    """As calibration makes them of masks; every engine makes other numbers of them."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", FLOAT, (4, 64))]
+    constants = {"s": np.float32(np.inf), "z": np.uint8(0)}
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        graph(nodes, {"x": np.zeros((4, 64), np.float32)}, outputs, constants).SerializeToString()
+    )
+    model = load(path, golden_cases=1)
+    assert model.module is None and "a scale is infinite" in str(model.reason)

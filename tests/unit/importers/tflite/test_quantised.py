@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from ai_edge_litert import schema_py_generated as schema
 from host.compare.verification import deviation
 from host.errors import ModelFileError
 from host.importers import load_here as load
-from host.importers.tflite.real_weights import with_real_weights
+from host.importers.tflite.real_form import in_real_numbers
 from host.importers.tflite.whole_model import WholeModel
 from host.lowering import lower
 from host.model import ImportedModel
 from tests.fuzz.corpus.tflite_models import Graph, objects, packed
-from tests.unit.lowering.harness import board, run_cases
+from tests.unit.lowering.harness import board, functions, run_cases
 
 _F, _I4, _I8, _I16, _I32, _I64 = (
     getattr(schema.TensorType, name) for name in ("FLOAT32", "INT4", "INT8", "INT16", "INT32", "INT64")
@@ -217,6 +218,119 @@ def test_what_rounding_of_activations_moves_is_allowed(tmp_path: Path) -> None:
     assert all(2e-3 < case.spread < 0.05 for case in model.golden)
 
 
+def _average(zero: int) -> tuple[Graph, list[int], list[int]]:
+    made = Graph()
+    x, y = (
+        _quantised(made, made.tensor(name, shape, _I8), 0.05, zero)
+        for name, shape in (("x", (1, 12, 12, 8)), ("y", (1, 6, 6, 8)))
+    )
+    sizes = dict.fromkeys(("strideW", "strideH", "filterWidth", "filterHeight"), 2)
+    made.operator("AVERAGE_POOL_2D", [x], [y], "Pool2DOptions", padding=1, **sizes)
+    return made, [x], [y]
+
+
+@pytest.mark.parametrize("zero", [-128, -3, 40])
+def test_averages_of_bytes_round_halves_as_the_formats_kernels_do(zero: int, tmp_path: Path) -> None:
+    """Away from the integer zero; a quarter of these averages are halves, and no other byte is allowed."""
+    model = _verified(*_average(zero), tmp_path / "m.tflite")
+    for case in model.golden:
+        assert case.spread == 0
+        (whole,) = case.outputs
+        sums = case.inputs[0].astype(np.int32).reshape(1, 6, 2, 6, 2, 8).sum((2, 4))
+        assert ((sums % 4 == 2).mean() > 0.2) and (whole == np.trunc((sums + 2 * np.sign(sums)) / 4)).all()
+        for wrong in (np.rint(sums / 4), sums // 4, np.trunc(sums / 4), np.floor(sums / 4 + 0.5)):
+            assert deviation(0, 0, wrong.astype(np.int8), whole, case.spread).excess > 1
+
+
+@pytest.mark.parametrize("name", ["LOGISTIC", "TANH", "SOFTMAX"])
+def test_tables_of_16_bits_are_judged_beside_real_numbers(name: str, tmp_path: Path) -> None:
+    """LiteRT has a table of its own for these, in both of its ways; twice as far is wrong."""
+    made = Graph()
+    x, z = made.tensor("x", (4, 64)), _quantised(made, made.tensor("z", (4, 64), _I16), 2e-4)
+    y = _quantised(made, made.tensor("y", (4, 64), _I16), 1 / 32768)
+    made.operator("QUANTIZE", [x], [z], "QuantizeOptions")
+    made.operator(name, [z], [y], *(["SoftmaxOptions"] if name == "SOFTMAX" else []))
+    if name == "SOFTMAX":
+        made.graph.operators[-1].builtinOptions.beta = 1.0
+    model = _verified(made, [x], [y], tmp_path / "m.tflite")
+    for case in model.golden:
+        assert case.spread < 2e-3
+        (whole,) = case.outputs
+        wrong = whole + np.int16(2.5e-3 * np.abs(whole).max() + 2 * case.spread * np.abs(whole).max())
+        assert deviation(0, 0, wrong, whole, case.spread).excess > 1
+
+
+def test_classes_of_a_quantised_model_are_no_real_numbers(tmp_path: Path) -> None:
+    made = Graph()
+    x = _quantised(made, made.tensor("x", (3, 7), _I8), 0.1)
+    axis = made.tensor("axis", (1,), _I32, np.array([1], np.int32))
+    y, z = made.tensor("y", (3,), _I32), _quantised(made, made.tensor("z", (3, 7), _I8), 1 / 256, -128)
+    made.operator("ARG_MAX", [x, axis], [y], "ArgMaxOptions", outputType=_I32)
+    made.operator("LOGISTIC", [x], [z])
+    model = _verified(made, [x], [y, z], tmp_path / "m.tflite")
+    assert all(case.shares == (0.0, None) for case in model.golden)
+
+
+def _hybrid() -> tuple[Graph, list[int], list[int]]:
+    """Two layers of floats with weights of bytes that read one tensor, and one that reads their sum."""
+    made = Graph()
+    shape = (4, 40, 64)
+    x, a, b, c, y = (made.tensor(name, shape) for name in "xabcy")
+    weights = [
+        _quantised(made, made.tensor(f"w{n}", (64, 64), _I8, _weights(64, 64)), np.linspace(1, 2, 64) / 1000)
+        for n in range(3)
+    ]
+    for source, weight, result in zip((x, x, c), weights, (a, b, y), strict=True):
+        made.operator(
+            "FULLY_CONNECTED", [source, weight], [result], "FullyConnectedOptions", keepNumDims=True
+        )
+        if result == b:
+            made.operator("ADD", [a, b], [c], "AddOptions")
+    return made, [x], [y]
+
+
+@pytest.mark.parametrize("dot_product", ["", "u8s8", "s8s8", "s16s16"])
+def test_activations_beside_weights_of_bytes_are_bytes_where_that_is_fast(
+    dot_product: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.tflite"
+    made, inputs, outputs = _hybrid()
+    path.write_bytes(packed(made.done(inputs, outputs)))
+    model = load(path, golden_cases=2)
+    assert model.module is not None, model.reason
+    found = board()
+    lowered = lower(model, replace(found, hardware=replace(found.hardware, dot_product=dot_product)))
+    made_outputs = run_cases(lowered.module, [[*case.inputs, *lowered.parameters] for case in model.golden])
+    for case, (value,) in zip(model.golden, made_outputs, strict=True):
+        assert deviation(0, 0, value, case.outputs[0], case.spread).excess <= 1
+        assert 1e-3 < case.spread < 0.02
+    bytes_of_products = {str(one.dtype) for one in lowered.parameters if np.prod(one.shape) >= 1024}
+    assert bytes_of_products == ({"int8"} if dot_product in ("u8s8", "s8s8") else {"float32"})
+    # The two layers read the same bytes.
+    assert sum("quantize" in name for name in functions(lowered)) <= 3
+
+
+@pytest.mark.parametrize("images, channels, is_bytes", [(1, 16, True), (2, 16, False), (1, 4, False)])
+def test_convolutions_of_dynamic_ranges(images: int, channels: int, is_bytes: bool, tmp_path: Path) -> None:
+    """In bytes where they are of one image, whose range is then the row's, and of enough products."""
+    made = Graph()
+    x, y = made.tensor("x", (images, 24, 24, 16)), made.tensor("y", (images, 24, 24, channels))
+    weight = made.tensor("w", (channels, 3, 3, 16), _I8, _weights(channels, 3, 3, 16))
+    bias = made.tensor("b", (channels,), _F, _DRAW.normal(size=channels).astype(np.float32))
+    _quantised(made, weight, np.linspace(0.001, 0.002, channels))
+    options = {"strideW": 1, "strideH": 1, "dilationWFactor": 1, "dilationHFactor": 1}
+    made.operator("CONV_2D", [x, weight, bias], [y], "Conv2DOptions", padding=0, **options)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(packed(made.done([x], [y])))
+    model = load(path, golden_cases=2)
+    found = board()
+    lowered = lower(model, replace(found, hardware=replace(found.hardware, dot_product="u8s8")))
+    outputs = run_cases(lowered.module, [[*case.inputs, *lowered.parameters] for case in model.golden])
+    for case, (value,) in zip(model.golden, outputs, strict=True):
+        assert deviation(0, 0, value, case.outputs[0], case.spread).excess <= 1
+    assert any("dot_conv" in name for name in functions(lowered)) == is_bytes
+
+
 @pytest.mark.parametrize("kind", [_I8, _I4])
 def test_weights_beside_floats_as_floats(kind: int) -> None:
     made = Graph()
@@ -232,10 +346,11 @@ def test_weights_beside_floats_as_floats(kind: int) -> None:
     made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
     made.operator("DEQUANTIZE", [v], [z], "DequantizeOptions")
     made.operator("RELU", [z], [r])
-    found = with_real_weights(packed(made.done([x], [y, r])))
+    found = in_real_numbers(packed(made.done([x], [y, r])))
     assert found is not None
     model = objects(found)
-    first, second = (model.subgraphs[0].tensors[place] for place in (w, v))
+    dense = model.subgraphs[0].operators[0]
+    first, second = (model.subgraphs[0].tensors[place] for place in (dense.inputs[1], v))
     assert (first.type, second.type) == (_F, kind)
     wanted = (values.astype(np.float32) - zero) * scale[:, None]
     assert model.buffers[first.buffer].data.view(np.float32).tolist() == wanted.reshape(-1).tolist()

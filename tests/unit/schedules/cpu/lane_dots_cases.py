@@ -15,7 +15,7 @@ from targets import HardwareModel
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu import dot_cases
 
-_FILL, _ZERO = 7, 5
+_ZERO = 5
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Depthwise:
         taps, stride, dilation: down and across.
         padded: whether the padding keeps the size of the image; without, there is none.
         dtype: of the image and of the result.
+        fill: what lies beyond the image.
     """
 
     height: int
@@ -37,6 +38,7 @@ class Depthwise:
     dilation: int = 1
     padded: bool = True
     dtype: str = "uint8"
+    fill: int = 7
 
     @property
     def edge(self) -> int:
@@ -98,7 +100,7 @@ class Depthwise:
         x = x.astype(self.dtype)
         shift = draw.integers(-3000, 3000, self.channels).astype(np.int32)
         scale = (draw.random(self.channels) * 2e-2 / self.taps).astype(np.float32)
-        image = np.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)), constant_values=_FILL)
+        image = np.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)), constant_values=self.fill)
         total, given = np.zeros(self.shape, np.int64), self.weights()
         _, rows, columns, _ = self.shape
         for down, across in np.ndindex(self.taps, self.taps):
@@ -120,6 +122,6 @@ class Depthwise:
             "padding": (self.edge,) * 4,
             "dilation": (self.dilation, self.dilation),
             "groups": self.channels,
-            "fill": _FILL,
+            "fill": self.fill,
             "down": self.taps,
         }

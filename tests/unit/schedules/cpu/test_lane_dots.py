@@ -32,6 +32,7 @@ CASES = {
     "dilated": Depthwise(8, 8, 16, 3, dilation=2),
     "no padding": Depthwise(7, 9, 16, 3, padded=False),
     "one column": Depthwise(6, 1, 16, 3),
+    "one row, between large bytes": Depthwise(1, 9, 16, 5, fill=200),
 }
 BOARD = dot_cases.vnni_board()
 needs_vnni = pytest.mark.skipif(not dot_cases.runs_here(BOARD), reason="no AVX-512 VNNI here")
