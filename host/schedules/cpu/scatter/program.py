@@ -49,10 +49,11 @@ def _copied(scatter: Scatter, columns: int, splits: int) -> list[str]:
     many = _rest(rows, size, "vs") if splits > 1 else str(size)
     if columns == inner:
         # Not a loop: a large copy by the library does not read the lines that it writes.
-        place, row = f"vo, vs * {rows}, 0", inner * numeric_type(scatter.dtype).bytes
-        size = f"T.int64({size * row})" if splits == 1 else f'T.Cast("int64", {many}) * T.int64({row})'
+        place, row_bytes = f"vo, vs * {rows}, 0", inner * numeric_type(scatter.dtype).bytes
+        whole = f"T.int64({size * row_bytes})"
+        part = f'T.Cast("int64", {many}) * T.int64({row_bytes})'
         both = f"T.address_of(result[{place}]), T.address_of(data[{place}])"
-        return [f'T.evaluate(T.call_extern("handle", "memcpy", {both}, {size}))']
+        return [f'T.evaluate(T.call_extern("handle", "memcpy", {both}, {whole if splits == 1 else part}))']
     index = f"vo, vs * {rows} + a, vt * {columns} + i"
     return [
         f"for a in range({many}):",
