@@ -172,9 +172,9 @@ def exp_below(x: Expression, largest: Expression) -> Expression:
 
 
 def weight_below(x: Expression, largest: Expression, scale: float = 1.0) -> Expression:
-    """E to the scale (x - `largest`), of which no `x` is above: a weight beside that of `largest`, which is 1.
+    """E to the scale (x - `largest`), of which no `x` is above: a weight beside a largest one of 1.
 
-    Its error is 2e-7 of it near there, and at most 1e-5 of weights that are next to nothing beside 1. It takes
+    Its error is 2e-7 of it near there, and at most 1e-5 of weights that are nothing beside 1. It takes
     two thirds of the operations of `exp_of_nonpositive`: n is rounded by a sum, whose bits are the exponent,
     and n ln(2) is taken off at once.
 
