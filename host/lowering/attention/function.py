@@ -21,7 +21,7 @@ from typing import Any
 from tvm import tirx
 
 from host.lowering.attention.steps import Step, applied
-from host.lowering.expressions.math import exp_below
+from host.lowering.expressions.math import exp_below, weight_below
 from host.lowering.graph import Node, Shape
 from host.lowering.script import function_of_script
 
@@ -43,6 +43,8 @@ LARGEST, TOTAL = "largest", "total"
 _LOWEST = "T.float32(-3.4028234663852886e38)"
 # Rows of a register tile below which its loads take longer than its arithmetic; rows that are added at most.
 _ENOUGH_ROWS, _MOST_ADDED = 4, 24
+# Scales that powers are taken with, and not scores one by one: products without others may overflow.
+_LEAST_SCALE, _MOST_SCALE = 1e-3, 1e3
 # Vectors of partial maxima and sums.
 _PARTIALS = 4
 
@@ -158,9 +160,9 @@ def _filled_rows(rows: int) -> int:
 def attention_function(node: Node) -> tirx.PrimFunc:
     """The function of an "attention" node: queries, keys, values, perhaps a mask, the result."""
     text = _Text(node.attrs["extents"], node.attrs)
-    written = text.function(node.attrs["scale"])
+    written = text.function()
     names: dict[str, Any] = text.names
-    return function_of_script(written, power=exp_below, **names)
+    return function_of_script(written, **names)
 
 
 class _Text:
@@ -168,7 +170,7 @@ class _Text:
 
     Args:
         shape: of the function.
-        attrs: with the operands "query", "key", "value", "mask" (None without one) and "output".
+        attrs: with the operands "query", "key", "value", "mask" (None without one) and "output", and "scale".
     """
 
     def __init__(self, shape: AttentionShape, attrs: Mapping[str, Any]) -> None:
@@ -187,17 +189,24 @@ class _Text:
         self.names: dict[str, Callable[..., Any]] = {
             f"steps_of_{name}": partial(applied, steps) for name, steps in self.steps.items() if steps
         }
+        self.scale = float(attrs["scale"])
+        # Powers of quantised files round as those of their runtimes do, up to the last bits.
+        self.names["power"] = exp_below
+        if not any(self.steps.values()):
+            taken = "mask" not in self.operands and _LEAST_SCALE <= self.scale <= _MOST_SCALE
+            self.names["power"] = partial(weight_below, scale=self.scale if taken else 1.0)
+            self.scale = 1.0 if taken else self.scale
         self.heads = tuple(f"vb{i}" for i in range(len(shape.batch)))
         self.lines: list[str] = []
         filled = shape.filled_rows != shape.rows
         # Repetitions of the last row are computed, and written to the same place.
         self.row = f"T.min(vi, {shape.rows - 1})" if filled else "vi"
 
-    def function(self, scale: float) -> str:
+    def function(self) -> str:
         """The text of the function."""
         self._signature()
         self._packed_operands()
-        self._scores(scale)
+        self._scores()
         self._softmax()
         self._result()
         return "\n".join(self.lines) + "\n"
@@ -251,8 +260,8 @@ class _Text:
         element = self._operand("value", "vn", f"ve * {shape.value_lanes} + vl")
         self._made(VALUES, "enl", (blocks, shape.columns, shape.value_lanes), element)
 
-    def _scores(self, scale: float) -> None:
-        shape = self.shape
+    def _scores(self) -> None:
+        shape, scale = self.shape, self.scale
         extents = (shape.filled_rows, shape.filled_columns)
         query, lanes = self._operand("query", self.row, "vd"), shape.lanes
         if self.steps["query"]:
@@ -264,7 +273,9 @@ class _Text:
             score = self._stepped(SCORES, score, *([self._mask()] if "mask" in self.operands else []))
         elif "mask" in self.operands:
             score = f"{score} + {self._mask()}"
-        self._made(MASKED, "ij", extents, self._within(score, _LOWEST))
+        # Columns that are added have the score of the last one, or a mask: maxima are the same with them.
+        above = bool(self.steps[SCORES])
+        self._made(MASKED, "ij", extents, self._within(score, _LOWEST) if above else score)
 
     def _product(self, name: str, axes: str, extents: Sequence[int], left: str, right: str) -> None:
         """A sum of products with packed keys (scores) or values (results)."""
@@ -288,7 +299,8 @@ class _Text:
             indices[-2] = f"T.min({indices[-2]}, {shape.rows - 1})"
         # Not a clamped index: a vector of it would be gathered, and whole vectors are most of a row.
         within = f"v{loops[-1]} < {shape.columns}"
-        copied = f"T.if_then_else({within}, {mask.element('mask', indices)}, T.{mask.dtype}(0))"
+        added = f"T.{mask.dtype}(0)" if self.steps[SCORES] else _LOWEST
+        copied = f"T.if_then_else({within}, {mask.element('mask', indices)}, {added})"
         self._allocate(BIAS, copy.shape, mask.dtype)
         place = ", ".join(f"v{loop}" for loop in loops)
         self.lines += [

@@ -80,6 +80,9 @@ _LOG2_E = 1.4426950408889634
 _EXP_SMALLEST_NORMAL = -87.3365447
 _EXP_LOWEST = -86.9899
 _EXP_HIGHEST = 88.7228391
+# A sum with it keeps whole numbers alone, in the last bits, 127 more than they are: the exponent of 2^n.
+_ROUNDING = 1.5 * 2**23 + 127
+_LN2 = 0.6931471805599453
 # Where `_EXP` is fitted: ln(2) / 2.
 _EXP_NEAR = 0.34657
 # Far below what changes a sum with a number of the size of the factor.
@@ -166,6 +169,36 @@ def exp_of_nonpositive(x: Expression) -> Expression:
 def exp_below(x: Expression, largest: Expression) -> Expression:
     """E to the x - `largest`, of which no `x` is above: one element of a softmax before it is divided."""
     return exp_of_nonpositive(x - largest)
+
+
+def weight_below(x: Expression, largest: Expression, scale: float = 1.0) -> Expression:
+    """E to the scale (x - `largest`), of which no `x` is above: a weight beside a largest one of 1.
+
+    Its error is 2e-7 of it near there, and at most 1e-5 of weights that are nothing beside 1. It takes
+    two thirds of the operations of `exp_of_nonpositive`: n is rounded by a sum, whose bits are the exponent,
+    and n ln(2) is taken off at once.
+
+    Args:
+        x: a float32.
+        largest: another one.
+        scale: a positive number, which costs nothing.
+    """
+    lowest = _EXP_SMALLEST_NORMAL / scale
+
+    def of(d: Expression) -> Expression:
+        bounded = tirx.Select(d < number(lowest), number(lowest), d)
+        return tirx.Select(d < number(lowest), number(0.0), bind(bounded, counted))
+
+    def counted(b: Expression) -> Expression:
+        return bind(b * number(_LOG2_E * scale) + number(_ROUNDING), lambda c: powered(b, c))
+
+    def powered(b: Expression, c: Expression) -> Expression:
+        bits = tirx.reinterpret("int32", c) << tirx.const(23, "int32")
+        rest = b - (c - number(_ROUNDING)) * number(_LN2 / scale)
+        factors = [factor * scale**degree for degree, factor in enumerate((1.0, 1.0, *_EXP))]
+        return bind(rest, lambda r: _polynomial(factors, r) * tirx.reinterpret("float32", bits))
+
+    return bind(x - largest, of)
 
 
 def _odd_rational(x: Expression, bound: float, p: Sequence[float], q: Sequence[float]) -> Expression:

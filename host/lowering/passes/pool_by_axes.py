@@ -41,6 +41,8 @@ def pool_by_axes(graph: Graph, hardware: HardwareModel) -> Graph:
         return graph
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.op == "pool" and _unpooled_axes(node):
+            return _merged(builder, node, inputs[0])
         if node.op == "pool" and _by_channels(node):
             return _images(builder, node, inputs[0])
         parts = _parts(node.attrs, False) if node.op == "pool" else []
@@ -49,9 +51,39 @@ def pool_by_axes(graph: Graph, hardware: HardwareModel) -> Graph:
         return _by_parts(builder, node.attrs, node.output.shape, inputs[0], parts)
 
     changed = rebuild(graph, rule)
-    # What follows the images of channels has a view of them between, and would be a function of its own.
-    by_channels = any(node.op == "pool" and _by_channels(node) for node in graph.nodes)
-    return sink_reshapes(changed) if by_channels else changed
+    # What follows another view of an image would be a function of its own.
+    views = any(node.op == "pool" and (_unpooled_axes(node) or _by_channels(node)) for node in graph.nodes)
+    return sink_reshapes(changed) if views else changed
+
+
+def _unpooled_axes(node: Node) -> int:
+    """How many of the last spatial axes an image of hardly any channels is not pooled along.
+
+    0 where their elements are too few for vectors.
+    """
+    shape, attrs = node.inputs[0].shape, node.attrs
+    rank = len(attrs["kernel"])
+    if prod(shape[1 + rank :]) >= _FEW_CHANNELS:
+        return 0
+    kept = 0
+    for axis in reversed(range(1, rank)):
+        sides = (attrs["padding"][axis], attrs["padding"][rank + axis])
+        if (attrs["kernel"][axis], attrs["strides"][axis], *sides) != (1, 1, 0, 0):
+            break
+        kept += 1
+    return kept if prod(shape[1 + rank - kept :]) >= _SHORT_ROW else 0
+
+
+def _merged(builder: Builder, node: Node, value: Value) -> Value:
+    """The pooling of the first spatial axes, with all elements of the others as channels."""
+    attrs, made, shape = node.attrs, node.output.shape, value.shape
+    rank = len(attrs["kernel"])
+    left = rank - _unpooled_axes(node)
+    changed = {name: attrs[name][:left] for name in ("kernel", "strides", "dilation")}
+    changed["padding"] = (*attrs["padding"][:left], *attrs["padding"][rank : rank + left])
+    data = builder.reshape(value, (*shape[: 1 + left], prod(shape[1 + left :])))
+    sizes = (*made[: 1 + left], prod(made[1 + left :]))
+    return builder.reshape(builder.one("pool", [data], sizes, value.dtype, **{**attrs, **changed}), made)
 
 
 def _by_channels(node: Node) -> bool:

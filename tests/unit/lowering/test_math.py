@@ -122,6 +122,20 @@ def test_exp_of_masked_scores_is_zero() -> None:
     assert evaluate(math.exp_of_nonpositive, values).tolist() == [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.125, 7.0])
+def test_weights_of_differences(scale: float) -> None:
+    def weight(x: math.Expression) -> math.Expression:
+        return math.weight_below(x, math.number(0.0), scale)
+
+    values = np.linspace(-87.3 / scale, 0, 200_001).astype("float32")
+    found, wanted = evaluate(weight, values), np.exp(scale * values.astype("float64"))
+    assert relative_error(found, wanted) < 1e-5
+    # What counts beside a weight of 1.
+    assert np.abs(found - wanted).max() < 1.5e-7
+    masked = np.array([-np.inf, -3.4028235e38, -1e9, -1e4, -88.0 / scale, 0.0, np.nan], dtype="float32")
+    np.testing.assert_array_equal(evaluate(weight, masked), [0, 0, 0, 0, 0, 1, np.nan])
+
+
 @pytest.mark.parametrize("function", [math.exp, math.tanh, math.erf, math.sigmoid, math.gelu, math.log])
 def test_not_a_number_stays_one(function: Callable) -> None:
     values = np.full(16, np.nan, dtype="float32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tvm import relax
@@ -13,6 +14,7 @@ from host.importers.onnx.operators.context import (
     Inputs,
     dtype_of,
     get,
+    scalar,
     shape_of,
 )
 
@@ -106,8 +108,30 @@ def _lp_norm(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     return relax.op.divide(data, divisor)
 
 
+def _local_response(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """Each element by a power of the mean square of its neighbours along the channels, 0 beyond the ends.
+
+    An even number of neighbours has one more behind the element.
+    """
+    data, size = inputs[0], int(attributes["size"])
+    shape, dtype = shape_of(context, data), dtype_of(data)
+    if len(shape) < 2:
+        raise context.fail("data of one dimension has no channels")
+    before = (size - 1) // 2
+    square = context.emit(relax.op.multiply(data, data))
+    image = context.emit(relax.op.reshape(square, [shape[0], 1, shape[1], prod(shape[2:])]))
+    sides = (before, 0, size - 1 - before, 0)
+    mean = relax.op.nn.avg_pool2d(image, (size, 1), padding=sides, count_include_pad=True)
+    mean = context.emit(relax.op.reshape(context.emit(mean), shape))
+    scaled = context.emit(relax.op.multiply(mean, scalar(attributes.get("alpha", 1e-4), dtype)))
+    total = context.emit(relax.op.add(scaled, scalar(attributes.get("bias", 1.0), dtype)))
+    power = context.emit(relax.op.power(total, scalar(attributes.get("beta", 0.75), dtype)))
+    return relax.op.divide(data, power)
+
+
 CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": _batch_norm,
+    "LRN": _local_response,
     "LayerNormalization": _layer_norm,
     "LpNormalization": _lp_norm,
     "RMSNormalization": _rms_norm,

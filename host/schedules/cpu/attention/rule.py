@@ -29,8 +29,8 @@ class Attention(Rule):
 
     name = "attention"
     processor = CPU
-    # 3: masks are copied in whole vectors, one of each head by blocks of rows.
-    version = 3
+    # 4: columns that are added are looked for in the last vector alone.
+    version = 4
     priority = 4
     constants = CONSTANTS
     decisions = (
@@ -94,7 +94,9 @@ class Attention(Rule):
                 depths[stage.name] = _vectorise_fold(schedule, stage, hardware.lanes)
         for name in (parts.QUERIES, parts.POWERS, parts.WEIGHTS):
             if name in names:
-                vectorise(schedule, schedule.get_loops(schedule.get_sblock(name))[-1], lanes_of(scores))
+                # Columns that are added have no weight: the condition is that of the last vector alone.
+                loop = schedule.get_loops(schedule.get_sblock(name))[-1]
+                vectorise(schedule, loop, lanes_of(scores), conditional=name == parts.POWERS)
         if threads > 1:
             schedule.parallel(block)
         for name, depth in depths.items():

@@ -23,7 +23,8 @@ class ScatterRule(Rule):
 
     name = "scatter"
     processor = CPU
-    version = 1
+    # 2: whole rows are copied by the library.
+    version = 2
     priority = 5
     traced = False
     # A measured call has zeros for places.

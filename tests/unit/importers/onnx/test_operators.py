@@ -15,7 +15,7 @@ from host.importers import load_here as load
 from host.importers.onnx.operators import converter_for
 from host.importers.onnx.operators.context import Context
 from tests.unit.importers.every_type.lowered_models import lowered_as_onnxruntime
-from tests.unit.importers.harness import check, graph, run_node, value
+from tests.unit.importers.harness import check, graph, run_model, run_node, value
 from tests.unit.lowering.harness import run
 
 RNG = np.random.default_rng(7)
@@ -291,3 +291,18 @@ def test_one_of_classes_along_any_axis(tmp_path: Path, axis: int) -> None:
     node = helper.make_node("OneHot", ["i", "d", "v"], ["y"], axis=axis)
     inputs = {"i": np.array([[0, -1, 5], [-5, 7, 2]]), "v": np.array([-1, 2**60 + 1])}
     lowered_as_onnxruntime(tmp_path / "model.onnx", [depth, node], inputs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"), [((2, 7, 4, 5), 5), ((1, 6, 9), 4), ((3, 4, 2, 3, 2), 2), ((2, 5), 9)]
+)
+def test_responses_beside_those_of_neighbouring_channels(
+    tmp_path: Path, shape: tuple[int, ...], size: int
+) -> None:
+    data, before = real(*shape), (size - 1) // 2
+    padded = np.pad(data**2, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (len(shape) - 2)])
+    sums = np.lib.stride_tricks.sliding_window_view(padded, size, 1).sum(-1)
+    wanted = data / (2.0 + 0.3 / size * sums) ** 0.6
+    node = helper.make_node("LRN", ["x"], ["y"], size=size, alpha=0.3, beta=0.6, bias=2.0)
+    model = graph([node], {"x": data}, [value("y", wanted.astype(np.float32))])
+    run_model(tmp_path / "m.onnx", model, {"x": data}, [wanted.astype(np.float32)], relative=2e-6)

@@ -88,6 +88,30 @@ def _rule(task: Task, hardware: HardwareModel) -> str:
     return space_for(task, hardware, 1).rule.name
 
 
+def _neighbours(size: int) -> Any:
+    """The mean square of neighbouring channels, which a normalisation divides by."""
+
+    def build(bb: Any, v: Any) -> Any:
+        squares = bb.emit(op.expand_dims(bb.emit(op.multiply(v, v)), 1))
+        sides = (size // 2, 0, 0, (size - 1) // 2, 0, 0)
+        window = dict(pool_size=(size, 1, 1), padding=sides, count_include_pad=True)
+        mean = bb.emit(op.squeeze(bb.emit(op.nn.avg_pool3d(squares, **window)), [1]))
+        return op.divide(v, bb.emit(op.add(mean, relax.const(1.0, "float32"))))
+
+    return build
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_axes_that_are_not_pooled_are_channels(size: int) -> None:
+    data = normal(2, 12, 5, 7)
+    model = check(_neighbours(size), [data])
+    assert [_rule(task, board().hardware) for task in model.tasks] == ["injective", "tiled"]
+    model = check(
+        lambda bb, v: op.nn.max_pool2d(v, pool_size=(3, 1), padding=(1, 0, 1, 0)), [normal(2, 1, 9, 8)]
+    )
+    assert functions(model) == ["fused_pool"]
+
+
 def test_windows_of_bytes_are_taken_apart_too() -> None:
     data = np.random.default_rng(0).integers(0, 255, (1, 8, 12, 12)).astype("uint8")
     model = check(lambda bb, v: op.nn.max_pool2d(v, pool_size=(5, 5)), [data])

@@ -100,3 +100,12 @@ def test_threads_share_the_columns_of_wide_rows() -> None:
     chosen = _chosen(scatter_task((500, 512), 4000, 0, True, "add", "float32"), 2)
     assert chosen["parallel"] == 2
     assert chosen["splits"] == 1 and chosen["columns"] <= 256
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_whole_rows_are_copied_by_the_library(splits: int) -> None:
+    space = _space(scatter_task((500, 24), 7, 0, True, "update", "float32"), 2)
+    function = scheduled_function(
+        space.apply(space.candidate({"columns": 24, "splits": splits, "parallel": 2}, "test"))
+    )
+    assert str(function).count('"memcpy"') == 1
