@@ -14,7 +14,8 @@ program takes is measured with the programs of all arms in interleaved rounds, w
 With 0 measurements a task, an arm ends with its first program. With n of them it ends with the fastest of
 its first n programs and of the first of Gensor's by T, which a tuning measures in any case. The arms whose
 names begin with `tuned` choose their programs in batches by the times of those before (`tuned.py`), as a
-tuning does; their first program is the one that a deployment begins with.
+tuning does; their first program is the one that a deployment begins with. With `--budgets 0` they are left
+out, and first programs alone are measured.
 
 `ratios` has, for each pair of arms and each number of measurements a task, the time of the second arm over
 that of the first: above 1, the first is faster. `large` has the same for the spaces with more than 100,000
@@ -174,7 +175,7 @@ def measured_row(
     found: dict[int, list[Mapping[str, float]]] = {budget: [] for budget in budgets}
     for seed in range(seeds):
         arms = programs_of_arms(space, profile, learned, model, seed)
-        if not seed:
+        if not seed and max(budgets):
             arms |= tuned_arms(tuner, space, profile, known, model, arms, seed)
         for budget, seconds in judged_arms(judge, space, arms, budgets[: 1 if seed else None]).items():
             found[budget].append(seconds)
