@@ -10,8 +10,8 @@ from host.errors import EdgeError
 from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
 from host.schedules import DesignSpace
-from host.schedules.exchanging import exchanged
 from host.schedules.proposer import Estimate
+from host.tlm.model.exchanging import exchanged
 from host.tlm.proposer import INFILLED, Tlm
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 from host.errors import ScheduleError
 from host.schedules.design import DesignSpace
-from host.schedules.exchanging import exchanged
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.decoding import Decoder, GeneratedProgram
+from host.tlm.model.exchanging import exchanged
 from host.tlm.model.gpt2 import LanguageModel
 
 # Draws of a whole program for each one that is wanted; small parts give the same ones again.

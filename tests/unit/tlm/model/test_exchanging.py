@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.schedules.exchanging import exchanged
+from host.tlm.model.exchanging import exchanged
 
 _pools = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=4), min_size=1, max_size=3)
 
