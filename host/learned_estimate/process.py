@@ -390,7 +390,7 @@ def _solved(
 
 def _residuals(observations: Sequence[Observation], target: Target, known: np.ndarray) -> np.ndarray:
     """Logarithms of ratios less what is known; the farthest of a task on a board brought nearer."""
-    found = np.log([target.ratio(one) for one in observations]) - known
+    found: np.ndarray = np.log([target.ratio(one) for one in observations]) - known
     places = np.array([f"{one.program.task} {one.board}" for one in observations])
     for place in np.unique(places):
         own = places == place
