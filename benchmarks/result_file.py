@@ -157,7 +157,12 @@ def read_result(path: Path) -> Result:
 
 
 def models_so_far(path: Path | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The models of a result that was not finished; none where it is of another command or commit.
+    """The models of a result that was not finished, see `figures_so_far`."""
+    return dict(figures_so_far(path, wanted).get("models", {}))
+
+
+def figures_so_far(path: Path | None, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures of a result that was not finished; none where it is of another command or commit.
 
     Args:
         path: of the result.
@@ -169,7 +174,7 @@ def models_so_far(path: Path | None, wanted: Mapping[str, Any]) -> dict[str, Any
     # A written command has no paths of the machine.
     command = data_without_host_paths(wanted["command"])
     same = (found.command, found.commit) == (command, wanted["commit"] or "")
-    return dict(found.figures["models"]) if same else {}
+    return found.figures if same else {}
 
 
 def _matching(fields: Fields, name: str, pattern: re.Pattern[str]) -> str:

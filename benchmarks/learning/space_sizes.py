@@ -1,11 +1,14 @@
 """How many legal programs the tasks of networks have, by board and rule.
 
-    python -m benchmarks.learning.space_sizes FILES... [--boards NAMES] [--bands] [--least N]
+    python -m benchmarks.learning.space_sizes FILES... [--boards NAMES] [--bands] [--least N] [--json F]
 
 FILES are ONNX files. A board is "local", "local-avx2" (this machine without AVX-512), a declared one, or
 BOARD-gpu; "-fp16" or "-bf16" behind a name has models in that type. Sizes are values of all decisions, times
 the legal share of random ones. With `--bands`, chains of convolutions in bands of rows count where the passes
 take none, as plans try them. Tasks with more than N programs are listed.
+
+`sizes` has the number of tasks of each board and rule, of those with more than 100,000 programs, and the
+median and the largest size; `large` has the tasks with more than N programs.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.modelled_boards.choices import programs_in
+from benchmarks.result_file import add_json_option, heading, write_result
 from host.errors import EdgeError, ScheduleError
 from host.importers import load_here as load
 from host.lowering import lower
@@ -30,6 +35,7 @@ from host.transport import connect
 from research.pretraining.boards import board_of
 from targets import Board, board_for
 
+SCHEMA = "edgetlm.space_sizes/1"
 LARGE = 100_000
 _BOARDS = "local,local-avx2,raspberry_pi_5,jetson_orin_nano-gpu,jetson_orin_nano-gpu-fp16"
 _TYPES = ("fp16", "bf16")
@@ -77,23 +83,30 @@ def size_of(space: DesignSpace) -> float:
     return float(values) if values <= LARGE else programs_in(space)
 
 
-def line_of(board: str, model: str, space: DesignSpace, size: float) -> str:
+def row_of(board: str, model: str, space: DesignSpace, size: float) -> dict[str, Any]:
     """A task with its size."""
-    kind, mflop = space.workload.anchor_stage.kind, space.task.flops / 1e6
-    task = f"{space.task.name} {space.task.workload_hash[:12]}"
-    return f"{board} {model} {task} {space.rule.name} {kind} {mflop:.1f} MFLOP {size:.3g} programs"
+    return {
+        "board": board,
+        "model": model,
+        "task": f"{space.task.name} {space.task.workload_hash[:12]}",
+        "rule": space.rule.name,
+        "kind": space.workload.anchor_stage.kind,
+        "mflop": round(space.task.flops / 1e6, 1),
+        "programs": float(f"{size:.3g}"),
+    }
 
 
-def lines_of(sizes: Mapping[str, Sequence[float]]) -> list[str]:
-    """A line for each rule: tasks, those with a large space, and the sizes."""
-    found = []
-    for rule, known in sorted(sizes.items()):
-        large = sum(one > LARGE for one in known)
-        found.append(
-            f"{rule:18s} {len(known):4d} tasks, {large:4d} large, median {statistics.median(known):.3g}, "
-            f"most {max(known):.3g}"
-        )
-    return found
+def figures_of(sizes: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    """Of each rule how many tasks there are and how many with a large space, and the sizes."""
+    return {
+        rule: {
+            "tasks": len(known),
+            "large": sum(one > LARGE for one in known),
+            "median": float(f"{statistics.median(known):.3g}"),
+            "most": float(f"{max(known):.3g}"),
+        }
+        for rule, known in sorted(sizes.items())
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -104,10 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--least", type=float, default=LARGE, help="list tasks with more programs")
     parser.add_argument("--bands", action="store_true", help="chains in bands, too, as plans try them")
+    add_json_option(parser)
     options = parser.parse_args(arguments)
+    about = heading("benchmarks.learning.space_sizes", SCHEMA, arguments)
     boards = {name: board_and_type(name) for name in options.boards.split(",")}
     sizes: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in boards}
-    seen = set()
+    seen: set[tuple[str, str]] = set()
+    large: list[dict[str, Any]] = []
     for path in options.files:
         model = load(path, golden_cases=1)
         for name, (board, half) in boards.items():
@@ -123,10 +139,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     size = size_of(space)
                     sizes[name][space.rule.name].append(size)
                     if size > options.least:
-                        print(line_of(name, path.stem, space, size), flush=True)
-    for name, by_rule in sizes.items():
-        for line in lines_of(by_rule):
-            print(f"{name}: {line}")
+                        large.append(row_of(name, path.stem, space, size))
+                        print(*large[-1].values(), flush=True)
+    found = {name: figures_of(by_rule) for name, by_rule in sizes.items()}
+    write_result(options.json, about | {"sizes": found, "large": large})
+    for name, by_rule in found.items():
+        for rule, one in by_rule.items():
+            print(f"{name}: {rule:18s}", *(f"{title} {value:g}" for title, value in one.items()))
 
 
 if __name__ == "__main__":

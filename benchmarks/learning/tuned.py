@@ -8,6 +8,7 @@ from benchmarks.learning.arms import REFERENCE
 from benchmarks.modelled_boards.draws import Program
 from benchmarks.modelled_boards.judging import Judge
 from host.compile.tuning.sources import sources_with
+from host.learned_estimate.joined import with_part_rules
 from host.learned_estimate.observation import Observation, values_of
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.schedules import DesignSpace
@@ -88,7 +89,7 @@ def tuned_programs(
         begin: what is measured in any case, and the one that the tuning begins with last.
         seed: of what is drawn.
     """
-    of_rule = [one for one in known if one.rule == space.rule.name]
+    of_rule = [one for one in known if one.rule in with_part_rules([space.rule.name])]
     proposer = BayesianProposer(sources)
     task = TuningTask(space, space.estimate_s(begin[-1]))
     measured: dict[tuple[object, ...], tuple[Candidate, float | None]] = {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from host.errors import EdgeError
 from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
 from host.schedules import DesignSpace
 from host.schedules.proposer import Estimate
+from host.tlm.model.exchanging import exchanged
 from host.tlm.proposer import INFILLED, Tlm
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
 
@@ -50,6 +52,34 @@ def infilled_by_chance(space: DesignSpace, estimate: Estimate, seed: int) -> lis
     return found + generator.sample(around, min(infilled, len(around)))
 
 
+def exchanged_by_chance(space: DesignSpace, estimate: Estimate, seed: int) -> list[Program]:
+    """32 programs, of which the last eight are put together of the parts of 32 random ones.
+
+    The numbers and the order of steps are those of the language model's proposer.
+
+    Args:
+        space: with parts (`DesignSpace.parts`).
+        estimate: by which parts are exchanged.
+        seed: of the draws.
+    """
+    infilled = round(INFILLED * DRAWN)
+    drawn = random_programs(space, seed)
+    found = drawn[: DRAWN - infilled]
+    names = [decision.name for decision in space.decisions]
+    best = min(found, key=lambda one: estimate(space, one))
+    ends = list(accumulate((len(part.decisions) for part in space.parts), initial=0))
+    own = [names[start:end] for start, end in pairwise(ends)]
+
+    def whole(parts: Sequence[Program]) -> Program:
+        return {**best, **{name: value for part in parts for name, value in part.items()}}
+
+    pools = [[{name: one[name] for name in some} for one in drawn] for some in own]
+    begin = [{name: best[name] for name in some} for some in own]
+    around = exchanged(begin, pools, lambda parts: estimate(space, whole(parts)))
+    different = {tuple(one.values()): one for one in map(whole, around) if one not in found}
+    return found + list(different.values())[:infilled]
+
+
 def by_chance(space: DesignSpace, estimates: Mapping[str, Estimate], seed: int) -> dict[str, list[Program]]:
     """The programs of the arms of chance in the order in which they would be measured.
 
@@ -59,13 +89,17 @@ def by_chance(space: DesignSpace, estimates: Mapping[str, Estimate], seed: int) 
         seed: of the draws.
 
     Returns:
-        By arm: "random32_NAME", uniformly drawn; "infilled_random32_NAME", see `infilled_by_chance`.
+        By arm: "random32_NAME", uniformly drawn; "infilled_random32_NAME", see `infilled_by_chance`; and, of
+        a space with parts, "exchanged_random32_NAME", see `exchanged_by_chance`.
     """
     found = {}
     for name, estimate in estimates.items():
         found[f"random32_{name}"] = in_order(space, random_programs(space, seed), estimate)
         near = infilled_by_chance(space, estimate, seed)
         found[f"infilled_random32_{name}"] = in_order(space, near, estimate)
+        if space.parts:
+            joined = exchanged_by_chance(space, estimate, seed)
+            found[f"exchanged_random32_{name}"] = in_order(space, joined, estimate)
     return found
 
 

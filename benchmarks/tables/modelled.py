@@ -233,6 +233,33 @@ def orders(result: Result) -> list[str]:
     return markdown(("kind", *_ORDERS.values(), f"tasks that reach {result.figures['target']}"), rows)
 
 
+_CHAIN_ORDERS = {
+    "t": "T",
+    "parts": "T_hat by the rule of the parts",
+    "chains": "T_hat by other chains alone",
+    "parts_and_chains": "T_hat by both",
+}
+
+
+def chain_orders(result: Result) -> list[str]:
+    """Spearman's correlation of each estimate with the times of chains, by simulated board."""
+    rows = [
+        (board, arms["t"]["tasks"], *(_correlation(arms[arm]) for arm in _CHAIN_ORDERS))
+        for board, arms in result.figures["orders"].items()
+    ]
+    return markdown(("board, seed", "chains", *_CHAIN_ORDERS.values()), rows)
+
+
+def space_sizes(result: Result) -> list[str]:
+    """How many legal programs tasks have, by board and rule."""
+    rows = [
+        (board, rule, one["tasks"], one["large"], f"{one['median']:.3g}", f"{one['most']:.3g}")
+        for board, by_rule in result.figures["sizes"].items()
+        for rule, one in by_rule.items()
+    ]
+    return markdown(("board", "rule", "tasks", "with more than 100,000", "median", "most"), rows)
+
+
 def _correlation(figure: Mapping[str, Any]) -> str:
     bounds = "" if figure["low"] is None else f" ({figure['low']:.2f} to {figure['high']:.2f})"
     return f"{figure['mean']:.2f}{bounds}; {figure['median']:.2f}"

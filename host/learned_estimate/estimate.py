@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from host.learned_estimate.joined import PartCorrections
 from host.learned_estimate.observation import EstimatedProgram, Observation
 from host.learned_estimate.power import LearnedPower, with_power
 from host.learned_estimate.process import Points, Prediction, RuleProcess, Scales, Similarity
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
+from host.schedules.families import part_rules_of
 
 
 class LearnedEstimate:
     """The cost of each program by its estimate, corrected by what the board has measured.
 
     The cost is T_hat (P_hat / reference watts)^a: seconds at the reference power. It is T_hat where a is 0,
-    and where no watts are known.
+    and where no watts are known. T_hat of a program whose parts are decided apart is the sum of that of its
+    parts by their own rules, corrected by what such programs have shown beyond that (`joined`).
 
     Args:
         observations: measured programs of any tasks, the latest last.
@@ -35,20 +39,27 @@ class LearnedEstimate:
         by_rule: dict[str, list[Observation]] = defaultdict(list)
         for one in observations:
             by_rule[one.rule].append(one)
-        self.processes = {rule: RuleProcess(known) for rule, known in by_rule.items()}
+        whole = {rule: RuleProcess(known) for rule, known in by_rule.items() if not part_rules_of(rule)}
+        self._parts = PartCorrections(whole)
+        joined = {rule: known for rule, known in by_rule.items() if rule not in whole}
+        self.processes = whole | {
+            rule: RuleProcess(some, corrections=partial(self._parts.of, rule))
+            for rule, some in joined.items()
+        }
         self.power = LearnedPower.of(observations) if exponent else None
         self.exponent = exponent
 
     def means(self, space: DesignSpace, programs: Sequence[Decisions]) -> np.ndarray:
         """The logarithms of the costs of programs of one task, shape (programs,)."""
         estimated = [EstimatedProgram.of(space, values) for values in programs]
-        found: np.ndarray = np.log([one.estimate_s for one in estimated])
-        process = self.processes.get(space.rule.name)
+        rule = space.rule.name
+        found: np.ndarray = np.log([one.estimate_s for one in estimated]) + self._parts.of(rule, estimated)
+        process = self.processes.get(rule)
         if process is not None:
             found = found + process.mean(process.points(estimated))
         if self.power is None:
             return found
-        return found + self.exponent * self.power.means(space.rule.name, estimated)
+        return found + self.exponent * self.power.means(rule, estimated)
 
     def cost_s(self, space: DesignSpace, program: Decisions) -> float:
         """The cost of one call of a program, in seconds at the reference power."""
@@ -63,12 +74,13 @@ class LearnedEstimate:
         return with_power(time, self.power.predict(space.rule.name, estimated), self.exponent)
 
     def _time(self, rule: str, programs: Sequence[EstimatedProgram]) -> Prediction:
-        process = self.processes.get(rule)
+        process, parts = self.processes.get(rule), self._parts.of(rule, programs)
         if process is not None:
-            return process.predict(programs)
+            own = process.predict(programs)
+            return Prediction(own.mean + parts, own.covariance)
         points = Points.of(rule, programs, ())
         prior = np.log([one.estimate_s for one in programs])
-        return Prediction(prior, Similarity.between(points, points).covariance(Scales()))
+        return Prediction(prior + parts, Similarity.between(points, points).covariance(Scales()))
 
 
 def expected_choice(prediction: Prediction, first: int) -> int:

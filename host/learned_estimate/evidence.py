@@ -13,6 +13,7 @@ from host.learned_estimate.estimate import LearnedEstimate, expected_choice
 from host.learned_estimate.observation import Observation
 from host.learned_estimate.power import LearnedPower, RulePower, with_power
 from host.learned_estimate.process import Prediction, RuleProcess
+from host.schedules.families import installed_rules
 from host.statistics import Estimate, mean_of, one_sided_bound
 
 # A task counts as evidence if so many of its programs were measured.
@@ -83,6 +84,22 @@ def shows_gain(speed: Estimate) -> bool:
 def evidence_for(estimate: LearnedEstimate) -> list[Evidence]:
     """The evidence for the choices by a learned estimate, of each rule."""
     return [evidence_of(one, estimate.power, estimate.exponent) for one in estimate.processes.values()]
+
+
+def convincing_rules(evidence: Sequence[Evidence]) -> set[str]:
+    """The rules by whose learned estimate choices are made.
+
+    Those whose evidence convinces; and where a rule has too few tasks to be judged by and its programs have
+    parts, if the evidence of all rules of these parts does.
+    """
+    tasks = {one.rule: one.speed.n for one in evidence}
+    found = {one.rule for one in evidence if one.convinces}
+    joined = {
+        one.name
+        for one in installed_rules()
+        if one.part_rules and found.issuperset(one.part_rules.values()) and tasks.get(one.name, 0) < _TASKS
+    }
+    return found | joined
 
 
 def evidence_of(process: RuleProcess, power: LearnedPower | None = None, exponent: float = 0.0) -> Evidence:

@@ -38,9 +38,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from host.learned_estimate.observation import EstimatedProgram, Observation
+from host.learned_estimate.triangular import inverted
 from host.schedules.api import PARALLEL
 from host.schedules.design import TOTAL
-from host.schedules.families import installed_rules
+from host.schedules.families import installed_rules, part_rules_of
 
 # Observations of one rule that count, evenly from all: factorising more of them takes longer than it helps.
 _MOST = 4000
@@ -53,8 +54,6 @@ _ENOUGH = 16
 _JUDGED = 400
 # A part of the estimate below this share, in doublings, does not matter.
 _LEAST_SHARE = -6.0
-# Size of a triangular matrix that is inverted as a whole.
-_SMALL = 128
 # m: by which shares of parts differ, in doublings, until programs are no longer alike.
 _PARTS_LENGTH = 2.0
 
@@ -271,24 +270,31 @@ class RuleProcess:
     Args:
         observations: of the rule, one at least, the latest last.
         target: what is learned.
+        corrections: logarithms of ratios as known from elsewhere, of which the process learns what is left.
 
     Attributes:
         observations: those that count.
         rule: of them.
-        residuals: logarithms of measured over expected values, shape (observations,).
+        residuals: logarithms of measured over expected values less the corrections, shape (observations,).
         scales: of the process.
     """
 
-    def __init__(self, observations: Sequence[Observation], target: Target = SECONDS) -> None:
+    def __init__(
+        self,
+        observations: Sequence[Observation],
+        target: Target = SECONDS,
+        corrections: Callable[[Sequence[EstimatedProgram]], np.ndarray] | None = None,
+    ) -> None:
         self.observations = _counting(observations)
         self._target = target
         self.rule = self.observations[0].rule
         programs = [one.program for one in self.observations]
-        self._parts = sorted({name for one in programs for name in one.estimated_s} - {TOTAL})
+        self._parts = _own_parts(self.rule, programs)
         boards = [one.board for one in self.observations]
         self._names = decision_names(self.rule, programs)
         self._points = Points.of(self.rule, programs, self._parts, boards, self._names)
-        self.residuals = _residuals(self.observations, target)
+        self._corrections = np.zeros(len(programs)) if corrections is None else corrections(programs)
+        self.residuals = _residuals(self.observations, target, self._corrections)
         self.scales = target.scales
         if len(self.observations) >= target.enough:
             self.scales = self._likeliest()
@@ -338,7 +344,7 @@ class RuleProcess:
         return found
 
     def withheld(self, groups: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Mean and covariance of the residuals of groups, as all the other observations teach them.
+        """Mean and covariance of the logarithms of ratios of groups, as all other observations teach them.
 
         With K the covariance of the observations and y their residuals, the covariance of a group g is
         C = (inverse(K)_gg)^-1, and its mean is y_g - C (inverse(K) y)_g (Rasmussen and Williams, equations
@@ -351,8 +357,16 @@ class RuleProcess:
         for group in groups:
             columns = self._inverse[:, group]
             covariance = np.linalg.inv(columns.T @ columns)
-            found.append((self.residuals[group] - covariance @ self._weights[group], covariance))
+            own = (self._corrections + self.residuals)[group]
+            found.append((own - covariance @ self._weights[group], covariance))
         return found
+
+
+def _own_parts(rule: str, programs: Sequence[EstimatedProgram]) -> list[str]:
+    """Parts of the estimate of a rule, without what it says of the parts of a program."""
+    elsewhere = tuple(part_rules_of(rule))
+    names = {name for one in programs for name in one.estimated_s} - {TOTAL}
+    return sorted(name for name in names if not name.startswith(elsewhere))
 
 
 def _counting(observations: Sequence[Observation]) -> tuple[Observation, ...]:
@@ -362,35 +376,21 @@ def _counting(observations: Sequence[Observation]) -> tuple[Observation, ...]:
     return tuple(observations[one] for one in np.linspace(0, len(observations) - 1, _MOST).astype(int))
 
 
-def _inverted(lower: np.ndarray) -> np.ndarray:
-    """The inverse of a lower triangular matrix, by halves: a sixth of the operations of a general one's."""
-    size = len(lower)
-    if size <= _SMALL:
-        found: np.ndarray = np.linalg.inv(lower)
-        return found
-    half = size // 2
-    first, last = _inverted(lower[:half, :half]), _inverted(lower[half:, half:])
-    result = np.zeros_like(lower)
-    result[:half, :half], result[half:, half:] = first, last
-    result[half:, :half] = -last @ lower[half:, :half] @ first
-    return result
-
-
 def _solved(
     similarity: Similarity, residuals: np.ndarray, scales: Scales
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Inverse of the Cholesky factor, weights, and logarithm of the likelihood up to a constant."""
     covariance = similarity.covariance(scales)
     covariance[np.diag_indices_from(covariance)] += scales.noise**2
-    inverse = _inverted(np.linalg.cholesky(covariance))
+    inverse = inverted(np.linalg.cholesky(covariance))
     weights = inverse.T @ (inverse @ residuals)
     likelihood = -0.5 * float(residuals @ weights) + float(np.log(np.diag(inverse)).sum())
     return inverse, weights, likelihood
 
 
-def _residuals(observations: Sequence[Observation], target: Target) -> np.ndarray:
-    """Logarithms of measured over expected values; the farthest of a task on a board brought nearer."""
-    found = np.log([target.ratio(one) for one in observations])
+def _residuals(observations: Sequence[Observation], target: Target, known: np.ndarray) -> np.ndarray:
+    """Logarithms of ratios less what is known; the farthest of a task on a board brought nearer."""
+    found: np.ndarray = np.log([target.ratio(one) for one in observations]) - known
     places = np.array([f"{one.program.task} {one.board}" for one in observations])
     for place in np.unique(places):
         own = places == place

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from host.learned_estimate.estimate import LearnedEstimate
-from host.learned_estimate.evidence import Evidence, evidence_for
+from host.learned_estimate.evidence import Evidence, convincing_rules, evidence_for
+from host.learned_estimate.joined import with_part_rules
 from host.learned_estimate.observation import Observation
 from host.learned_estimate.power import LearnedPower, RulePower, WithheldError
 from host.learned_estimate.search import first_program
@@ -198,18 +199,18 @@ def taught_about(
         profile: of the device.
         seed: of random programs that are looked at.
     """
-    wanted = {one.space.rule.name for one in kernels}
+    wanted = with_part_rules({one.space.rule.name for one in kernels})
     known = list(observations)
     estimate = LearnedEstimate([one for one in known if one.rule in wanted])
     # Of all rules, whose median a rule's watts are relative to.
     power = LearnedPower.of(known)
     rules = [] if power is None else [one for rule, one in power.rules.items() if rule in wanted]
     evidence = sorted(evidence_for(estimate), key=lambda one: -one.programs)
-    convincing = {one.rule for one in evidence if one.convinces}
+    convincing = convincing_rules(evidence)
     found = [
         _estimated(one, estimate, profile, seed, one.space.rule.name in convincing and not one.measured)
         for one in kernels
-        if one.space.rule.name in estimate.processes
+        if with_part_rules([one.space.rule.name]) & estimate.processes.keys()
     ]
     found.sort(key=lambda one: -one.calls * one.estimate_s)
     powers = sorted(map(TaughtPower.of, rules), key=lambda one: -one.programs)

@@ -136,6 +136,8 @@ class Rule(ABC):
             typical one; programs of other rules are not chosen by measuring.
         coupled: whether several decisions are factors of one tile, so that what one of them gains another
             has to give: a construction then changes two at once as well.
+        part_rules: of tasks with parts (`parts`), the name of the rule of each by what its decisions' names
+            begin with. What a board has taught about that rule corrects the estimate of the part.
     """
 
     name: ClassVar[str]
@@ -149,6 +151,7 @@ class Rule(ABC):
     traced: ClassVar[bool] = True
     measurable: ClassVar[bool] = True
     coupled: ClassVar[bool] = False
+    part_rules: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:

@@ -116,8 +116,16 @@ class DesignSpace:
         return self.rule.estimate_parts_s(self.workload, as_learned(self.hardware), values)
 
     def estimated(self, values: Decisions) -> dict[str, float]:
-        """The parts of the estimate with their "total", in seconds of one call."""
-        return {**self.estimate_parts_s(values), TOTAL: self.estimate_s(values)}
+        """The parts of the estimate with their "total", in seconds of one call.
+
+        Where parts of the space are decided apart, those of each of them too, in seconds of one band, under
+        names that begin as its decisions do.
+        """
+        found = {**self.estimate_parts_s(values), TOTAL: self.estimate_s(values)}
+        for prefix, part in zip(self.rule.part_rules, self.parts, strict=False):
+            own = {one.name: values[prefix + one.name] for one in part.decisions}
+            found |= {prefix + name: seconds for name, seconds in part.estimated(own).items()}
+        return found
 
     def candidate(self, values: Decisions, proposer: str, estimate_s: float = math.nan) -> Candidate:
         """The candidate with these values."""

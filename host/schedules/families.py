@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 
@@ -41,6 +41,11 @@ def rule_versions() -> dict[str, int]:
         UserError: an installed package's rule cannot be used.
     """
     return {rule.name: rule.version for rule in installed_rules()}
+
+
+def part_rules_of(name: str) -> Mapping[str, str]:
+    """`Rule.part_rules` of the rule with this name; empty where it is not installed."""
+    return next((rule.part_rules for rule in installed_rules() if rule.name == name), {})
 
 
 def _listed(package: ModuleType) -> Iterator[Rule]:

@@ -6,6 +6,8 @@ import copy
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,12 @@ from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
 from host.schedules.proposer import Estimate
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.ranking import Ranking, ScoredProgram, ranked
+from host.tlm.ranking import Ranking, ScoredProgram, ranked, score
 
 if TYPE_CHECKING:
-    from host.tlm.model.decoding import GeneratedProgram
+    from host.tlm.model.decoding import Decoder, GeneratedProgram
     from host.tlm.model.gpt2 import LanguageModel
+    from host.tlm.model.joined_decoding import JoinedDecoder
 
 # Programs of a round, and rounds at most until there are enough.
 BATCH, ROUNDS = 32, 4
@@ -62,6 +65,7 @@ class Tlm:
         estimate: seconds, or another cost, of one call of a program; without it the likeliest programs come
             first.
         ranking: weights of estimate, likelihood and variety.
+        mixed: whether half of the parts of a chain are drawn uniformly where an estimate ranks.
     """
 
     def __init__(
@@ -70,8 +74,10 @@ class Tlm:
         temperature: float = 1.0,
         estimate: Estimate | None = None,
         ranking: Ranking | None = None,
+        mixed: bool = True,
     ) -> None:
         self.name = "tlm"
+        self._mixed = mixed
         self._temperature = temperature
         self._estimate = estimate
         self._ranking = ranking or Ranking()
@@ -105,7 +111,7 @@ class Tlm:
         written = self._written(space, measured, k, number)
         return [
             space.candidate(dict(zip(names, one.values, strict=True)), self.name, one.estimate_s)
-            for one in ranked(written, self._ranking, k)
+            for one in ranked(written, self._ranking_of(space), k)
         ]
 
     def _written(
@@ -113,10 +119,8 @@ class Tlm:
     ) -> list[ScoredProgram]:
         """Different unmeasured programs, at least `k` if there are so many."""
         from host.tlm.model.decoding import Decoder
-        from host.tlm.model.joined_decoding import JoinedDecoder
 
-        kind = JoinedDecoder if space.parts else Decoder
-        decoder = kind(self._weights.loaded(), self._vocabulary, space)
+        decoder, ranking = self._decoder(space), self._ranking_of(space)
         size = max(BATCH, k)
         found = _Found(space, self._estimate, measured, size)
         for turn in range(ROUNDS):
@@ -125,13 +129,32 @@ class Tlm:
             infilled = 0 if self._estimate is None else round(INFILLED * size)
             found.add(decoder.draw(size - infilled, seed + turn, temperature), size - infilled)
             if infilled:
-                # The model decides anew what one decision of the best so far should be.
-                [best] = ranked(found.scored, self._ranking, 1)
-                near = decoder.draw(_SPARE * infilled, seed + turn + ROUNDS, temperature, best.values)
+                [best] = ranked(found.scored, ranking, 1)
+                if isinstance(decoder, Decoder):
+                    # The model decides anew what one decision of the best so far should be.
+                    near = decoder.draw(_SPARE * infilled, seed + turn + ROUNDS, temperature, best.values)
+                else:
+                    near = decoder.exchanged(best.values, partial(found.score, ranking=ranking))
                 found.add(near, infilled)
             if len(found.unmeasured) >= k or (turn and len(found.unmeasured) == known):
                 break
         return found.unmeasured
+
+    def _decoder(self, space: DesignSpace) -> Decoder | JoinedDecoder:
+        from host.tlm.model.decoding import Decoder
+        from host.tlm.model.joined_decoding import JoinedDecoder
+
+        model = self._weights.loaded()
+        if space.parts:
+            return JoinedDecoder(model, self._vocabulary, space, self._mixes(space))
+        return Decoder(model, self._vocabulary, space)
+
+    def _mixes(self, space: DesignSpace) -> bool:
+        return bool(space.parts) and self._mixed and self._estimate is not None
+
+    def _ranking_of(self, space: DesignSpace) -> Ranking:
+        """Where half of the parts are drawn uniformly, the estimate alone decides between them."""
+        return replace(self._ranking, likelihood=0.0) if self._mixes(space) else self._ranking
 
 
 class _Found:
@@ -171,6 +194,13 @@ class _Found:
                 if not room:
                     break
                 room -= 1
-            values = dict(zip(self._names, one.values, strict=True))
-            seconds = math.nan if self._estimate is None else self._estimate(self._space, values)
-            self._programs[one.values] = ScoredProgram(one.values, one.log_probability, seconds)
+            self._programs[one.values] = self._estimated(one)
+
+    def score(self, one: GeneratedProgram, ranking: Ranking) -> float:
+        """By which a program is ranked, whether it was added or not."""
+        return score(self._programs.get(one.values) or self._estimated(one), ranking)
+
+    def _estimated(self, one: GeneratedProgram) -> ScoredProgram:
+        values = dict(zip(self._names, one.values, strict=True))
+        seconds = math.nan if self._estimate is None else self._estimate(self._space, values)
+        return ScoredProgram(one.values, one.log_probability, seconds)

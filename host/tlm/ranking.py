@@ -48,13 +48,13 @@ def ranked(programs: Sequence[ScoredProgram], ranking: Ranking, count: int) -> l
     """
     if any(math.isnan(program.estimate_s) for program in programs):
         return sorted(programs, key=lambda one: (-one.log_probability, one.values))[:count]
-    waiting = sorted(programs, key=lambda one: (_score(one, ranking), one.values))
+    waiting = sorted(programs, key=lambda one: (score(one, ranking), one.values))
     similarity = dict.fromkeys(waiting, 0.0)
     chosen: list[ScoredProgram] = []
     while waiting and len(chosen) < count:
         best = min(
             waiting,
-            key=lambda one: (_score(one, ranking) + ranking.variety * similarity[one], one.values),
+            key=lambda one: (score(one, ranking) + ranking.variety * similarity[one], one.values),
         )
         waiting.remove(best)
         chosen.append(best)
@@ -63,7 +63,8 @@ def ranked(programs: Sequence[ScoredProgram], ranking: Ranking, count: int) -> l
     return chosen
 
 
-def _score(program: ScoredProgram, ranking: Ranking) -> float:
+def score(program: ScoredProgram, ranking: Ranking) -> float:
+    """By which programs with estimates are ranked, the least first."""
     return math.log(program.estimate_s) - ranking.likelihood * program.log_probability
 
 

@@ -87,12 +87,14 @@ def by_learned_estimate(
         exponent: of watts in the cost that programs are chosen by.
     """
     from host.learned_estimate.estimate import LearnedEstimate
-    from host.learned_estimate.evidence import evidence_for
+    from host.learned_estimate.evidence import convincing_rules, evidence_for
+    from host.learned_estimate.joined import with_part_rules
 
     wanted = {plan.spaces[key].rule.name for key in tasks}
-    estimate = LearnedEstimate([one for one in observations if one.rule in wanted], exponent)
-    convincing = [one for one in evidence_for(estimate) if one.convinces]
-    rules = {one.rule for one in convincing}
+    teaching = with_part_rules(wanted)
+    estimate = LearnedEstimate([one for one in observations if one.rule in teaching], exponent)
+    evidence = {one.rule: one for one in evidence_for(estimate)}
+    rules = convincing_rules(list(evidence.values())) & wanted
     if not rules:
         return plan, rules
     chosen = dict(plan.chosen)
@@ -105,8 +107,12 @@ def by_learned_estimate(
             found = _chosen_by(estimate, space, profile, chosen[key], seed, clock, model)
             changed[space.rule.name] += found.proposer == BAYESIAN
             chosen[key] = found
-    for one in convincing:
-        clock.progress.note(_evidence_text(one, changed[one.rule], estimate.power is not None))
+    for rule in sorted(rules):
+        own = evidence.get(rule)
+        if own is not None and own.convinces:
+            clock.progress.note(_evidence_text(own, changed[rule], estimate.power is not None))
+        else:
+            clock.progress.note(_parts_text(rule, changed[rule]))
     return replace(plan, chosen=chosen), rules
 
 
@@ -150,6 +156,14 @@ def _evidence_text(evidence: Evidence, changed: int, with_power: bool) -> str:
         f"the programs of {changed} kernels; on withheld ones they made the first program {speed.value:.2f} "
         f"times as {_good(with_power)} ({speed.low:.2f} to {speed.high:.2f})"
     )
+
+
+def _parts_text(rule: str, changed: int) -> str:
+    from host.schedules.families import part_rules_of
+
+    by = " and ".join(sorted(set(part_rules_of(rule).values())))
+    what = f"measured programs of rule {by}, as its parts are"
+    return f"rule {rule}: {what}, choose the programs of {changed} kernels"
 
 
 def _good(with_power: bool) -> str:

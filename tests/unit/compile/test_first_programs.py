@@ -26,6 +26,7 @@ from host.schedules.proposer import Estimate
 from tests.unit.compare.samples import measurement
 from tests.unit.compile.test_kernel_tuning import TASK, planned, profile
 from tests.unit.learned_estimate.test_estimate import drawn
+from tests.unit.schedules.cpu.test_chain import chain_space
 from tests.unit.tuning.simulated import dense_space, measured
 
 
@@ -150,6 +151,30 @@ def test_what_other_kernels_taught_chooses_the_first_program(tmp_path: Path) -> 
     # A program on record is not touched.
     recalled = replace(plan, from_database=frozenset(plan.chosen))
     assert learn_from_others(recalled, profile(), path, 0, StageClock(Noting(notes))) is recalled
+
+
+def test_a_chain_is_chosen_by_what_kernels_of_its_parts_rule_taught(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    taught(path, narrow_s)
+    space, _ = chain_space("two parts with stride 2")
+    [begin] = Gensor().propose(space, profile(), (), 1, 0)
+    key = space.task.workload_hash
+    plan = Plan({key: space}, {key: begin}, {})
+    notes: list[str] = []
+    found = learn_from_others(plan, profile(), path, 0, StageClock(Noting(notes))).chosen[key]
+
+    def seconds(values: dict[str, int]) -> float:
+        own = [
+            {name.removeprefix(part): value for name, value in values.items() if name.startswith(part)}
+            for part in ("first_", "second_")
+        ]
+        return sum(narrow_s(part, some) for part, some in zip(space.parts, own, strict=True))
+
+    assert seconds(values_of(found)) < 0.95 * seconds(values_of(begin))
+    assert (found.proposer, found.rule) == ("bayesian", "chain")
+    assert notes == [
+        "rule chain: measured programs of rule tiled, as its parts are, choose the programs of 1 kernels"
+    ]
 
 
 def test_the_learned_estimate_chooses_from_the_language_model_s_programs_where_those_were_faster(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from host.errors import ScheduleError
 from host.schedules.api import CPU, Decision, Decisions, Rule, Sampler
@@ -40,6 +40,7 @@ class ChainInBands(Rule):
     version = 1 + Tiled.version
     priority = 4
     constants = TILED.constants
+    part_rules: ClassVar[Mapping[str, str]] = {_name(part, ""): TILED.name for part in range(_MOST_PARTS)}
     decisions = tuple(
         replace(kind, name=_name(part, kind.name)) for part in range(_MOST_PARTS) for kind in TILED.decisions
     )

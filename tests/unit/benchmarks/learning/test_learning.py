@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,9 @@ import tvm
 
 from benchmarks.learning.__main__ import PAIRS, figures_of, judged_arms
 from benchmarks.learning.arms import ordered, programs_of_arms
-from benchmarks.learning.space_sizes import LARGE, board_and_type, line_of, lines_of, size_of, spaces_of
+from benchmarks.learning.rows import TaskRow, judged_of
+from benchmarks.learning.space_sizes import LARGE, board_and_type, row_of, size_of, spaces_of
+from benchmarks.learning.space_sizes import figures_of as space_figures
 from benchmarks.learning.tuned import TUNED, tuned_programs
 from benchmarks.modelled_boards.choices import programs_in
 from benchmarks.modelled_boards.draws import Program, random_programs
@@ -102,7 +105,8 @@ def test_the_language_model_writes_as_in_a_deployment(tmp_path: Path) -> None:
     save_model(new_model(VOCABULARY, SIZE, 0), tmp_path, VOCABULARY, SIZE, "", {})
     learned, device = LearnedEstimate(observed(tall_is_slow)), profile()
     arms = programs_of_arms(SPACE, device, learned, Tlm(tmp_path), 3)
-    assert {arm for pair in PAIRS for arm in pair} == {*arms, *TUNED}
+    of_parts = {"exchanged_random32_that"}
+    assert {arm for pair in PAIRS for arm in pair} == {*arms, *TUNED, *of_parts}
     estimates: dict[str, Estimate | None] = {
         "tlm_likelihood": None,
         "tlm32_t": DesignSpace.estimate_s,
@@ -206,16 +210,19 @@ def test_chains_in_bands_are_listed_if_they_are_wanted() -> None:
     [chain] = [one for one in every if one.rule.name == "chain"]
     size = size_of(chain)
     assert size > LARGE
-    assert f"chain contraction {chain.task.flops / 1e6:.1f} MFLOP {size:.3g} programs" in line_of(
-        "board", "model", chain, size
-    )
+    row = row_of("board", "model", chain, size)
+    assert (row["board"], row["model"]) == ("board", "model")
+    assert (row["rule"], row["kind"]) == ("chain", "contraction")
+    assert row["mflop"] == pytest.approx(chain.task.flops / 1e6, abs=0.1)
+    assert row["programs"] == pytest.approx(size, rel=0.01)
+    assert chain.task.workload_hash[:12] in row["task"]
 
 
 def test_rules_are_counted_with_their_large_spaces() -> None:
-    assert lines_of({"tiled": [10.0, 2e5, 30.0], "chain": [1e9]}) == [
-        "chain                 1 tasks,    1 large, median 1e+09, most 1e+09",
-        "tiled                 3 tasks,    1 large, median 30, most 2e+05",
-    ]
+    assert space_figures({"tiled": [10.0, 2e5, 30.0], "chain": [1e9]}) == {
+        "chain": {"tasks": 1, "large": 1, "median": 1e9, "most": 1e9},
+        "tiled": {"tasks": 3, "large": 1, "median": 30.0, "most": 2e5},
+    }
 
 
 @pytest.mark.parametrize(
@@ -229,3 +236,17 @@ def test_rules_are_counted_with_their_large_spaces() -> None:
 def test_names_of_boards_have_the_gpu_and_the_type(name: str, gpu: bool, half: str) -> None:
     board, found = board_and_type(name)
     assert (board.hardware.gpu is not None, found) == (gpu, half)
+
+
+def test_a_row_of_a_result_gives_its_times_again() -> None:
+    seconds = {0: ({"tlm32_t": 1.0}, {"tlm32_t": 2.0}), 10: ({"tlm32_t": 0.5},)}
+    row = TaskRow("task", "network", "chain", 1e9, seconds)
+    again = TaskRow.read(json.loads(json.dumps(row.data())))
+    assert again == row
+    judged = judged_of([again], "board", (0, 10, 32))
+    assert {budget: [one.seconds["tlm32_t"] for one in known] for budget, known in judged.items()} == {
+        0: [1.0, 2.0],
+        10: [0.5],
+        32: [],
+    }
+    assert judged[0][0] == Judged("board", "network", "task", "chain", {"tlm32_t": 1.0})

@@ -12,10 +12,12 @@ import torch
 from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
 from host.schedules import DesignSpace
-from host.tlm.model.decoding import Decoder
+from host.schedules.api import Decisions
+from host.tlm.model.decoding import Decoder, GeneratedProgram
 from host.tlm.model.joined_decoding import JoinedDecoder
 from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
+from host.tlm.ranking import Ranking
 from tests.unit.schedules.cpu.test_chain import chain_space
 from tests.unit.tlm.cases import board_of
 from tests.unit.tlm.model.test_decoding import SIZE, VOCABULARY
@@ -65,39 +67,54 @@ def test_likely_parts_are_drawn_more_often() -> None:
     assert sum(bold) < sum(chances)
 
 
-def test_what_is_drawn_near_a_program_differs_in_one_part() -> None:
-    space = _space(2)
-    decoder = JoinedDecoder(_model(), VOCABULARY, space)
-    near = decoder.draw(5, seed=3)[4].values
-    written = [one.values for one in decoder.draw(12, seed=4, near=near)]
-    assert len(set(written)) == len(written) == 12
-    changed = set()
-    for values in written:
-        apart = [
-            number
-            for number, (own, other) in enumerate(
-                zip(_parts(space, values), _parts(space, near), strict=True)
-            )
-            if own != other
-        ]
-        assert len(apart) <= 1
-        changed.update(apart)
-    assert changed == {0, 1, 2}
+def test_half_of_the_parts_are_drawn_uniformly_where_an_estimate_ranks() -> None:
+    space = _space()
+    mixed = JoinedDecoder(_model(), VOCABULARY, space, mixed=True)
+    written = mixed.draw(24, seed=3)
+    names = [decision.name for decision in space.decisions]
+    assert len({one.values for one in written}) == len(written) == 24
+    assert all(space.legal(dict(zip(names, one.values, strict=True))) for one in written)
+    models = [Decoder(_model(), VOCABULARY, part).draw(12, 3 + n) for n, part in enumerate(space.parts)]
+    chances = [{one.values: one.log_probability for one in own} for own in models]
+    by_model = [
+        all(own in known for own, known in zip(_parts(space, one.values), chances, strict=False))
+        for one in written
+    ]
+    assert by_model[0] and sum(by_model) == 12
+    # A uniform draw counts as likely as the least likely that the model has written.
+    least = sum(min(known.values()) for known in chances)
+    uniform = [one.log_probability for one, own in zip(written, by_model, strict=True) if not own]
+    assert all(one >= least - 1e-6 for one in uniform) and min(uniform) == pytest.approx(least)
+    alone = JoinedDecoder(_model(), VOCABULARY, space).draw(24, seed=3)
+    assert alone[0] == written[0]
 
 
-def test_what_is_drawn_near_a_program_is_as_likely_as_all_its_parts() -> None:
+@pytest.mark.parametrize("mixed", [False, True])
+def test_parts_that_were_drawn_are_exchanged_by_what_programs_cost(mixed: bool) -> None:
     space = _space(2)
-    decoder = JoinedDecoder(_model(), VOCABULARY, space)
-    near = decoder.draw(5, seed=3)[4]
-    known = []
-    for number, (part, own) in enumerate(zip(space.parts, _parts(space, near.values), strict=False)):
-        alone = Decoder(_model(), VOCABULARY, part)
-        drawn = [*alone.draw(5, seed=3 + number), *alone.draw(12, seed=4 + number, near=own)]
-        known.append({one.values: one.log_probability for one in drawn})
-    for one in decoder.draw(12, seed=4, near=near.values):
-        *parts, _ = _parts(space, one.values)
-        likely = [those[values] for those, values in zip(known, parts, strict=True)]
-        assert one.log_probability == pytest.approx(sum(likely))
+    decoder = JoinedDecoder(_model(), VOCABULARY, space, mixed)
+    written = decoder.draw(12, seed=3)
+    costs = {}
+
+    def cost(one: GeneratedProgram) -> float:
+        costs[one.values] = float(sum(value * (number + 1) for number, value in enumerate(one.values)))
+        return costs[one.values]
+
+    begin = written[4]
+    found = decoder.exchanged(begin.values, cost)
+    assert begin in found and len({one.values for one in found}) == len(found) > 12
+    assert [costs[one.values] for one in found] == sorted(costs[one.values] for one in found)
+    # These costs add up, so that the first program is made of the best part of each.
+    *parts, others = _parts(space, found[0].values)
+    assert others == tuple(_parts(space, begin.values))[-1]
+    for number in range(len(parts)):
+        for one in written:
+            *known, _ = _parts(space, one.values)
+            changed = [*parts[:number], known[number], *parts[number + 1 :], others]
+            flat = tuple(value for some in changed for value in some)
+            assert sum(v * (n + 1) for n, v in enumerate(flat)) >= costs[found[0].values]
+    for one in found:
+        assert one.log_probability <= 0.0
 
 
 def test_a_chain_is_proposed_by_its_parts(tmp_path: Path) -> None:
@@ -111,3 +128,24 @@ def test_a_chain_is_proposed_by_its_parts(tmp_path: Path) -> None:
     likeliest = Tlm(tmp_path).propose(space, profile, (), 1, 0)
     first = JoinedDecoder(_model(), VOCABULARY, space).draw(1, seed=0)[0]
     assert tuple(values_of(likeliest[0]).values()) == first.values
+
+
+def test_a_chain_begins_with_the_best_of_the_drawn_parts_by_the_estimate(tmp_path: Path) -> None:
+    save_model(_model(), tmp_path, VOCABULARY, SIZE, "", {})  # type: ignore[arg-type]
+    space = _space()
+    profile = DeviceProfile("parts", board_of("x86_64-v3"), space.hardware, 1)
+    model = Tlm(tmp_path, estimate=DesignSpace.estimate_s)
+    first = values_of(model.propose(space, profile, (), 1, 0)[0])
+    asked: list[float] = []
+
+    def counted(own: DesignSpace, values: Decisions) -> float:
+        asked.append(own.estimate_s(values))
+        return asked[-1]
+
+    again = values_of(model.by(counted).propose(space, profile, (), 1, 0)[0])
+    assert again == first and space.estimate_s(first) == min(asked)
+    # 24 programs, 32 parts of each kind in the place of those of the best, and those that are taken.
+    assert len(asked) <= 24 + 3 * 33 + 8
+    # The model's parts are likely and slow, so that a weight of likelihood chooses others.
+    alone = Tlm(tmp_path, estimate=DesignSpace.estimate_s, ranking=Ranking(likelihood=9.0), mixed=False)
+    assert space.estimate_s(values_of(alone.propose(space, profile, (), 1, 0)[0])) > min(asked)
