@@ -106,7 +106,7 @@ def plans_without(space: Space, kinds: Sequence[str]) -> list[Proposed]:
 
     A plan that would be the passes' own is left out, and so is one that has no lowering.
     """
-    groups = {f"{WITHOUT}{kind}": (kind,) for kind in kinds}
+    groups: dict[str, tuple[str, ...]] = {f"{WITHOUT}{kind}": (kind,) for kind in kinds}
     if len(kinds) > 1:
         groups[WITHOUT_ALL] = tuple(kinds)
     own = [one.own for one in space.classes]

@@ -95,8 +95,8 @@ def plans_without(result: Result) -> list[str]:
 
 
 def _inverse(ratio: Mapping[str, float | None]) -> dict[str, float | None]:
-    low, high = ratio.get("low"), ratio.get("high")
-    return {"value": 1 / ratio["value"], "low": 1 / high if high else None, "high": 1 / low if low else None}
+    ends = {"value": "value", "low": "high", "high": "low"}
+    return {name: 1 / found if (found := ratio.get(end)) else None for name, end in ends.items()}
 
 
 def _bounded(ratio: Mapping[str, float | None]) -> str:
