@@ -27,6 +27,8 @@ from targets import HardwareModel
 _LARGEST_PRODUCT, _LARGEST_EXACT = 1 << 15, 1 << 24
 # Dot products of four bytes; those of two numbers of 16 bits take about as long as multiply-adds of floats.
 _OF_BYTES = ("u8s8", "s8s8")
+# Below all numbers that count beside others.
+_NOTHING = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +82,10 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
     is_fast = hardware.dot_product in _OF_BYTES or hardware.gpu is not None
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if node.op == "dequantize" and not is_fast and _is_rounded_by_row(inputs):
-            assert inputs[0].producer is not None and inputs[0].producer.inputs[0].producer is not None
-            return inputs[0].producer.inputs[0].producer.inputs[0]
+        if node.op == "dequantize" and not is_fast:
+            exact = _rounded_by_row(inputs)
+            if exact is not None:
+                return exact
         if node.op in ("conv", "dense"):
             result = _in_integers(builder, node, inputs, hardware)
             if result is not None:
@@ -95,19 +98,46 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
     return rebuild(graph, rule)
 
 
-def _is_rounded_by_row(inputs: tuple[Value, ...]) -> bool:
-    """Whether real numbers are rounded to bytes between by scales of their rows, found at run time.
+def _rounded_by_row(inputs: tuple[Value, ...]) -> Value | None:
+    """Real numbers that are rounded to bytes between, by the largest of their rows; None for any others.
 
-    Importers write that where the original runtime does so for the sake of speed.
+    Importers write that where the original runtime does so for the sake of speed. Every step of it is looked
+    at: other scales than those of the rows make other numbers, and belong to the model.
     """
     data, scale, zero = inputs
-    node = data.producer
-    if node is None or node.op != "quantize" or scale.data is not None:
+    node, back = data.producer, _made_by(scale, "multiply")
+    if node is None or node.op != "quantize" or node.output.dtype != "int8" or back is None:
+        return None
+    steps = (node.inputs[1].scalar(), node.inputs[2].scalar(), back.inputs[1].scalar())
+    if zero.data is None or zero.data.any() or steps != (1.0, 0.0, float(np.float32(1 / 127))):
+        return None
+    scaled = _made_by(node.inputs[0], "multiply")
+    factor = None if scaled is None else _made_by(scaled.inputs[1], "divide")
+    if scaled is None or factor is None or factor.inputs[0].scalar() != 127.0:
+        return None
+    exact, largest = scaled.inputs[0], back.inputs[0]
+    return exact if factor.inputs[1] is largest and _is_largest_of_rows(largest, exact) else None
+
+
+def _is_largest_of_rows(largest: Value, matrix: Value) -> bool:
+    """Whether each number is the largest size in its row of a matrix, or next to nothing where all are 0."""
+    bounded = _made_by(largest, "maximum")
+    least = None if bounded is None else bounded.inputs[1].scalar()
+    if bounded is None or least is None or not 0.0 < least < _NOTHING:
         return False
-    source = node.inputs[0].producer
-    is_scaled = source is not None and source.op == "multiply" and node.inputs[1].scalar() == 1.0
-    is_symmetric = zero.data is not None and not zero.data.any() and node.output.dtype == "int8"
-    return is_scaled and is_symmetric and node.inputs[2].scalar() == 0
+    found = _made_by(bounded.inputs[0], "max")
+    sizes = None if found is None else _made_by(found.inputs[0], "abs")
+    if found is None or sizes is None or sizes.inputs[0] is not matrix:
+        return False
+    return len(matrix.shape) == 2 and tuple(found.attrs["axes"]) == (1,)
+
+
+def _made_by(value: Value, operation: str) -> Node | None:
+    """The node of an operation that makes a value, perhaps under another shape."""
+    node = value.producer
+    while node is not None and node.op == "reshape":
+        node = node.inputs[0].producer
+    return node if node is not None and node.op == operation else None
 
 
 def _in_integers(

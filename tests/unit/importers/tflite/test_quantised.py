@@ -303,7 +303,7 @@ def test_activations_beside_weights_of_bytes_are_bytes_where_that_is_fast(
     made_outputs = run_cases(lowered.module, [[*case.inputs, *lowered.parameters] for case in model.golden])
     for case, (value,) in zip(model.golden, made_outputs, strict=True):
         assert deviation(0, 0, value, case.outputs[0], case.spread).excess <= 1
-        assert 1e-3 < case.spread < 0.02
+        assert 1e-3 < case.spread < 0.05
     bytes_of_products = {str(one.dtype) for one in lowered.parameters if np.prod(one.shape) >= 1024}
     assert bytes_of_products == ({"int8"} if dot_product in ("u8s8", "s8s8") else {"float32"})
     # The two layers read the same bytes.

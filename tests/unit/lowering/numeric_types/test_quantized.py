@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from host.engines import run_reference
 from host.lowering import lower
@@ -22,7 +22,14 @@ from host.schedules.cpu.dot.intrinsics import PLAIN
 from targets import Board
 from targets.nvidia import ORIN_NANO
 from tests.scheduling.repetitions import seeds
-from tests.unit.lowering.harness import LANES, board, functions, run_lowered_cases
+from tests.unit.lowering.harness import (
+    LANES,
+    board,
+    functions,
+    imported,
+    relax_module,
+    run_lowered_cases,
+)
 from tests.unit.lowering.numeric_types import quantized_models as models
 
 DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
@@ -289,3 +296,38 @@ def test_a_shuffle_between_equal_pairs_goes_into_the_weights_behind_it(tmp_path:
 def test_a_shuffle_that_changes_the_scale_is_computed_unoptimised(tmp_path: Path) -> None:
     names = functions(check(models.shuffled(tmp_path, other_scale=True), "u8s8"))
     assert any("quantize_dequantize_quanti" in name for name in names)
+
+
+@pytest.mark.parametrize("is_other", ["factor", "scale", "range"])
+def test_bytes_by_scales_of_the_model_stay_where_others_are_left_out(is_other: str) -> None:
+    """Numbers come back as they were if both scales are those of the rows, and not otherwise."""
+
+    def build(builder: relax.BlockBuilder, x: relax.Var, given: relax.Var) -> relax.Expr:
+        def emit(value: relax.Expr) -> relax.Expr:
+            return builder.emit(value)
+
+        size = given if is_other == "range" else emit(relax.op.max(relax.op.abs(x), 1))
+        largest = emit(relax.op.maximum(size, relax.const(1e-35, "float32")))
+        factor = (
+            given if is_other == "factor" else emit(relax.op.divide(relax.const(127.0, "float32"), largest))
+        )
+        scale = (
+            given
+            if is_other == "scale"
+            else emit(relax.op.multiply(largest, relax.const(1 / 127, "float32")))
+        )
+        scaled = emit(relax.op.multiply(x, relax.op.reshape(factor, (3, 1))))
+        one, zero = relax.const(1.0, "float32"), relax.const(0, "int8")
+        whole = emit(relax.op.quantize(scaled, one, zero, axis=0, out_dtype="int8"))
+        zeros = relax.const(np.zeros(3, np.int8), "int8")
+        return relax.op.dequantize(whole, scale, zeros, axis=0)
+
+    x = np.random.default_rng(0).normal(size=(3, 64)).astype(np.float32)
+    given = np.array([0.5, 1.0, 20.0], np.float32)
+    largest = given if is_other == "range" else np.abs(x).max(1)
+    factor = given if is_other == "factor" else 127 / largest
+    scale = given if is_other == "scale" else largest / 127
+    wanted = np.clip(np.rint(x * factor[:, None]), -128, 127) * scale[:, None]
+    model = lower(imported(relax_module(build, [x, given])), board_with(""))
+    [found] = run_lowered_cases(model, [[x, given]])[0]
+    assert np.allclose(found, wanted, rtol=1e-5) and not np.allclose(found, x, rtol=0.1)
