@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from device_agent.contract.limits import LIMITS
 from host.learned_estimate.observation import EstimatedProgram
 from host.learned_estimate.process import RuleProcess
 from host.schedules.design import TOTAL
@@ -31,12 +32,13 @@ def with_part_rules(rules: Collection[str]) -> set[str]:
 def parts_of(rule: str, program: EstimatedProgram) -> list[tuple[str, EstimatedProgram]]:
     """The parts of a program, each with its rule and as a program of a task of its own.
 
-    None of a rule whose tasks have no parts, and of a record that does not say what they were estimated at.
+    None of a rule whose tasks have no parts, and of a record that does not say what they were estimated at,
+    or says a time that no program takes.
     """
     found = []
     for prefix, own in part_rules_of(rule).items():
         estimated = _without(prefix, program.estimated_s)
-        if estimated.get(TOTAL, 0.0) > 0.0:
+        if 0.0 < estimated.get(TOTAL, 0.0) <= LIMITS.records.longest_s:
             values = _without(prefix, program.values)
             found.append((own, EstimatedProgram(f"{program.task}/{prefix}", values, estimated)))
     return found

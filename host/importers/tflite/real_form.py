@@ -49,13 +49,20 @@ def in_real_numbers(data: bytes) -> bytes | None:
             buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
             buffer.offset = buffer.size = 0
     form = _Form(model)
-    for operator in form.take_operators():
-        form.add(operator)
-    if not form.changed or form.elements > _MOST:
+    try:
+        for operator in form.take_operators():
+            form.add(operator)
+    except _TooManyError:
+        return None
+    if not form.changed:
         return None
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
+
+
+class _TooManyError(Exception):
+    """The weights are too many."""
 
 
 class _Form:
@@ -63,7 +70,6 @@ class _Form:
 
     Attributes:
         changed: whether an operator has real numbers that had others.
-        elements: of the weights that are real now.
     """
 
     def __init__(self, model: Any) -> None:
@@ -73,7 +79,8 @@ class _Form:
         self._real: dict[int, int] = {}
         self._added: dict[int, int] = {}
         self.changed = False
-        self.elements = 0
+        # Of the weights that are real now.
+        self._elements = 0
 
     def take_operators(self) -> list[Any]:
         """The operators in order; none are left in the graph."""
@@ -122,8 +129,11 @@ class _Form:
                 self._convert(_CODES.DEQUANTIZE, index, self._real[index])
             else:
                 made = schema.BufferT()
+                # Before they are made: many tensors may have one buffer.
+                self._elements += math.prod(_shape(tensor))
+                if self._elements > _MOST:
+                    raise _TooManyError
                 made.data = _real(tensor, data).reshape(-1).view(np.uint8)
-                self.elements += made.data.size // 4
                 self._model.buffers.append(made)
                 self._graph.tensors[self._real[index]].buffer = len(self._model.buffers) - 1
         return self._real[index]
@@ -151,7 +161,7 @@ class _Form:
 
 def _real(tensor: Any, data: Any) -> np.ndarray:
     """What a constant's integers stand for."""
-    shape, parameters = tuple(map(int, () if tensor.shape is None else tensor.shape)), tensor.quantization
+    shape, parameters = _shape(tensor), tensor.quantization
     count = math.prod(shape)
     if tensor.type == _TYPES.INT4:
         values = halves_of_bytes(data[: (count + 1) // 2])[:count]
@@ -161,5 +171,11 @@ def _real(tensor: Any, data: Any) -> np.ndarray:
     given = (parameters.scale, [0] if parameters.zeroPoint is None else parameters.zeroPoint)
     numbers = [np.asarray(one, np.float64) for one in given]
     scale, zero = (one.reshape(along) if one.size > 1 else one.reshape(()) for one in numbers)
+    if np.broadcast_shapes(shape, scale.shape, zero.shape) != shape:
+        raise ValueError(f"{scale.size} scales and {zero.size} zero points of a tensor {shape}")
     made: np.ndarray = ((values.reshape(shape) - zero) * scale).astype(np.float32)
     return made
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return () if tensor.shape is None else tuple(map(int, tensor.shape))

@@ -87,6 +87,21 @@ def test_a_part_is_a_program_of_its_rule_with_its_share_of_the_estimate() -> Non
     assert with_part_rules(["chain", "rowwise"]) == {"chain", "tiled", "rowwise"}
 
 
+def test_times_of_parts_that_no_program_takes_teach_nothing() -> None:
+    """Records may be from elsewhere; sums of such times would be infinite, and all estimates no number."""
+    space = _chain()
+    programs = drawn(space, 8)
+    parts = {f"{prefix}{TOTAL}": 1e308 for prefix in space.rule.part_rules}
+    known = [Observation.of(space, values, _seconds(space, values)) for values in programs]
+    hostile = [
+        replace(one, program=replace(one.program, estimated_s={**one.program.estimated_s, **parts}))
+        for one in known[:2]
+    ]
+    assert parts_of("chain", hostile[0].program) == []
+    taught = LearnedEstimate([*observed(tall_is_slow, tasks=2), *hostile, *known[2:]])
+    assert np.isfinite(taught.means(space, programs)).all()
+
+
 def test_chains_teach_what_their_parts_leave_out() -> None:
     space = _chain()
     programs = drawn(space, 40)

@@ -14,6 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 from host.compare.verification import deviation
 from host.errors import ModelFileError
 from host.importers import load_here as load
+from host.importers.tflite import real_form
 from host.importers.tflite.real_form import in_real_numbers
 from host.importers.tflite.whole_model import WholeModel
 from host.lowering import lower
@@ -354,3 +355,24 @@ def test_weights_beside_floats_as_floats(kind: int) -> None:
     assert (first.type, second.type) == (_F, kind)
     wanted = (values.astype(np.float32) - zero) * scale[:, None]
     assert model.buffers[first.buffer].data.view(np.float32).tolist() == wanted.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("scales", [1, 9])
+def test_weights_in_real_numbers_are_bounded_before_they_are_made(
+    scales: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of one buffer, and more scales than elements: small files with numbers without end."""
+    made = Graph()
+    x, y = made.tensor("x", (4, 3)), made.tensor("y", (4, 1))
+    w = _quantised(made, made.tensor("w", (1, 3), _I8, np.ones((1, 3), np.int8)), np.ones(scales))
+    made.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
+    data = packed(made.done([x], [y]))
+    if scales > 1:
+        with pytest.raises(ValueError, match="9 scales"):
+            in_real_numbers(data)
+        return
+    monkeypatch.setattr(real_form, "_MOST", 3)
+    assert in_real_numbers(data) is not None
+    monkeypatch.setattr(real_form, "_MOST", 2)
+    monkeypatch.setattr(real_form, "_real", lambda *_: pytest.fail("weights were made"))
+    assert in_real_numbers(data) is None
