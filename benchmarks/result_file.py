@@ -38,6 +38,8 @@ _MAX_BYTES = 64 << 20
 _HEADING_FIELDS = ("benchmark", "schema", "command", "date", "commit", "machine", "remark")
 _COMMIT = re.compile(r"[0-9a-f]{40}\+?")
 _SCHEMA = re.compile(r"edgetlm\.[a-z_0-9]+/[0-9]+")
+# Words of a command that say how far it goes, and not what it measures.
+_PROGRESS = re.compile(r" --resume(?= |$)| --minutes[ =]\S+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +166,8 @@ def models_so_far(path: Path | None, wanted: Mapping[str, Any]) -> dict[str, Any
 def figures_so_far(path: Path | None, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
     """The figures of a result that was not finished; none where it is of another command or commit.
 
+    A command that goes on is the same as the one that began.
+
     Args:
         path: of the result.
         wanted: the heading of the result to make.
@@ -173,8 +177,8 @@ def figures_so_far(path: Path | None, wanted: Mapping[str, Any]) -> Mapping[str,
     found = read_result(path)
     # A written command has no paths of the machine.
     command = data_without_host_paths(wanted["command"])
-    same = (found.command, found.commit) == (command, wanted["commit"] or "")
-    return found.figures if same else {}
+    is_same = _PROGRESS.sub("", found.command) == _PROGRESS.sub("", command)
+    return found.figures if is_same and found.commit == (wanted["commit"] or "") else {}
 
 
 def _matching(fields: Fields, name: str, pattern: re.Pattern[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import result_file
-from benchmarks.result_file import RESULTS, ROOT, heading, read_result, write_result
+from benchmarks.result_file import RESULTS, ROOT, heading, models_so_far, read_result, write_result
 from host.errors import UserError
 
 CONTENT: dict[str, Any] = {
@@ -116,3 +116,22 @@ def test_committed_results_can_be_read(path: Path) -> None:
 def test_committed_results_hold_no_paths_of_a_machine(path: Path) -> None:
     found = re.findall(r"(?<![\w./])/(?:home|root|tmp|work|var)/[^\s\"']*", path.read_text())
     assert not found, "python -m benchmarks.reproduce writes results without them"
+
+
+@pytest.mark.parametrize(
+    ("began", "goes_on", "is_same"),
+    [
+        ("--tasks 3 --json F", "--tasks 3 --json F --resume", True),
+        ("--tasks 3 --minutes 30 --json F", "--tasks 3 --resume --minutes=5 --json F", True),
+        ("--tasks 3 --json F", "--tasks 4 --json F --resume", False),
+        ("--tasks 3 --json F", "--tasks 3 --json F --resume-all", False),
+    ],
+)
+def test_what_was_measured_is_kept_whichever_run_says_that_it_goes_on(
+    began: str, goes_on: str, is_same: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "result.json"
+    start = "python -m benchmarks.example "
+    path.write_text(json.dumps(CONTENT | {"command": start + began, "models": {"a": 1}}))
+    wanted = {"command": start + goes_on, "commit": CONTENT["commit"]}
+    assert models_so_far(path, wanted) == ({"a": 1} if is_same else {})
