@@ -68,7 +68,7 @@ class Golden:
         if any(one.kind == CACHE for one in left):
             lines.append("keys and values are kept in float32")
         if any(one.kind == BETWEEN for one in left):
-            lines.append("what lies between kernels is kept in float32")
+            lines.append("on CPUs, what lies between kernels is kept in float32")
         products = [one.name for one in left if one.kind == PRODUCTS]
         others = [one.name for one in left if one.kind not in (PRODUCTS, CACHE, BETWEEN)]
         if products and not self.roundings.products:

@@ -21,6 +21,8 @@ BETWEEN = "between"
 _DEVIATIONS = 3.3
 # Places from which the upper half of a distribution is known a little.
 _FEWEST = 16
+# The largest exponent of a power that is a number.
+_MOST_EXPONENT = 709.0
 # Sets that are computed as a whole before everything keeps its precision.
 _TRIES = 3
 
@@ -102,7 +104,8 @@ def bound(moved: np.ndarray) -> float:
         return largest
     # 1.645 deviations above the median are 19 of 20.
     deviation = math.log(high / median) / 1.645
-    return max(largest, median * math.exp(_DEVIATIONS * deviation + deviation**2 / 2))
+    exponent = min(_DEVIATIONS * deviation + deviation**2 / 2, _MOST_EXPONENT)
+    return max(largest, median * math.exp(exponent))
 
 
 def judged(

@@ -113,7 +113,9 @@ def moved_by_ways(
     wanted = rows.with_logits()
     vocabulary = int(model.config.get_text_config().vocab_size)
     count = max(min(texts.shape[1], _MOST_LOGITS // (vocabulary * len(wanted))), 1)
-    places = torch.from_numpy(np.unique(np.linspace(0, texts.shape[1] - 1, count).round().astype(np.int64)))
+    # The last one first: alone, the first one has no prompt before it that could be rounded.
+    spread = np.linspace(texts.shape[1] - 1, 0, count).round()
+    places = torch.from_numpy(np.unique(spread.astype(np.int64)))
     selected = head.register_forward_pre_hook(lambda _, given: (given[0][wanted], *given[1:]))
     try:
         with (

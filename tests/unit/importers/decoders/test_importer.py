@@ -358,9 +358,8 @@ def test_what_lies_between_kernels_stays_in_float32_where_halves_move_logits(
         monkeypatch.setattr("host.importers.decoders.golden.reference_answers", judging(left_out, asked))
         lines: list[str] = []
         model = import_decoder(folder, 32, 8, half=True, half_sums=True, notice=lines.append)
-        assert [line[:48] for line in lines] == ["what lies between kernels is kept in float32: wi"] * len(
-            left_out
-        )
+        beginning = "on CPUs, what lies between kernels is kept in float32: "
+        assert [line.startswith(beginning) for line in lines] == [True] * len(left_out)
         lowered[left_out] = lower(model, board(), half="float16")
         assert {one.dtype for one in model.state} == {"float16"}
     assert asked[0].judged is not None and asked[0].judged.half_sums

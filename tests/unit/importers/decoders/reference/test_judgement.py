@@ -46,6 +46,8 @@ def test_the_bound_is_at_least_what_was_found() -> None:
     assert bound(one) == 1.0
     # Most places are not moved at all.
     assert bound(np.where(np.arange(64) < 60, 0.0, one)) == one[60:].max()
+    # Nor do they have to be numbers of one size.
+    assert bound(np.where(np.arange(64) < 40, 1e-30, 1e-2)) > 1.0
     for broken in (math.nan, math.inf):
         one[3] = broken
         assert bound(one) == math.inf

@@ -246,6 +246,10 @@ def test_a_large_vocabulary_has_fewer_places(tmp_path: Path, monkeypatch: pytest
     # The first and the last are among them.
     places = np.array([0, 5, 10, 14, 19])
     np.testing.assert_allclose(some.reshape(2, 5), every.reshape(2, 20)[:, places], rtol=1e-3)
+    monkeypatch.setattr(side_by_side, "_MOST_LOGITS", 1)
+    (one,) = moved_by_ways(whole, TEXTS, way, [], tiles=False, cached=same)
+    # A single one is the last, behind the longest prompt.
+    np.testing.assert_allclose(one, every.reshape(2, 20)[:, -1], rtol=1e-3)
 
 
 def test_activations_of_groups_in_another_order_are_rounded_by_their_groups(tmp_path: Path) -> None:
