@@ -52,6 +52,8 @@ from host.importers.pins import DeclaredInput, pin
 from host.importers.random_inputs import InputRange
 from host.model import ImportedModel, TensorSpec
 
+# Files in halves with more weights are not computed in single precision too: these are in memory three times.
+_MOST_IN_SINGLE = 1 << 29
 # Fewer numbers may be scales of an image, of which another gives another size.
 _WEIGHTS = 64
 # Operators that give elements of their first input.
@@ -116,7 +118,8 @@ def import_onnx(
             moved = Path(folder, "moved.onnx")
             write_model(_moved(with_weights(simple, file.weights)), moved)
         # The weights leave the file where it is converted.
-        in_halves = not quantised and has_halves(file.model, file.weights)
+        few = not quantised and parameters <= _MOST_IN_SINGLE
+        in_halves = few and has_halves(file.model, file.weights)
         halves = with_weights(simple, file.weights) if in_halves else None
         model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
         model = _explained(model, file.inputs)

@@ -248,6 +248,8 @@ def test_files_in_halves_are_imported_with_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(importer, "with_rounding_of_halves", noted)
     path = _in_halves(0.5, tmp_path / "m.onnx")
     assert {case.spread for case in load(path, golden_cases=1).golden} == {0.5}
+    monkeypatch.setattr(importer, "_MOST_IN_SINGLE", -1)
+    assert {case.spread for case in load(path, golden_cases=1).golden} == {0.0}, "too many weights"
 
 
 def test_infinite_scales_are_refused(tmp_path: Path) -> None:
