@@ -23,7 +23,7 @@ from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
-from host.tensor_ir.joined_loops import with_joined_loops
+from host.tensor_ir.joined_loops import with_joined_loops, with_wide_numbers
 from host.tensor_ir.nested_names import without_nested_names
 from host.tensor_ir.opaque import with_names_again, with_opaque_names
 from host.tensor_ir.saturation import saturation_for
@@ -116,8 +116,8 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
     - Register tiles are not taken from the heap: see `_allocate_on_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
-    - Parts of a loop with borders that depend on a loop around it are one loop: see
-      `host.tensor_ir.joined_loops`.
+    - Parts of a loop with borders that depend on a loop around it are one loop, and loops of 64 bits stay of
+      one type where they are parted: see `host.tensor_ir.joined_loops`.
     - Choices that unrolling settles are gone before expressions are simplified: see
       `host.tensor_ir.settled_choices`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
@@ -232,7 +232,7 @@ def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
     named = transform.CommonSubexprElim()
     module = transform.NarrowDataType(32)(_mapped_bodies(flat(bound), with_opaque_names))
     module = steps.LoopPartition()(_mapped_bodies(module, with_names_again))
-    module = _mapped_bodies(module, with_joined_loops)
+    module = _mapped_bodies(_mapped_bodies(module, with_wide_numbers), with_joined_loops)
     module = unrolled(_mapped_bodies(module, with_tile_products))
     module = simplified(_mapped_bodies(module, without_settled_choices))
     if any(map(has_periodic_loads, module.functions.values())):

@@ -5,6 +5,9 @@ makes loops of max(1 - p, 0), min(13 - 7 p, 7) - max(1 - p, 0) and 7 p - 6 itera
 LLVM then expresses the address of each element by these minima and maxima: half of the time in which it
 compiles a depthwise convolution goes there. A loop of 7 iterations that tests which part it is in runs the
 same statements.
+
+Where a part has one iteration, LoopPartition writes the number 0 of 32 bits in place of its variable, also in
+a loop of 64 bits, as loops stay whose indices are computed in int64; later passes refuse `0 + T.int64(3)`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,32 @@ from host.tensor_ir.structural import mapped
 
 # Iterations of the loop around the parts for which their sizes are computed.
 _MOST_VALUES = 1024
+
+_OF_TWO = (
+    *(tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod, tirx.Min, tirx.Max),
+    *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE),
+)
+
+
+def with_wide_numbers(body: tirx.Stmt) -> tirx.Stmt:
+    """The same with whole numbers of 32 bits widened beside operands of 64 bits."""
+
+    def widened(operation: Any) -> Any:
+        types = {_dtype(operation.a), _dtype(operation.b)}
+        if types == {"int32", "int64"}:
+            return type(operation)(_wide(operation.a), _wide(operation.b))
+        # The operation around one that was widened still has the type of its operands before.
+        kept = isinstance(operation, _OF_TWO[:9]) and {_dtype(operation)} | types == {"int32", "int64"}
+        return type(operation)(operation.a, operation.b) if kept else operation
+
+    return mapped(body, (_OF_TWO, widened))
+
+
+def _wide(value: Any) -> Any:
+    if _dtype(value) == "int64":
+        return value
+    is_number = isinstance(value, tirx.IntImm)
+    return tirx.IntImm("int64", int(value.value)) if is_number else tirx.Cast("int64", value)
 
 
 def with_joined_loops(body: tirx.Stmt) -> tirx.Stmt:

@@ -10,6 +10,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.script import tirx as T
 
 from host.build import build_kernel_library
 from host.build.kernel import lower_function
@@ -70,3 +71,28 @@ def test_loops_of_a_depthwise_convolution_in_bands_have_constant_bounds(stride: 
     extents = [loop.extent for one in module.functions.values() for loop in loops(one.body)]
     assert len(extents) > 3
     assert all(isinstance(extent, tirx.IntImm) for extent in extents)
+
+
+@T.prim_func(s_tir=True)
+def picked(
+    x: T.Buffer((T.int64(14),), "float32"),
+    places: T.Buffer((T.int64(14),), "int64"),
+    y: T.Buffer((T.int64(14),), "float32"),
+) -> None:
+    T.func_attr({"tirx.noalias": True})
+    for i_0 in T.serial(T.int64(4), annotations={"pragma_loop_partition_hint": 1}):
+        for i_1 in T.vectorized(T.int64(4)):
+            with T.sblock("y"):
+                i = T.axis.spatial(T.int64(14), i_0 * T.int64(4) + i_1)
+                T.where(i_0 * T.int64(4) + i_1 < T.int64(14))
+                y[i] = x[T.max(T.min(places[i] + i, T.int64(13)), T.int64(0))]
+
+
+def test_the_last_part_of_a_loop_of_64_bits_compiles(tmp_path: Path) -> None:
+    """Places that are not known to fit into 32 bits leave the loop in 64, and its last part has one turn."""
+    path = build_kernel_library({"k": picked}, tmp_path / "k.so", tvm.target.Target("llvm"))
+    x, places = np.arange(14, dtype=np.float32), np.arange(14)[::-1] * 3 - 20
+    made = tvm.runtime.tensor(np.zeros(14, np.float32))
+    given = map(tvm.runtime.tensor, (x, places.astype(np.int64)))
+    tvm.runtime.load_module(str(path))["k"](*given, made)
+    np.testing.assert_array_equal(made.numpy(), x[np.clip(places + np.arange(14), 0, 13)])

@@ -206,6 +206,27 @@ def test_nearest_elements_before_opset_11(tmp_path: Path, operator: str, opset: 
     compare(tmp_path / "model.onnx", node, {"x": real(1, 2, 5, 7)}, {"s": scales}, opset)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_halves_are_rounded_once_where_both_axes_are_resized(tmp_path: Path, mode: str) -> None:
+    scales = helper.make_node("Constant", [], ["s"], value_floats=[1.0, 1.0, 1.7, 2.3])
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode)
+    (made,), (wanted,) = both(
+        tmp_path / "model.onnx", [scales, node], {"x": real(1, 2, 9, 11).astype("float16")}
+    )
+    assert made.dtype == wanted.dtype == np.float16
+    assert np.mean(made != wanted) < 0.02
+
+
+def test_halves_of_images_are_resized_by_the_operation_of_floats(tmp_path: Path) -> None:
+    scales = {"s": np.array([1, 1, 2, 2], np.float32)}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")
+    x = real(1, 2, 5, 7).astype("float16")
+    model = graph([node], {"x": x}, [value("y", x, (1, 2, 10, 14))], scales)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert "image.resize2d" in str(load(path, golden_cases=1).module)
+
+
 def test_bytes_are_rounded_once_where_both_axes_are_resized(tmp_path: Path) -> None:
     data = RNG.integers(0, 256, (1, 2, 5, 7)).astype(np.uint8)
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")

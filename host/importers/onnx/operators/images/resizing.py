@@ -27,6 +27,8 @@ from host.importers.onnx.operators.context import (
 )
 
 _SIMPLE = "simple"
+# Resized as float32 and rounded once, as ONNX Runtime does, not along each axis.
+_HALVES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ def _method(attributes: Attributes) -> _Method:
 
 def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     data = inputs[0]
+    if dtype_of(data) in _HALVES:
+        wide = context.emit(relax.op.astype(data, "float32"))
+        return relax.op.astype(
+            context.emit(_resize(context, [wide, *inputs[1:]], attributes)), dtype_of(data)
+        )
     method = _method(attributes)
     if context.opset < 11:
         method = _Method(method.mode, "asymmetric", _SIMPLE, -0.75, False, False, 0.0)
