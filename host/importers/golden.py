@@ -31,6 +31,7 @@ _RANDOM = 0.05
 # With more of its classes undecided between the ways of the original, an output says nothing of another way:
 # the verification allows twice the share, up to a fifth.
 _UNDECIDED = 0.1
+_MANY = 1000
 _SAMPLE_BYTES = 2
 # How often the inputs of a quantised model are moved, and by how much: eight roundings.
 _MOVED, _NUDGE = 3, 2.0**-20
@@ -152,13 +153,26 @@ def _stable(
     order = order[: options.cases]
     if max(partings[index].spread for index in order) > _RANDOM:
         _check_repeats(engine, path, [golden[index] for index in order], options.reference)
-    return tuple(_with_margin(golden[index], partings[index]) for index in sorted(order))
+    order.sort()
+    return _with_margins([golden[index] for index in order], [partings[index] for index in order])
 
 
-def _with_margin(case: GoldenCase, parting: _Parting) -> GoldenCase:
-    """A case of a model in floats, with what its spread allows another engine."""
-    spread = _ENGINES * parting.spread if parting.spread > _UNSTABLE else 0.0
-    return replace(case, spread=spread, shares=parting.shares)
+def _with_margins(golden: Sequence[GoldenCase], partings: Sequence[_Parting]) -> tuple[GoldenCase, ...]:
+    """Cases of a model in floats, with what their spreads and shares allow another engine.
+
+    In an output of many whole numbers, such as an image, some lie between two steps, in one case more of them
+    than in another by chance: there each case has what the worst one allows.
+    """
+    cases = []
+    for case, parting in zip(golden, partings, strict=True):
+        spread = _ENGINES * parting.spread if parting.spread > _UNSTABLE else 0.0
+        shares = list(parting.shares)
+        for place, (share, value) in enumerate(zip(shares, case.outputs, strict=True)):
+            if share is not None and value.size >= _MANY:
+                others = (one.shares[place] or 0.0 for one in partings)
+                shares[place] = max(share, min(_ENGINES * max(others), _UNDECIDED))
+        cases.append(replace(case, spread=spread, shares=tuple(shares)))
+    return tuple(cases)
 
 
 def with_margins(
@@ -172,7 +186,7 @@ def with_margins(
         partings = _partings(golden, engine, path, unoptimised)
     except EngineError:
         return tuple(golden)
-    return tuple(map(_with_margin, golden, partings))
+    return _with_margins(golden, partings)
 
 
 def _check_repeats(engine: str, path: Path, golden: Sequence[GoldenCase], reference: Reference) -> None:

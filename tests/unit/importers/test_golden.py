@@ -10,7 +10,14 @@ import pytest
 
 from host.errors import EngineError, ModelFileError
 from host.importers import half_spread
-from host.importers.golden import GoldenOptions, decided, make_golden, relative_distance, with_spread
+from host.importers.golden import (
+    GoldenOptions,
+    decided,
+    make_golden,
+    relative_distance,
+    with_margins,
+    with_spread,
+)
 from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import GoldenCase, TensorSpec
 
@@ -245,6 +252,19 @@ def test_undecided_classes_of_a_model_in_floats_are_replaced_where_there_are_oth
     options = GoldenOptions(reference=lambda engine, path, cases: [[np.array([1])] for _ in cases])
     golden = make_golden("onnxruntime", PATH, [REAL], replace(options, unoptimised=turned))
     assert all(case.inputs[0].flat[0] > 0 and case.shares == (0.0,) for case in golden)
+
+
+@pytest.mark.parametrize(("size", "shares"), [(2_000, (0.0025, 0.0025)), (500, (0.002, 0.0))])
+def test_single_pixels_between_two_steps_are_allowed_in_all_cases(
+    size: int, shares: tuple[float, float]
+) -> None:
+    """An image of bytes whose original's ways differed in one pixel of one case refused three in another."""
+    image = np.zeros(size, np.uint8)
+    other = image.copy()
+    other[0] = 1
+    golden = [GoldenCase((), (image,))] * 2
+    found = with_margins(golden, "onnxruntime", PATH, lambda *_: [[other], [image]])
+    assert tuple(case.shares[0] for case in found) == pytest.approx(shares)
 
 
 def test_a_quantised_model_that_takes_too_long_with_moved_inputs_keeps_its_spread() -> None:
