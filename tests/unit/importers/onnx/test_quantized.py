@@ -11,6 +11,8 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from host.engines import run_reference
+from host.errors import EngineError
 from host.importers import load_here as load
 from host.importers.half_spread import has_halves, with_rounding_of_halves
 from host.importers.onnx import importer
@@ -210,6 +212,36 @@ def test_what_the_runtime_refuses_with_moved_weights_is_imported(tmp_path: Path)
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     assert load(path, golden_cases=2).module is not None
+
+
+def test_what_the_runtime_refuses_when_it_has_fused_it_is_run_unfused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product of two activations, of which the second has a zero point for each column."""
+    moved: list[ModelProto] = []
+    monkeypatch.setattr(importer, "_moved", lambda model: moved.append(model) or model)
+    steps = {"s": np.float32(0.05), "z": np.uint8(128), "many": np.full(4, 0.04, np.float32)}
+    constants = {**steps, "zeros": np.arange(126, 130, dtype=np.uint8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        helper.make_node("DequantizeLinear", ["a", "s", "z"], ["b"]),
+        helper.make_node("QuantizeLinear", ["y", "many", "zeros"], ["c"], axis=2),
+        helper.make_node("DequantizeLinear", ["c", "many", "zeros"], ["d"], axis=2),
+        helper.make_node("MatMul", ["b", "d"], ["e"]),
+        helper.make_node("QuantizeLinear", ["e", "s", "z"], ["f"]),
+        helper.make_node("DequantizeLinear", ["f", "s", "z"], ["out"]),
+    ]
+    inputs = {"x": np.zeros((2, 5, 8), np.float32), "y": np.zeros((2, 8, 4), np.float32)}
+    outputs = [helper.make_tensor_value_info("out", FLOAT, (2, 5, 4))]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(nodes, inputs, outputs, constants).SerializeToString())
+    arrays = [[DRAW.normal(size=one.shape).astype(np.float32) for one in inputs.values()]]
+    with pytest.raises(EngineError, match="QLinearMatMul"):
+        run_reference("onnxruntime", path, arrays)
+    found = load(path, samples=arrays)
+    assert found.module is not None and len(moved) == 1
+    wanted = run_reference("onnxruntime", path, arrays, unoptimised=True)
+    np.testing.assert_array_equal(found.golden[0].outputs[0], wanted[0][0])
 
 
 def _in_halves(offset: float, path: Path) -> Path:
