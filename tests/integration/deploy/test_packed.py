@@ -59,8 +59,6 @@ def test_a_file_of_superblocks_is_deployed_with_its_bits(
     assert main([*words.split(), "--report", str(tmp_path / "report.html")]) == 0
     said = capsys.readouterr()
     assert "verified  largest relative error" in said.out
-    # Bytes would move the logits of this model: what makes queries and keys keeps its precision in prompts.
-    assert "keep their precision" in said.out + said.err
     manifest = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
     held = manifest["memory"]["weights_bytes"]
     six = 256 * (128 + 256 + 128) * 8.5625 / 8
