@@ -39,7 +39,7 @@ def _scales() -> dict[str, np.ndarray]:
 
 
 def test_a_quantised_model_has_the_spread_of_its_runtime_at_every_length(tmp_path: Path) -> None:
-    """ONNX Runtime gives a quantised softmax another scale where it optimises."""
+    """ONNX Runtime gives a quantised softmax another scale where it optimises; all cases have the widest one."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
@@ -50,10 +50,12 @@ def test_a_quantised_model_has_the_spread_of_its_runtime_at_every_length(tmp_pat
     path = tmp_path / "rows.onnx"
     cases = _cases(path, nodes, _scales(), ["n", 24])
     written = run_reference("onnxruntime", path, [case.inputs for case in cases], unoptimised=True)
+    distances = []
     for case, (made,), length in zip(cases, written, _LENGTHS, strict=True):
         assert case.inputs[0].shape == (length, 24)
-        distance = np.abs(made - case.outputs[0]).max() / np.abs(case.outputs[0]).max()
-        assert case.spread == pytest.approx(float(distance)) and case.spread > 1e-3
+        distances.append(float(np.abs(made - case.outputs[0]).max() / np.abs(case.outputs[0]).max()))
+    assert [case.spread for case in cases] == [pytest.approx(max(distances))] * len(cases)
+    assert min(distances) > 1e-3
 
 
 def test_operators_that_round_inside_are_compared_with_real_numbers(tmp_path: Path) -> None:
