@@ -39,7 +39,7 @@ def _scales() -> dict[str, np.ndarray]:
 
 
 def test_a_quantised_model_has_the_spread_of_its_runtime_at_every_length(tmp_path: Path) -> None:
-    """ONNX Runtime gives a quantised softmax another scale where it optimises; all cases have the widest one."""
+    """ONNX Runtime gives a quantised softmax another scale where it optimises; all have the widest."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
