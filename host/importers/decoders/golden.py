@@ -78,8 +78,8 @@ class Golden:
         said = f"with all of it rounded, logits could move by {self.judgement.all:.1e} of the largest"
         notes = [f"{'; '.join(lines)}: {said}"]
         if self.judgement.left > ALLOWED:
-            how = "in float32, without --quantize and --dtype"
-            how = "without --cache int8" if self.in_bytes else how
+            exact = "in float32, without --quantize and --dtype"
+            how = "without --cache int8" if self.in_bytes else exact
             notes.append(
                 f"logits can be off by {self.judgement.left:.1e} of the largest all the same: the model "
                 f"enlarges the least rounding. Deploy it {how}"

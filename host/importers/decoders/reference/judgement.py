@@ -82,11 +82,11 @@ class Judgement:
 
 
 def bound(moved: np.ndarray) -> float:
-    """How far logits are off at hardly any place, by how far they are at some.
+    """How far off logits are that hardly any place exceeds, by how far they are off at some places.
 
-    The logarithms of the upper half are taken for those of a normal distribution: its median and its 19 of 20
-    are continued to one place of 2,000, and further where they are wide apart: such distributions have more
-    of their places far out. No less than the largest of all.
+    The logarithms of the upper half are taken for those of a normal distribution: its median and its 95th
+    percentile are continued to one place of 2,000, and further where they are wide apart: such distributions
+    have more of their places far out. No less than the largest of all.
 
     Args:
         moved: (n) how far logits of each place are off, as part of the largest there.
@@ -102,7 +102,7 @@ def bound(moved: np.ndarray) -> float:
     median, high = (float(one) for one in np.quantile(moved, (0.5, 0.95)))
     if not median:
         return largest
-    # 1.645 deviations above the median are 19 of 20.
+    # The 95th percentile is 1.645 deviations above the median.
     deviation = math.log(high / median) / 1.645
     exponent = min(_DEVIATIONS * deviation + deviation**2 / 2, _MOST_EXPONENT)
     return max(largest, median * math.exp(exponent))
