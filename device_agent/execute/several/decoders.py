@@ -7,9 +7,9 @@ from typing import Any, Collection, Dict, List, Mapping, Sequence, Union
 
 from device_agent.contract.manifest import TOGETHER
 from device_agent.execute import ffi
-from device_agent.execute.decoder import Decoder
+from device_agent.execute.decoder import Decoder, Machine
 from device_agent.execute.model_signature import functions_of
-from device_agent.execute.virtual_machine import VirtualMachine, tensors_of
+from device_agent.execute.virtual_machine import tensors_of
 from device_agent.store.opened_bundle import BundleError
 
 Logits = Union[bytearray, memoryview]
@@ -29,7 +29,7 @@ class Decoders:
         BundleError: the library has not the functions that the manifest says.
     """
 
-    def __init__(self, machine: VirtualMachine, fields: Dict[str, Any]) -> None:
+    def __init__(self, machine: Machine, fields: Dict[str, Any]) -> None:
         count = int(fields.get("sequences", 1))
         self.each = [Decoder(machine, fields, text) for text in range(count)]
         if count > 1:
