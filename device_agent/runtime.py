@@ -81,10 +81,8 @@ class Model:
         self.machine: Optional[VirtualMachine] = None
         self._generation: Optional[Generation] = None
         if self.backend == "tvm":
-            made = (
-                load_machine(opened, count) if machine is None else (signature_of(manifest.fields), machine)
-            )
-            self.signature, self.machine = made
+            here = (signature_of(manifest.fields), machine)
+            self.signature, self.machine = load_machine(opened, count) if machine is None else here
             decoder = manifest.fields.get("decoder")
             if decoder:
                 self._generation = Generation(self.machine, decoder, self.path, self._lock)

@@ -163,7 +163,7 @@ class Decoder:
                 result = self._call(self._step, [given, [position]])
             self._tokens += given
             position += len(given)
-        return _bytes_of(result, 4 * self.vocabulary)
+        return bytes_of(result, 4 * self.vocabulary)
 
     def can_verify(self, tokens: Sequence[int]) -> bool:
         """Whether `verify` takes them: the state is right for all but the last, and has places for a call."""
@@ -186,7 +186,7 @@ class Decoder:
         result = self._call(self._verify, [given + padding, [position]])
         self._tokens.append(tokens[-1])
         size = 4 * self.vocabulary
-        rows = memoryview(_bytes_of(result, self.verified * size))
+        rows = memoryview(bytes_of(result, self.verified * size))
         return [rows[row * size : (row + 1) * size] for row in range(len(given))]
 
     def confirm(self, draft: Sequence[int]) -> None:
@@ -232,14 +232,19 @@ class Decoder:
 
     @staticmethod
     def _call(function: Function, values: List[List[int]]) -> Any:
-        if isinstance(function, RelayedFunction):
-            return function.call(values)
-        for tensor, numbers in zip(function.inputs, values):
-            ffi.copy_from_buffer(tensor, array.array("i", numbers).tobytes())
-        return function.invoke()
+        return called(function, values)
 
 
-def _bytes_of(result: Any, size: int) -> bytearray:
+def called(function: Function, values: List[List[int]]) -> Any:
+    """What a function gives for the numbers of each input; `bytes_of` reads it."""
+    if isinstance(function, RelayedFunction):
+        return function.call(values)
+    for tensor, numbers in zip(function.inputs, values):
+        ffi.copy_from_buffer(tensor, array.array("i", numbers).tobytes())
+    return function.invoke()
+
+
+def bytes_of(result: Any, size: int) -> bytearray:
     """The first so many bytes of what a call gave.
 
     Raises:

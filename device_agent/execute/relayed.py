@@ -48,8 +48,17 @@ class RelayedMachine(RelayedFunction):
         Raises:
             AgentError: always.
         """
-        raise AgentError(
-            "bad_request",
-            "the prompts of a model on another device are not kept in files: leave the option out, or use "
-            "device_agent.runtime there",
-        )
+        raise self._unknown("the prompts of a model on another device are not kept in files")
+
+    def copy_state(self, source: int, target: int) -> None:
+        """None that could be copied from text to text.
+
+        Raises:
+            AgentError: always.
+        """
+        raise self._unknown("a model on another device continues one text at a time")
+
+    @staticmethod
+    def _unknown(what: str) -> AgentError:
+        advice = "leave the option out, or use device_agent.runtime there"
+        return AgentError("bad_request", "%s: %s" % (what, advice))

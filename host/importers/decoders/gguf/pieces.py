@@ -57,8 +57,9 @@ def tokenizer_of_pieces(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unknown(values: Mapping[str, Any], vocabulary: Vocabulary) -> str | None:
     number = values.get("tokenizer.ggml.unknown_token_id")
-    known = type(number) is int and 0 <= number < len(vocabulary.tokens)
-    return vocabulary.tokens[number] if known else None
+    if type(number) is not int or not 0 <= number < len(vocabulary.tokens):
+        return None
+    return vocabulary.tokens[number]
 
 
 def _scores(values: Mapping[str, Any], vocabulary: Vocabulary) -> list[float]:
