@@ -225,6 +225,17 @@ def test_a_head_is_multiplied_as_steps_do(tied: bool, tmp_path: Path) -> None:
     assert 1e-6 < asked_of(read, directory, alone, allowed=0.0).left < 1e-3
 
 
+def test_a_head_of_its_own_beside_a_configuration_that_ties_it(tmp_path: Path) -> None:
+    read, directory, parts = quantised_llama(tmp_path, tie_word_embeddings=False)
+    apart = asked_of(read, directory, parts, allowed=0.0)
+    config = read.path / "config.json"
+    said = config.read_text()
+    assert said.count('"tie_word_embeddings": false') == 1
+    config.write_text(said.replace('"tie_word_embeddings": false', '"tie_word_embeddings": true'))
+    tied = asked_of(read, directory, parts, allowed=0.0)
+    assert tied.all == pytest.approx(apart.all) and tied.alone == pytest.approx(apart.alone)
+
+
 def test_exact_rows_have_a_cache_of_bytes_where_the_program_has(tmp_path: Path) -> None:
     whole = save(tmp_path, "llama")
     (moved,) = moved_by_ways(
