@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     texts.add_argument("bundle", help="folder of the bundle")
     texts.add_argument("--trust", choices=("signed", "unsigned"), default="signed", help="in its signer")
     texts.add_argument("--keys", help="file of the trusted keys, by default this user's")
+    texts.add_argument("--relayed", action="store_true", help="have calls of the model run elsewhere")
     record = commands.add_parser("record-sensors", help="record this board's sensors, to test against")
     record.add_argument("out", help="archive to write (.tar)")
     record.add_argument("--seconds", type=float, default=5.0, help="how long to follow the readings")
@@ -93,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
         # With the runtime of TVM, which no other command needs.
         from device_agent.text_service import serve
 
-        return serve(options.bundle, options.trust, options.keys, home.board)
+        return serve(options.bundle, options.trust, options.keys, home.board, relayed=options.relayed)
     from device_agent.serve import control
 
     if options.command == "ticket":

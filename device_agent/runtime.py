@@ -61,6 +61,7 @@ class Model:
     Args:
         opened: the bundle.
         threads: threads it may use; by default those it was measured with.
+        machine: runs a language model elsewhere, for its texts alone; by default it runs in this process.
 
     Attributes:
         warning: one line where the bundle is used without trust in its signer, else None.
@@ -68,7 +69,7 @@ class Model:
             language model does not need: it starts anew at position 0.
     """
 
-    def __init__(self, opened: OpenedBundle, threads: Optional[int] = None) -> None:
+    def __init__(self, opened: OpenedBundle, threads: Optional[int] = None, machine: Any = None) -> None:
         bundle, self.warning = opened
         manifest = bundle.manifest
         self.backend = manifest.backend
@@ -80,7 +81,8 @@ class Model:
         self.machine: Optional[VirtualMachine] = None
         self._generation: Optional[Generation] = None
         if self.backend == "tvm":
-            self.signature, self.machine = load_machine(opened, count)
+            here = (signature_of(manifest.fields), machine)
+            self.signature, self.machine = load_machine(opened, count) if machine is None else here
             decoder = manifest.fields.get("decoder")
             if decoder:
                 self._generation = Generation(self.machine, decoder, self.path, self._lock)

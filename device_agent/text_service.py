@@ -12,27 +12,42 @@
                                                 "power": see `TextPower.end`}, or an error
     {"save": path} or {"load": path}            {"tokens": of the state that is in the file}, or an error
 
-Each piece is asked for, so that a text can be left at any time.
+Each piece is asked for, so that a text can be left at any time. Where another device runs the model, an
+answer may be {"run": name of a function or "", "inputs": numbers of each input}; the next line is {"output":
+its bytes in base 64} then, and the answer follows.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import sys
 import warnings
-from typing import IO, Any, Dict, Iterable, Iterator, Optional
+from typing import IO, Any, Dict, Iterable, Iterator, List, Optional
 
 from device_agent import runtime
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError
+from device_agent.execute.relayed import RelayedMachine
+from device_agent.store.opened_bundle import open_bundle
 from device_agent.text_power import TextPower, of_this_machine
 
 _FIELDS = ("max_tokens", "temperature", "top_k", "top_p", "seed", "stop")
 
 
-def serve(bundle: str, trust: str, keys: Optional[str], board: str) -> int:
+class _NoMeter:
+    """In place of the meter of this machine where another one runs the model."""
+
+    def probe(self) -> Dict[str, str]:
+        return {"unavailable": "the model runs elsewhere"}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def serve(bundle: str, trust: str, keys: Optional[str], board: str, relayed: bool = False) -> int:
     """Loads a bundle and generates texts until stdin ends.
 
     Args:
@@ -40,6 +55,7 @@ def serve(bundle: str, trust: str, keys: Optional[str], board: str) -> int:
         trust: "signed" or "unsigned"; see `device_agent.runtime.load`.
         keys: file of the trusted keys.
         board: file with the facts of the board, for its power sensor; it may be missing.
+        relayed: whether the process that started this one has the calls of the model run.
 
     Returns:
         0, or 1 where the bundle cannot be loaded.
@@ -50,7 +66,10 @@ def serve(bundle: str, trust: str, keys: Optional[str], board: str) -> int:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = runtime.load(bundle, trust=trust, keys=keys)
+                if relayed:
+                    model = runtime.Model(open_bundle(bundle, trust, keys), machine=_relaying(answers))
+                else:
+                    model = runtime.load(bundle, trust=trust, keys=keys)
                 templates = list(model.chat_templates)
         except (AgentError, RuntimeError, OSError) as error:
             _answer(answers, _refusal(error))
@@ -58,14 +77,27 @@ def serve(bundle: str, trust: str, keys: Optional[str], board: str) -> int:
         # The likeliest of 150,000 tokens takes 6 ms without it, a quarter of a step of a small model.
         with contextlib.suppress(ImportError):
             __import__("numpy")
-        power = of_this_machine(board)
+        power = TextPower(_NoMeter()) if relayed else of_this_machine(board)
         _answer(answers, {"warning": model.warning or "", "templates": templates})
         try:
-            for reply in replies(model, sys.stdin, power):
+            for reply in replies(model, iter(sys.stdin.readline, ""), power):
                 _answer(answers, reply)
         finally:
             power.close()
     return 0
+
+
+def _relaying(answers: IO[str]) -> RelayedMachine:
+    """A model whose calls are asked for among the answers."""
+
+    def run(name: str, values: List[List[int]]) -> bytes:
+        _answer(answers, {"run": name, "inputs": values})
+        line = sys.stdin.readline()
+        if not line:
+            raise AgentError("engine", "the host has gone")
+        return base64.b64decode(json.loads(line)["output"], validate=True)
+
+    return RelayedMachine(run)
 
 
 def replies(model: runtime.Model, lines: Iterable[str], power: TextPower) -> Iterator[Dict[str, Any]]:

@@ -240,18 +240,19 @@ def load(bundle: PathLike, *, device: str = "local", trust: str = "signed") -> M
 
 
 def load_language_model(bundle: PathLike, *, device: str = "local", trust: str = "signed") -> LanguageModel:
-    """Load the bundle of a language model on this machine, to generate texts; use it in a `with` block.
+    """Load the bundle of a language model on a device, to generate texts; use it in a `with` block.
 
     Args:
         bundle: directory or `.zip`, or the name of a model that is installed on this machine.
-        device: name of the device, which has to be this machine.
+        device: name of the device that runs it.
         trust: see `load`.
 
     Raises:
-        UserError: the device is another machine, or the bundle is not a language model's.
+        UserError: there is no such device, or the bundle is not a language model's.
         ModelFileError: there is no bundle.
         BundleError: it is damaged, revoked, or not trusted.
-        EngineError: this machine cannot run it.
+        EngineError: the device cannot run it.
+        DeviceError: it went away.
     """
     return LanguageModel(Path(bundle), device, trust)
 

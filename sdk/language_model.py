@@ -1,7 +1,8 @@
-"""Texts of a language model's bundle, on this machine."""
+"""Texts of a language model's bundle, on this machine or on a board."""
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from device_agent.contract.text import printable
 from device_agent.contract.trust import FILE
 from host.closing import Closing, end_process
-from host.errors import BundleError, EdgeError, EngineError, UserError
+from host.errors import BundleError, EdgeError, EngineError, ModelFileError, UserError
 
 if TYPE_CHECKING:
     from host.manifest import Manifest
+    from host.transport import Session
 
 LOCAL = "local"
 _STOP_S = 10.0
@@ -53,44 +55,49 @@ class TextTiming:
 
 
 class LanguageModel(Closing):
-    """A language model in a process of its own on this machine; a context manager.
+    """A language model in a process of its own; a context manager.
+
+    Of a model on a board, tokens and logits travel: texts become tokens here, where tokens are chosen too,
+    and the times of a text have all of that.
 
     Args:
         path: bundle directory or zip, or the name of a model that is installed on this machine.
-        device: name of the device, which has to be this machine.
-        trust: "signed": this machine has to trust the bundle's signer; "unsigned": any bundle is accepted.
+        device: name of the device that runs it.
+        trust: "signed": the device has to trust the bundle's signer; "unsigned": any bundle is accepted.
 
     Attributes:
-        warning: one line where this machine does not trust the bundle's signer; else "".
+        warning: one line where the device does not trust the bundle's signer; else "".
         chat_templates: names of the bundle's chat templates; none where its model came without.
         stopped: why the last text ended; "" while it has not.
         timing: what the last text took; None while it has not ended.
 
     Raises:
-        UserError: the device is another machine, or the bundle is not a language model's.
+        UserError: there is no such device, or the bundle is not a language model's.
         ModelFileError: there is no bundle.
         BundleError: it is damaged, revoked, or not trusted.
-        EngineError: this machine cannot run it.
+        EngineError: the device cannot run it.
+        DeviceError: it went away.
     """
 
     def __init__(self, path: Path, device: str = LOCAL, trust: str = "signed") -> None:
         from host.transport.local import default_store, linked_agent
 
-        if device != LOCAL:
-            raise UserError(
-                f"texts are generated on this machine only, not on {printable(device, 100)}: leave out"
-                " --device, or use device_agent.runtime in an application on the device"
-            )
         self.stopped = ""
         self.timing: TextTiming | None = None
         with ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-")))
-            folder = _bundle_folder(path, trust, scratch)
+            self._session: Session | None = None
+            if device == LOCAL:
+                folder, how = _bundle_folder(path, trust, scratch), ["--trust", trust]
+            else:
+                # The device judges who signed it; here, it is only read.
+                folder, self._session = _on_device(path, device, trust, scratch, stack)
+                how = ["--trust", "unsigned", "--relayed"]
             code = scratch / "agent"
             code.mkdir()
             linked_agent(code)
             command = [sys.executable, "-m", "device_agent", "generate", str(folder.resolve())]
-            command += ["--trust", trust, "--keys", str(default_store().absolute() / FILE)]
+            command += [*how, "--keys", str(default_store().absolute() / FILE)]
             self._log = scratch / "log"
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
@@ -107,7 +114,7 @@ class LanguageModel(Closing):
             stack.callback(self._stop)
             try:
                 loaded = self._read()
-                self.warning = str(loaded["warning"])
+                self.warning = str(loaded["warning"]) if self._session is None else self._session.warning
                 self.chat_templates = tuple(map(str, loaded["templates"]))
             except EdgeError as error:
                 # A zip was unpacked somewhere that means nothing to its owner.
@@ -229,17 +236,37 @@ class LanguageModel(Closing):
             yield reply["piece"]
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
         try:
             line = json.dumps(request)
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(f"what is given is no JSON: {printable(error, 200)}") from error
+        self._send(line)
+        reply = self._read()
+        while "run" in reply and self._session is not None:
+            self._send(json.dumps({"output": self._run(self._session, reply)}))
+            reply = self._read()
+        return reply
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
         try:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
             raise self._ended() from None
-        return self._read()
+
+    def _run(self, session: Session, asked: Mapping[str, Any]) -> str:
+        """The output of a call of the model on the device, in base 64."""
+        import numpy as np
+
+        inputs = [np.array(one, np.int32) for one in asked["inputs"]]
+        try:
+            [output] = session.run(inputs, str(asked["run"]))
+        except EdgeError:
+            # The process waits for an output that will not come.
+            self._stop()
+            raise
+        return base64.b64encode(output.tobytes()).decode()
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -290,6 +317,25 @@ def _bundle_folder(path: Path, trust: str, scratch: Path) -> Path:
         bundle.require_processor(manifest, str(path), device.describe(), device.name)
     _require_decoder(manifest, path)
     return folder
+
+
+def _on_device(path: Path, name: str, trust: str, scratch: Path, stack: ExitStack) -> tuple[Path, Session]:
+    """A bundle's folder on this machine, and a session on a device that has loaded it."""
+    from host import bundle
+    from host.transport import connect
+
+    if not path.exists():
+        raise ModelFileError(
+            f"no such bundle: {printable(path)}: give its folder or .zip, as its tokenizer is used here"
+        )
+    device = stack.enter_context(connect(name))
+    folder = bundle.unpacked(path, scratch)
+    manifest = bundle.read_manifest(folder)
+    _require_decoder(manifest, path)
+    bundle.require_processor(manifest, str(path), device.describe(), device.name)
+    session = stack.enter_context(device.open_session("tvm", threads=manifest.threads))
+    session.load(folder, trust)
+    return folder, session
 
 
 def _require_decoder(manifest: Manifest, path: Path) -> None:

@@ -11,6 +11,7 @@ from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.kept_prompt import read_prompt, write_prompt
 from device_agent.execute.model_signature import TensorInfo, functions_of
+from device_agent.execute.relayed import RelayedFunction, RelayedMachine
 from device_agent.execute.virtual_machine import Entry, VirtualMachine, tensors_of
 from device_agent.store.opened_bundle import BundleError
 
@@ -20,13 +21,15 @@ MAX_TOKENS = "max_tokens"
 _ROWS_OF_A_STEP = 4
 # Longer chunks are those of processors that take no longer for them than others do for so many tokens.
 _MOST_COUNTED = 64
+Machine = Union[VirtualMachine, RelayedMachine]
+Function = Union[VirtualMachine, Entry, RelayedFunction]
 
 
 class Decoder:
     """Computes logits, and remembers whose keys and values the state holds.
 
     Args:
-        machine: the loaded model.
+        machine: the loaded model, here or elsewhere.
         fields: `decoder` of the checked manifest.
         text: number of the text whose state it has.
 
@@ -42,7 +45,7 @@ class Decoder:
         BundleError: the library has no function for several tokens.
     """
 
-    def __init__(self, machine: VirtualMachine, fields: Dict[str, Any], text: int = 0) -> None:
+    def __init__(self, machine: Machine, fields: Dict[str, Any], text: int = 0) -> None:
         self.context = int(fields["context"])
         self.vocabulary = int(fields["vocabulary"])
         self.end_tokens = frozenset(int(token) for token in fields["end_tokens"])
@@ -54,7 +57,7 @@ class Decoder:
         self._rounds = "rounding" in fields
         self._machine, self._text = machine, text
         functions = functions_of(fields)
-        self._step: Union[VirtualMachine, Entry] = machine
+        self._step: Function = machine
         if text:
             ones = [TensorInfo(name, (1,), "int32") for name in ("tokens", "position")]
             self._step = self._entry("main", ones)
@@ -65,7 +68,7 @@ class Decoder:
         # The tokens that the state is right for, from position 0 on.
         self._tokens: List[int] = []
 
-    def _entry(self, name: str, inputs: Sequence[TensorInfo]) -> Entry:
+    def _entry(self, name: str, inputs: Sequence[TensorInfo]) -> Function:
         try:
             return self._machine.entry(name, inputs, (self._text,))
         except (RuntimeError, AttributeError, ValueError) as error:
@@ -160,7 +163,7 @@ class Decoder:
                 result = self._call(self._step, [given, [position]])
             self._tokens += given
             position += len(given)
-        return ffi.to_bytes(tensors_of(result)[0], 4 * self.vocabulary)
+        return bytes_of(result, 4 * self.vocabulary)
 
     def can_verify(self, tokens: Sequence[int]) -> bool:
         """Whether `verify` takes them: the state is right for all but the last, and has places for a call."""
@@ -183,7 +186,7 @@ class Decoder:
         result = self._call(self._verify, [given + padding, [position]])
         self._tokens.append(tokens[-1])
         size = 4 * self.vocabulary
-        rows = memoryview(ffi.to_bytes(tensors_of(result)[0], self.verified * size))
+        rows = memoryview(bytes_of(result, self.verified * size))
         return [rows[row * size : (row + 1) * size] for row in range(len(given))]
 
     def confirm(self, draft: Sequence[int]) -> None:
@@ -228,7 +231,27 @@ class Decoder:
         return self._call(self._prefill, [tokens + padding, [position], [len(tokens) - 1]])
 
     @staticmethod
-    def _call(function: Union[VirtualMachine, Entry], values: List[List[int]]) -> Any:
-        for tensor, numbers in zip(function.inputs, values):
-            ffi.copy_from_buffer(tensor, array.array("i", numbers).tobytes())
-        return function.invoke()
+    def _call(function: Function, values: List[List[int]]) -> Any:
+        return called(function, values)
+
+
+def called(function: Function, values: List[List[int]]) -> Any:
+    """What a function gives for the numbers of each input; `bytes_of` reads it."""
+    if isinstance(function, RelayedFunction):
+        return function.call(values)
+    for tensor, numbers in zip(function.inputs, values):
+        ffi.copy_from_buffer(tensor, array.array("i", numbers).tobytes())
+    return function.invoke()
+
+
+def bytes_of(result: Any, size: int) -> bytearray:
+    """The first so many bytes of what a call gave.
+
+    Raises:
+        AgentError: another device gave fewer.
+    """
+    if not isinstance(result, bytearray):
+        return ffi.to_bytes(tensors_of(result)[0], size)
+    if len(result) < size:
+        raise AgentError("engine", "the device gave %d bytes of logits, not %d" % (len(result), size))
+    return result[:size]

@@ -18,7 +18,7 @@ from typing import (
 )
 
 from device_agent.errors import AgentError
-from device_agent.execute.decoder import END_OF_TEXT, MAX_TOKENS
+from device_agent.execute.decoder import END_OF_TEXT, MAX_TOKENS, Machine
 from device_agent.execute.several.decoders import Decoders
 from device_agent.execute.several.texts import Prompt, Texts
 from device_agent.execute.text.chat import Chat
@@ -26,7 +26,6 @@ from device_agent.execute.text.sampling import Sampler
 from device_agent.execute.text.speculation import Lookup, Pace
 from device_agent.execute.text.stops import STOP_STRING, StoppedPieces
 from device_agent.execute.text.tokenizer import TextPieces, Tokenizer
-from device_agent.execute.virtual_machine import VirtualMachine
 
 
 class Timing(NamedTuple):
@@ -73,7 +72,7 @@ class Generation:
     """
 
     def __init__(
-        self, machine: VirtualMachine, fields: Dict[str, Any], folder: str, lock: ContextManager[Any]
+        self, machine: Machine, fields: Dict[str, Any], folder: str, lock: ContextManager[Any]
     ) -> None:
         self._decoders = Decoders(machine, fields)
         self.decoder = self._decoders.each[0]

@@ -37,6 +37,7 @@ class Verification:
         passed: whether every output is within its tolerance.
         message: names what differs, where and by how much; "" when passed.
         function: of a language model, the one beside main that is to blame; "" where it is main, or none is.
+        remark: what the golden cases say nothing about; "" for nothing.
     """
 
     max_rel_err: float
@@ -44,6 +45,7 @@ class Verification:
     passed: bool
     message: str = ""
     function: str = ""
+    remark: str = ""
 
 
 class Runs(Protocol):
@@ -168,10 +170,45 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
             if found.excess > worst.excess:
                 worst = found
     if worst.excess <= 1.0:
-        return Verification(largest, worst.tolerance, True), worst.case
+        remark = untold(signature, golden)
+        return Verification(largest, worst.tolerance, True, remark=remark), worst.case
     message = _describe(worst, signature) + (f"; the function {behind} is wrong" if behind else "")
     message += f", or {unseen}, whose state it reads" if unseen not in ("", behind) else ""
     return Verification(largest, worst.tolerance, False, message, behind), worst.case
+
+
+def untold(signature: Signature, golden: Sequence[GoldenCase]) -> str:
+    """A line about outputs that are one number throughout, so that a wrong program may give them too.
+
+    Args:
+        signature: of the model.
+        golden: its cases; those of functions beside main are not looked at.
+
+    Returns:
+        "" where every case says something about every output.
+    """
+    cases = [case.outputs for case in golden if case.outputs and not case.function]
+    found = []
+    for position, spec in enumerate(signature.outputs):
+        values = (outputs[position] for outputs in cases)
+        flat = [value.flat[0] for value in values if _is_one_number(value)]
+        if flat:
+            where = "all" if len(flat) == len(cases) else f"{len(flat)} of {len(cases)}"
+            found.append(
+                f"output {spec.name!r} is {float(flat[0]):g} throughout in {where} of the golden cases"
+            )
+    if not found:
+        return ""
+    more = f", and {len(found) - 1} more are such" if len(found) > 1 else ""
+    return f"{found[0]}{more}: there, the verification says nothing"
+
+
+def _is_one_number(value: np.ndarray) -> bool:
+    """Whether an array has several elements that are all the same."""
+    if value.size < 2 or value.dtype.kind not in "biuf":
+        return False
+    first = value.flat[0]
+    return bool((value == first).all() or (value != value).all())
 
 
 def sensitivity(session: Runs, case: GoldenCase) -> float:

@@ -85,6 +85,7 @@ def verify(verification: Verification) -> dict[str, Any]:
         "tolerance": verification.tolerance,
         "passed": verification.passed,
         "message": verification.message,
+        "remark": verification.remark,
     }
 
 

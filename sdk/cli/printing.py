@@ -54,6 +54,8 @@ def print_deployment(deployment: Deployment) -> None:
     _print_title(result, result.processor)
     print_line(f"backend   {result.choice.backend} ({result.choice.why})")
     print_line(f"verified  largest relative error {verdict.max_rel_err:.1e}, allowed {verdict.tolerance:.0e}")
+    if verdict.remark:
+        print_line(f"{'':<9} {verdict.remark}")
     if result.speed is not None:
         for number, line in enumerate(speed_lines(result.speed)):
             print_line(f"{'' if number else 'texts':<9} {line}")

@@ -14,7 +14,7 @@ import pytest
 import sdk
 from device_agent.contract.language.chat_templates import check_chat
 from host import bundle as bundles
-from host.errors import BundleError, EngineError, ModelFileError, UserError
+from host.errors import BundleError, DeviceError, EngineError, ModelFileError, UserError
 from sdk.cli.console import print_piece
 from sdk.cli.main import main
 from tests.signing import reseal
@@ -213,7 +213,8 @@ def test_an_installed_model_goes_by_its_name(tiny_bundle, capsys):
     ("words", "code", "reason"),
     [
         (["nowhere"], 2, "no such bundle"),
-        (["BUNDLE", "--device", "pi5", "--prompt", "one"], 2, "on this machine only, not on pi5"),
+        (["BUNDLE", "--device", "pi5", "--prompt", "one"], 2, "no device is called 'pi5'"),
+        (["nowhere", "--device", "pi5", "--prompt", "one"], 2, "no such bundle: nowhere: give its folder"),
         (["BUNDLE", "--prompt", ""], 2, "the prompt is empty"),
         (["BUNDLE", "--prompt", "one", "--temperature", "-1"], 2, "Invalid value for '--temperature'"),
         (["BUNDLE", "--prompt", "one " * 33], 2, "the prompt has 33 tokens"),
@@ -303,3 +304,59 @@ def test_a_file_that_is_no_prompt_of_the_bundle_is_refused_in_one_line(tiny_bund
         assert main(["chat", str(bundle), "--prompt", "one", "--load", str(kept)]) != 0
         error = capsys.readouterr().err
         assert error.count("\n") == 1 and f"{reason}: save the prompt again" in error
+
+
+@pytest.fixture
+def as_on_a_board(monkeypatch):
+    """This machine is a device like any other: its agent runs the model, and texts are made of it here."""
+    monkeypatch.setattr("sdk.language_model.LOCAL", "")
+    return {"device": "local"}
+
+
+def test_a_model_on_another_device_writes_what_it_writes_here(tiny_bundle, as_on_a_board, tmp_path):
+    long = [place % 12 for place in range(19)]
+    with sdk.load_language_model(tiny_bundle, **as_on_a_board) as model:
+        assert list(model.generate(long, max_tokens=3)) == following(long, 3)
+        timing = model.timing
+        assert (timing.prompt_tokens, timing.tokens, timing.watts) == (19, 3, None)
+        assert list(model.generate([3, 1, 4], max_tokens=2)) == following([3, 1, 4], 2)
+        assert (
+            "".join(model.generate(text([3, 1]), max_tokens=2)).split() == text(following([3, 1], 2)).split()
+        )
+        # What the device knows is not sent again.
+        assert list(model.generate([*long, 5], max_tokens=1)) == following([*long, 5], 1)
+        with pytest.raises(UserError, match="the prompt has 33 tokens"):
+            model.generate([1] * 33)
+        for action in (model.save_prompt, model.load_prompt):
+            with pytest.raises(UserError, match="the prompts of a model on another device are not kept"):
+                action(tmp_path / "kept")
+        assert list(model.generate([2, 7], max_tokens=1)) == following([2, 7], 1)
+
+
+def test_a_conversation_with_a_model_on_another_device(talking_bundle, as_on_a_board, capsys):
+    words = ["chat", str(talking_bundle), "--max-tokens", "3"]
+    assert main([*words, "--prompt", "two"]) == 0
+    here = capsys.readouterr().out
+    assert main([*words, "--prompt", "two", "--device", "local"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == here.splitlines()[0]
+
+
+def test_a_device_that_goes_away_is_one_line(tiny_bundle, as_on_a_board):
+    with sdk.load_language_model(tiny_bundle, **as_on_a_board) as model:
+        pieces = model.generate([3, 1, 4], max_tokens=9)
+        next(pieces)
+        model._session.close()
+        with pytest.raises(DeviceError, match="the tvm session is closed"):
+            list(pieces)
+        with pytest.raises(EngineError, match="the process of the model ended"):
+            model.generate([1])
+    with pytest.raises(EngineError, match="the process of the model ended"):
+        model.generate([1])
+
+
+def test_a_device_that_gives_less_than_logits_is_told(tiny_bundle, as_on_a_board, monkeypatch):
+    with sdk.load_language_model(tiny_bundle, **as_on_a_board) as model:
+        usual = model._session.run
+        monkeypatch.setattr(model._session, "run", lambda *asked: [usual(*asked)[0][:, :2]])
+        with pytest.raises(EngineError, match="the device gave 8 bytes of logits, not 52"):
+            list(model.generate([3, 1, 4], max_tokens=1))

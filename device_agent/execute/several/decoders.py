@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import array
 from typing import Any, Collection, Dict, List, Mapping, Sequence, Union
 
 from device_agent.contract.manifest import TOGETHER
-from device_agent.execute import ffi
-from device_agent.execute.decoder import Decoder
+from device_agent.execute.decoder import Decoder, Machine, bytes_of, called
 from device_agent.execute.model_signature import functions_of
-from device_agent.execute.virtual_machine import VirtualMachine, tensors_of
 from device_agent.store.opened_bundle import BundleError
 
 Logits = Union[bytearray, memoryview]
@@ -29,7 +26,7 @@ class Decoders:
         BundleError: the library has not the functions that the manifest says.
     """
 
-    def __init__(self, machine: VirtualMachine, fields: Dict[str, Any]) -> None:
+    def __init__(self, machine: Machine, fields: Dict[str, Any]) -> None:
         count = int(fields.get("sequences", 1))
         self.each = [Decoder(machine, fields, text) for text in range(count)]
         if count > 1:
@@ -94,11 +91,9 @@ class Decoders:
             # A place without a text takes a token for nothing, where that does not hurt.
             tokens.append(given[-1] if given is not None else 0)
             positions.append(len(given) - 1 if given is not None else decoder.place_to_spare())
-        for tensor, numbers in zip(self._together.inputs, (tokens, positions)):
-            ffi.copy_from_buffer(tensor, array.array("i", numbers).tobytes())
-        result = self._together.invoke()
+        result = called(self._together, [tokens, positions])
         size = 4 * self.each[0].vocabulary
-        rows = memoryview(ffi.to_bytes(tensors_of(result)[0], len(self.each) * size))
+        rows = memoryview(bytes_of(result, len(self.each) * size))
         for place, given in texts.items():
             self.each[place].stepped(given[-1])
         return {place: rows[place * size : (place + 1) * size] for place in texts}

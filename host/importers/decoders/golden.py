@@ -44,19 +44,22 @@ class Golden:
         text: what is known of a text of the user's; None without one.
         parts: of the program that might be rounded; none where no weight is quantised.
         judgement: what was found about them; None without.
-        in_bytes: whether keys and values are kept as bytes.
     """
 
     cases: tuple[GoldenCase, ...]
     text: TextReference | None
     parts: tuple[Part, ...] = ()
     judgement: Judgement | None = None
-    in_bytes: bool = False
 
     @property
     def roundings(self) -> Roundings:
         """What the program rounds."""
         return Roundings.of(self.parts, self.judgement)
+
+    @property
+    def left(self) -> float:
+        """How far logits may be off by what is rounded; 0 where that was not judged."""
+        return 0.0 if self.judgement is None else self.judgement.left
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -78,11 +81,9 @@ class Golden:
         said = f"with all of it rounded, logits could move by {self.judgement.all:.1e} of the largest"
         notes = [f"{'; '.join(lines)}: {said}"]
         if self.judgement.left > ALLOWED:
-            exact = "in float32, without --quantize and --dtype"
-            how = "without --cache int8" if self.in_bytes else exact
             notes.append(
                 f"logits can be off by {self.judgement.left:.1e} of the largest all the same: the model "
-                f"enlarges the least rounding. Deploy it {how}"
+                "enlarges the least rounding. Deploy it in float32, without --quantize and --dtype"
             )
         return tuple(notes)
 
@@ -195,7 +196,7 @@ def make_golden(
     for tokens, logits in zip(prompts, answers.logits, strict=True):
         _check(folder, logits, len(tokens), description)
     *known, through = [Known(*one) for one in zip(prompts, answers.logits, strict=True)]
-    found = Golden((), None, rounded, answers.judgement, constants.kept == "int8")
+    found = Golden((), None, rounded, answers.judgement)
     golden = tuple(
         replace(case, spread=_spread(constants, bool(parts), answers))
         for case in (
@@ -252,11 +253,12 @@ def _spread(constants: Constants, quantised: bool, answers: Answers) -> float:
     """How far right logits may be from those of the reference, whose weights are those of the program.
 
     In half precision what lies between kernels is rounded too, which moves logits about as far as rounding
-    the weights does.
+    the weights does. Keys and values that become bytes may lie so near to the middle between two that another
+    order of sums decides.
     """
     if constants.half:
         return max(HALF_SPREADS["float16"], answers.half_spread)
-    return QUANTISED_SPREAD if quantised else 0.0
+    return QUANTISED_SPREAD if quantised or constants.kept == "int8" else 0.0
 
 
 def _number(value: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from host.importers.decoders.constants import Constants, check_bytes
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
 from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.gguf.model import read_gguf
-from host.importers.decoders.golden import Functions, make_golden
+from host.importers.decoders.golden import Functions, Golden, make_golden
 from host.importers.decoders.module import (
     BLOCK,
     build_prefill,
@@ -29,6 +29,7 @@ from host.importers.decoders.module import (
 from host.importers.decoders.products import ROUNDED
 from host.importers.decoders.quantise import BITS, GROUP, ZERO
 from host.importers.decoders.reference import input_energies
+from host.importers.decoders.reference.roundings import ALLOWED
 from host.importers.decoders.text import (
     CALIBRATION_TOKENS,
     MOST_TOKENS,
@@ -117,20 +118,23 @@ def import_decoder(
         read, bits, context, group, half=half, asymmetry=asymmetry, importance=importance, cache=cache
     )
     constants.read(weights)
-    functions = Functions(context, chunk, verified, sequences)
-    golden = make_golden(
-        read.path,
-        description,
-        weights,
-        constants,
-        functions,
-        seed,
-        tokens,
-        spoken.sample,
-        attended=bfloat16,
-        tiles=tiles,
-        half_sums=half_sums,
-    )
+
+    def make() -> Golden:
+        return make_golden(
+            read.path,
+            description,
+            weights,
+            constants,
+            Functions(context, chunk, verified, sequences),
+            seed,
+            tokens,
+            spoken.sample,
+            attended=bfloat16,
+            tiles=tiles,
+            half_sums=half_sums,
+        )
+
+    golden = make() if not cache else _with_bytes(make, constants, notice)
     roundings = golden.roundings
     if not roundings.halves:
         constants.kept = "float32"
@@ -189,6 +193,32 @@ def import_decoder(
         text=golden.text,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),
     )
+
+
+def _with_bytes(make: Callable[[], Golden], constants: Constants, notice: Callable[[str], None]) -> Golden:
+    """The golden cases with keys and values of bytes, or of halves where the former cannot be computed alike.
+
+    A difference in the last bit of an activation moves some of them by a step. Where that moves logits by
+    more than a verification allows, two right programs differ by as much.
+
+    Args:
+        make: makes the cases with the keys and values that `constants` say.
+        constants: of the model, with bytes.
+        notice: gets a line where it is halves.
+    """
+    golden = make()
+    if golden.left <= ALLOWED:
+        return golden
+    asked, constants.kept = constants.kept, "float16"
+    other = make()
+    if other.left > ALLOWED:
+        constants.kept = asked
+        return golden
+    notice(
+        "keys and values are kept in half precision: as bytes, the last bit of an activation could move "
+        f"logits by {golden.left:.1e} of the largest"
+    )
+    return other
 
 
 def _importance(

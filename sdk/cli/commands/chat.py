@@ -1,4 +1,4 @@
-"""`sdk chat`: texts of a language model on this machine."""
+"""`sdk chat`: texts of a language model on this machine or a board."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def chat(
     trust: Trust = "signed",
     verbose: Verbose = False,
 ) -> None:
-    """Continue texts with a language model on this machine."""
+    """Continue texts with a language model, on this machine or on a board."""
     from device_agent.contract.text import printable
     from host.errors import UserError
     from sdk import api

@@ -80,6 +80,8 @@ def test_a_board_writes_what_this_machine_does(
         wanted = list(model.generate(PROMPT, max_tokens=COUNT))
     assert len(wanted) == COUNT
     assert greedy("board", tmp_path / "board", PROMPT, COUNT) == wanted
+    with api.load_language_model(tmp_path / "board", device="board") as model:
+        assert list(model.generate(PROMPT, max_tokens=COUNT)) == wanted
     if board == "raspberry_pi_5":
         plain, drafted = generated_in_cpp(tmp_path / "board", tmp_path / "program")
         # The end of the prompt stood in it before, so that a draft is verified at once.

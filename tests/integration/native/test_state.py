@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import device_agent.runtime as runtime
+import sdk
 from device_agent.errors import AgentError
 from host import bundle
 from tests import tiny_decoder as tiny
@@ -37,6 +39,16 @@ def test_state_is_zeros_at_first_and_kept_from_call_to_call(tmp_path, device):
         assert profile["vm.builtin.alloc_tensor"].calls == 1
         [found] = session.run([np.array([2], "int32"), np.array([5], "int32")])
         np.testing.assert_array_equal(found, tiny.logits([3, 1, 4, 1, 7, 2]))
+
+
+def test_texts_are_written_with_a_model_on_it(tmp_path, device, monkeypatch):
+    folder, prompt = write_tiny(tmp_path), [place % 12 for place in range(19)]
+    monkeypatch.setattr("host.transport.connect", lambda name: nullcontext(device))
+    with sdk.load_language_model(folder, device="native") as model:
+        assert list(model.generate(prompt, max_tokens=3)) == tiny.following(prompt, 3)
+        # It begins as the text before.
+        assert list(model.generate([*prompt, 7], max_tokens=1)) == tiny.following([*prompt, 7], 1)
+        assert model.timing.reused_tokens == 19
 
 
 @pytest.mark.filterwarnings("ignore:.*is loaded without trust")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from host.compare.verification import first_difference, relative_error, sensitivity, verify
+from host.compare.verification import first_difference, relative_error, sensitivity, untold, verify
 from host.model import GoldenCase, Signature, TensorSpec
 from host.transport import KernelOutputs
 
@@ -224,3 +224,30 @@ def test_a_function_whose_outputs_nobody_sees_is_named_too(first: int, said: str
     ]
     verdict, _ = verify(Functions(change), SIGNATURE, golden)
     assert verdict.message.endswith(f"; {said}")
+
+
+def test_outputs_that_are_one_number_say_nothing() -> None:
+    """A program that computes nothing gives them too."""
+
+    def flat(value: float, label: int = 3) -> GoldenCase:
+        return GoldenCase((np.zeros(2, np.float32),), (np.full(2, value, np.float32), np.array(label)))
+
+    other = GoldenCase((), (np.zeros(4),), function="prefill")
+    assert untold(SIGNATURE, [case(1), case(2), other]) == untold(SIGNATURE, [other]) == ""
+    line = "output 'logits' is 0 throughout in {} of the golden cases: there, the verification says nothing"
+    assert untold(SIGNATURE, [flat(0.0), case(1), flat(math.nan)]) == line.format("2 of 3")
+    assert untold(SIGNATURE, [flat(0.0), flat(2.0), other]) == line.format("all")
+    both = replace(SIGNATURE, outputs=(SIGNATURE.outputs[0], TensorSpec("mask", (2,), "bool")))
+    masked = GoldenCase((), (np.full(2, math.nan), np.array([True, True])))
+    found = untold(both, [masked])
+    assert found.startswith(
+        "output 'logits' is nan throughout in all of the golden cases, and 1 more are such: "
+    )
+
+    class Zeros:
+        def run(self, inputs: Sequence[np.ndarray], function: str = "") -> list[np.ndarray]:
+            return list(flat(0.0).outputs)
+
+    verdict, _ = verify(Zeros(), SIGNATURE, [flat(0.0)])
+    assert verdict.passed and verdict.remark == line.format("all")
+    assert verify(Device(), SIGNATURE, [case(1)])[0].remark == ""

@@ -1,31 +1,44 @@
-"""The tokenizer of a GGUF file as a `tokenizer.json`, where its kind is a byte-level BPE that is known."""
+"""The tokenizer of a GGUF file as a `tokenizer.json`, where its kind is known.
+
+Kinds are scored pieces (`pieces`), and byte-level BPE whose way of splitting a text has a known name.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from device_agent.contract.text import printable
-from host.importers.decoders.config import MAX_VOCABULARY, Config
+from host.importers.decoders.config import Config
+from host.importers.decoders.gguf.pieces import tokenizer_of_pieces
+from host.importers.decoders.gguf.vocabulary import Unknown, Vocabulary, texts_of, tokenizer_json
 
-_CONTROL, _OWN = 3, 4
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_REST_WITH_SLASHES = _REST.replace(r"[\r\n]*", r"[\r\n/]*")
+_UPPER, _LOWER = (rf"[{kinds}\p{{Lm}}\p{{Lo}}\p{{M}}]" for kinds in (r"\p{Lu}\p{Lt}", r"\p{Ll}"))
+# Words that end where a capital follows a small letter; %s is what may follow.
+_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
+_GPT_4 = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}"
 # How text is split before merges, by `tokenizer.ggml.pre`: an expression, or nothing for that of GPT-2.
 _SPLITS = {
     "gpt-2": "",
-    "llama-bpe": rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}",
+    "llama-bpe": _GPT_4,
+    "dbrx": _GPT_4,
+    "smaug-bpe": _GPT_4,
     "qwen2": rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}|{_REST}",
     "smollm": r"\p{N}",
+    "gpt-4o": "|".join([_CASED.replace("%s", f"{_CONTRACTIONS}?"), r"\p{N}{1,3}", _REST_WITH_SLASHES]),
+    "tekken": "|".join([_CASED.replace("%s", ""), r"\p{N}", _REST_WITH_SLASHES]),
 }
+# Other names of the same.
+_SAME = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
 _NORMALISED = ("qwen2",)
-# Those that begin a text with a token where the file has no field for it.
-_BEGUN = ("llama-bpe",)
-
-
-class _Unknown(Exception):
-    """Why there is no tokenizer."""
+# Those that begin a text with a token where the file has no field for it, and that take a word whole where it
+# is a token.
+_BEGUN = ("llama-bpe", "tekken")
 
 
 def make_tokenizer(metadata: Config) -> tuple[bytes | None, str]:
@@ -39,73 +52,46 @@ def make_tokenizer(metadata: Config) -> tuple[bytes | None, str]:
     """
     try:
         return json.dumps(_tokenizer(metadata.values)).encode(), ""
-    except _Unknown as reason:
+    except Unknown as reason:
         return None, str(reason)
 
 
-def _tokenizer(values: Any) -> dict[str, Any]:
-    model, split = (values.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+def _tokenizer(values: Mapping[str, Any]) -> dict[str, Any]:
+    model = values.get("tokenizer.ggml.model")
+    if model == "llama":
+        return tokenizer_of_pieces(values)
     if model != "gpt2":
-        raise _Unknown(f"tokenizers of kind {printable(model, 40)!r} are not read from GGUF files")
+        raise Unknown(f"tokenizers of kind {printable(model, 40)!r} are not read from GGUF files")
+    named = values.get("tokenizer.ggml.pre")
+    split = _SAME.get(named, named) if isinstance(named, str) else ""
     if split not in _SPLITS:
-        raise _Unknown(f"splitting of text as {printable(split, 40)!r} is not known")
-    tokens = _texts(values, "tokens")
-    numbers = {token: number for number, token in enumerate(tokens)}
-    if len(numbers) != len(tokens) or len(tokens) > MAX_VOCABULARY:
-        raise _Unknown("tokens of the file are there twice")
-    made = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": _added(values, tokens),
-        "normalizer": {"type": "NFC"} if split in _NORMALISED else None,
-        "pre_tokenizer": _splitting(split),
-        "post_processor": _beginning(values, tokens, split),
-        "decoder": _bytes(False),
-    }
-    made["model"] = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": split == "llama-bpe",
-        "vocab": numbers,
-        "merges": _merges(values, numbers),
-    }
-    return made
+        raise Unknown(f"splitting of text as {printable(named, 40)!r} is not known")
+    vocabulary = Vocabulary.of(values)
+    return tokenizer_json(
+        vocabulary.added(),
+        {"type": "NFC"} if split in _NORMALISED else None,
+        _splitting(split),
+        vocabulary.beginning(values, usual=split in _BEGUN),
+        _bytes(False),
+        {
+            "unk_token": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": split in _BEGUN,
+            "vocab": vocabulary.numbers,
+            "merges": _merges(values, vocabulary.numbers),
+        },
+    )
 
 
-def _texts(values: Any, name: str) -> list[str]:
-    found = values.get(f"tokenizer.ggml.{name}")
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise _Unknown(f"the file has no {name} of a tokenizer")
-    return found
-
-
-def _merges(values: Any, numbers: dict[str, int]) -> list[list[str]]:
+def _merges(values: Mapping[str, Any], numbers: Mapping[str, int]) -> list[list[str]]:
     merges = []
-    for text in _texts(values, "merges"):
+    for text in texts_of(values, "merges"):
         first, space, second = text.partition(" ")
         if not space or not {first, second, first + second} <= numbers.keys():
-            raise _Unknown("a merge of the file is not of its tokens")
+            raise Unknown("a merge of the file is not of its tokens")
         merges.append([first, second])
     return merges
-
-
-def _added(values: Any, tokens: list[str]) -> list[dict[str, Any]]:
-    """Tokens that are found in text before it is split."""
-    kinds = values.get("tokenizer.ggml.token_type")
-    if not isinstance(kinds, list) or len(kinds) != len(tokens):
-        raise _Unknown("the file has no kinds of its tokens")
-    common = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return [
-        {"id": number, "content": token, **common, "special": kind == _CONTROL}
-        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-        if kind in (_CONTROL, _OWN) and token
-    ]
 
 
 def _splitting(split: str) -> dict[str, Any]:
@@ -118,21 +104,3 @@ def _splitting(split: str) -> dict[str, Any]:
 
 def _bytes(split: bool) -> dict[str, Any]:
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": split}
-
-
-def _beginning(values: Any, tokens: list[str], split: str) -> dict[str, Any] | None:
-    """What puts the first token before a text, where the model has one."""
-    if values.get("tokenizer.ggml.add_bos_token", split in _BEGUN) is not True:
-        return None
-    number = values.get("tokenizer.ggml.bos_token_id")
-    if type(number) is not int or not 0 <= number < len(tokens):
-        raise _Unknown("the file names no token that begins a text")
-    token = tokens[number]
-    text = [{"Sequence": {"id": kind, "type_id": place}} for place, kind in enumerate("AB")]
-    first = {"SpecialToken": {"id": token, "type_id": 0}}
-    return {
-        "type": "TemplateProcessing",
-        "single": [first, text[0]],
-        "pair": [first, text[0], text[1]],
-        "special_tokens": {token: {"id": token, "ids": [number], "tokens": [token]}},
-    }

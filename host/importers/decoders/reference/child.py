@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,7 @@ def computed(plan: Plan) -> Answers:
         gc.collect()
     model = make_model(read, parts, halves=asked.halves, kept=kept_bytes(kept, asked.count))
     # Before the first run: a tied head whose weight stays in memory is no longer found by its embedding.
-    products = []
-    if asked.judged is not None:
-        found = ((multiplying(model, name), part) for name, part in parts.items())
-        products = [one for one in found if one[0] is not None]
+    products = [] if asked.judged is None else multiplied_by(model, parts)
     cache = rounded_cache if asked.cached else empty_cache
     logits = tuple(logits_of(model, tokens.tolist(), cache) for tokens in asked.texts)
     behind = None if text is None else logits_of(model, text, cache)
@@ -184,6 +181,19 @@ def energies(model: Any, texts: Sequence[Sequence[int]], names: Sequence[str]) -
         logits_of(model, tokens)
     count = sum(map(len, texts))
     return {name: (one / count).float().numpy() for name, one in sums.items()}
+
+
+def multiplied_by(model: Any, parts: Mapping[str, StoredPart]) -> list[tuple[Any, StoredPart]]:
+    """The modules that multiply by weights, each with its own.
+
+    A head may have a weight of its own although the configuration ties it to the embedding: it comes behind.
+    """
+    found = {}
+    for name, part in parts.items():
+        module = multiplying(model, name)
+        if module is not None:
+            found[id(module)] = module, part
+    return list(found.values())
 
 
 def multiplying(model: Any, name: str) -> Any:

@@ -84,28 +84,36 @@ class Judgement:
 def bound(moved: np.ndarray) -> float:
     """How far off logits are that hardly any place exceeds, by how far they are off at some places.
 
-    The logarithms of the upper half are taken for those of a normal distribution: its median and its 95th
-    percentile are continued to one place of 2,000, and further where they are wide apart: such distributions
-    have more of their places far out. No less than the largest of all.
+    Texts differ in how far they are off, and their places alike from that: each is divided by the median of
+    its text. The logarithms of the upper half of all are taken for those of a normal distribution: its median
+    and its 95th percentile are continued to one place of 2,000, and further where they are wide apart: such
+    distributions have more of their places far out. That is so for the text with the largest median. No less
+    than the largest of all.
 
     Args:
-        moved: (n) how far logits of each place are off, as part of the largest there.
+        moved: (texts, n) or (n) of one text: how far logits of each place are off, as part of the largest
+            there. Texts of few places are taken for one.
 
     Returns:
         Infinite where one is no number.
     """
-    if not len(moved) or not np.isfinite(moved).all():
+    texts = np.atleast_2d(moved)
+    if not texts.size or not np.isfinite(texts).all():
         return math.inf
-    largest = float(moved.max())
-    if len(moved) < _FEWEST or not largest:
+    largest = float(texts.max())
+    if texts.shape[1] < _FEWEST:
+        texts = texts.reshape(1, -1)
+    medians = np.median(texts, axis=1)
+    known = medians > 0
+    if texts.shape[1] < _FEWEST or not known.any():
         return largest
-    median, high = (float(one) for one in np.quantile(moved, (0.5, 0.95)))
-    if not median:
-        return largest
+    with np.errstate(over="ignore"):
+        shares = texts[known] / medians[known, None]
+    median, high = (float(one) for one in np.quantile(shares, (0.5, 0.95)))
     # The 95th percentile is 1.645 deviations above the median.
     deviation = math.log(high / median) / 1.645
     exponent = min(_DEVIATIONS * deviation + deviation**2 / 2, _MOST_EXPONENT)
-    return max(largest, median * math.exp(exponent))
+    return max(largest, float(medians.max()) * math.exp(exponent))
 
 
 def judged(

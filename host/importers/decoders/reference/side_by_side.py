@@ -102,7 +102,7 @@ def moved_by_ways(
         cached: what the cache of the exact rows does to keys and values.
 
     Returns:
-        (n * places) float64 of each way, of places that are evenly spread over each text; not finite where
+        (n, places) float64 of each way, of places that are evenly spread over each text; not finite where
         a logit is not.
     """
     import torch
@@ -132,7 +132,7 @@ def moved_by_ways(
     found = []
     for way in range(len(ways)):
         off = logits[(1 + way) * len(texts) : (2 + way) * len(texts)] - exact
-        found.append((off.abs().amax(-1) / largest).double().numpy().ravel())
+        found.append((off.abs().amax(-1) / largest).double().numpy())
     return found
 
 
@@ -236,7 +236,7 @@ def moved_by_halves(model: Any, texts: np.ndarray, between: bool, sums: bool) ->
         sums: whether products add up in half precision.
 
     Returns:
-        (n * T) float64.
+        (n, T) float64.
     """
     import torch
 

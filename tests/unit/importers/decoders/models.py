@@ -63,3 +63,17 @@ def llama_weights() -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
     _, places = describe(Config("test", llama()), ())
     return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in places.tensors()}
+
+
+# Beside the fields of `llama()`, of a folder with a head of its own.
+OWN_HEAD = {"eos_token_id": [2, 3, 999], "tie_word_embeddings": False}
+
+
+def trained_folder(path: Path) -> Path:
+    """A folder with weights as of a trained model: no more than unit variance from product to product."""
+    from tests.tiny_tokenizer import write_tokenizer
+
+    weights = {name: value / (10 if value.ndim == 2 else 1) for name, value in llama_weights().items()}
+    write(path, llama(architectures=["LlamaForCausalLM"], **OWN_HEAD), weights)
+    write_tokenizer(path / "tokenizer.json")
+    return path

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import pytest
 
 from host.model import SIMULATION, Energy, Layer
+from sdk.cli.printing import print_deployment
+from sdk.model import Deployment
 from sdk.report.compared import headline
+from sdk.report.figures import deploy_json
 from sdk.report.html import render
 from tests.unit.compare.samples import result
 
@@ -83,3 +87,17 @@ def test_the_arithmetic_of_a_language_model_is_that_of_a_step() -> None:
     assert 0 < (step.flops or 0) < 1e12
     untimed = tuple(replace(task, latency_us=None) for task in step.tasks)
     assert replace(step, tasks=untimed).flops is None
+
+
+def test_what_the_verification_says_nothing_about_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    remark = "output y is 0 throughout in all of the golden cases: there, the verification says nothing"
+    usual = result()
+    ours = usual.contenders["tvm"]
+    assert ours.verification is not None
+    told = replace(ours, verification=replace(ours.verification, remark=remark))
+    one = replace(usual, contenders={**usual.contenders, "tvm": told})
+    assert f"Verification: {remark}." in render(one) and "Verification: " not in render(usual)
+    assert deploy_json(one)["verify"]["remark"] == remark and deploy_json(usual)["verify"]["remark"] == ""
+    for deployed, said in ((one, True), (usual, False)):
+        print_deployment(Deployment(deployed, Path("report.html")))
+        assert (f"\n          {remark}\n" in capsys.readouterr().out) is said

@@ -75,6 +75,31 @@ def test_digits_are_split_as_the_model_was_trained() -> None:
         assert made({**values, "tokenizer.ggml.pre": pre}).encode("1234").tokens == ["1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize(
+    ("pre", "parts"),
+    [
+        ("gpt-4o", ["Hello", "World's", " ", "123", "4", "/x"]),
+        ("tekken", ["Hello", "World", "'s", " ", "1", "2", "3", "4", "/x"]),
+        ("dbrx", ["HelloWorld", "'s", " ", "123", "4", "/x"]),
+        ("smaug-bpe", ["HelloWorld", "'s", " ", "123", "4", "/x"]),
+    ],
+)
+def test_words_are_split_as_the_model_was_trained(pre: str, parts: list[str]) -> None:
+    values = {**values_of(trained(llama_splitting()), pre), "tokenizer.ggml.add_bos_token": False}
+    found = made(values).pre_tokenizer.pre_tokenize_str("HelloWorld's 1234/x")
+    assert [part.replace("\u0120", " ") for part, _ in found] == parts
+    # A word that is a token is not put together of its merges where the model was trained so.
+    assert json.loads(made(values).to_str())["model"]["ignore_merges"] is (pre == "tekken")
+
+
+def test_other_names_of_the_same_splitting_are_known() -> None:
+    values = {**values_of(trained(llama_splitting()), "llama-bpe"), "tokenizer.ggml.bos_token_id": 0}
+    usual = made(values).to_str()
+    assert made({**values, "tokenizer.ggml.pre": "llama-v3"}).to_str() == usual
+    other = made({**values, "tokenizer.ggml.pre": "deepseek-r1-qwen"}).to_str()
+    assert other == made({**values, "tokenizer.ggml.pre": "qwen2"}).to_str() != usual
+
+
 def test_a_text_begins_with_the_token_that_the_file_says() -> None:
     values = {**values_of(trained(llama_splitting()), "llama-bpe"), "tokenizer.ggml.bos_token_id": 0}
     assert made(values).encode("the").ids[0] == 0
@@ -84,8 +109,10 @@ def test_a_text_begins_with_the_token_that_the_file_says() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"tokenizer.ggml.model": "llama"}, "of kind 'llama' are not read"),
-        ({"tokenizer.ggml.pre": "tekken"}, "'tekken' is not known"),
+        ({"tokenizer.ggml.model": "t5"}, "of kind 't5' are not read"),
+        ({"tokenizer.ggml.model": ["gpt2"]}, "are not read"),
+        ({"tokenizer.ggml.pre": "falcon"}, "'falcon' is not known"),
+        ({"tokenizer.ggml.pre": ["qwen2"]}, "is not known"),
         ({"tokenizer.ggml.tokens": ["a", "a"]}, "twice"),
         ({"tokenizer.ggml.tokens": 4}, "no tokens"),
         ({"tokenizer.ggml.merges": ["no such"]}, "merge"),

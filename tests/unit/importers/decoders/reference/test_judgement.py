@@ -39,6 +39,20 @@ def test_the_bound_continues_the_upper_half_of_a_distribution() -> None:
     assert 0.95 * rare < np.median(few) < 1.1 * rare and min(few) > 0.75 * rare
 
 
+def test_each_text_is_judged_by_its_own_scale() -> None:
+    draw = np.random.default_rng(0)
+    many = np.exp(draw.normal(math.log(3e-3), 0.3, (100, 3, 64))) * np.array([1.0, 0.2, 3.0])[:, None]
+    # The places of the text that moves most: what others do is no reason to expect more of it.
+    rare = np.quantile(many[:, 2], 1 - 1 / 2000)
+    apart, together = ([bound(one) for one in each] for each in (many, many.reshape(100, 192)))
+    assert 0.9 * rare < np.median(apart) < 1.15 * rare and min(apart) > 0.7 * rare
+    assert np.median(together) > 2 * rare
+    # The order of texts says nothing, nor one whose places are not moved.
+    assert bound(many[0, ::-1]) == bound(many[0]) == bound(np.concatenate([many[0], np.zeros((1, 64))]))
+    # Few places of each are those of one text.
+    assert bound(many[0, :, :8]) == bound(many[0, :, :8].ravel()) > many[0, :, :8].max()
+
+
 def test_the_bound_is_at_least_what_was_found() -> None:
     one = np.full(64, 1e-3)
     assert bound(one) == 1e-3 and bound(one[:3]) == 1e-3 and bound(0 * one) == 0.0

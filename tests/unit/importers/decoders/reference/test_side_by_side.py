@@ -52,7 +52,7 @@ def test_rows_without_rounding_are_those_of_the_architecture(name: str, tmp_path
         whole, TEXTS, [Way(frozenset(), False, as_they_are)], [], tiles=False, cached=as_they_are
     )
     kept.remove()
-    assert moved.shape == (40,) and moved.max() < 1e-5
+    assert moved.shape == (2, 20) and moved.max() < 1e-5
     cap = getattr(whole.config, "final_logit_softcapping", None)
     rows = seen[0] if cap is None else cap * np.tanh(seen[0] / cap)
     np.testing.assert_allclose(rows[:2], exact, rtol=0, atol=2e-5 * np.abs(exact).max())
@@ -74,7 +74,6 @@ def test_a_place_is_a_step_behind_the_prompt_before_it(name: str, tmp_path: Path
         return (values * 4).round() / 4
 
     (moved,) = moved_by_ways(whole, TEXTS, [Way(frozenset(), False, coarse)], [], tiles=False, cached=same)
-    moved = moved.reshape(2, 20)
     for number, text in enumerate(TEXTS):
         for beginning in (1, 7, 19):
             # The step's own keys and values are rounded too.
@@ -226,6 +225,17 @@ def test_a_head_is_multiplied_as_steps_do(tied: bool, tmp_path: Path) -> None:
     assert 1e-6 < asked_of(read, directory, alone, allowed=0.0).left < 1e-3
 
 
+def test_a_head_of_its_own_beside_a_configuration_that_ties_it(tmp_path: Path) -> None:
+    read, directory, parts = quantised_llama(tmp_path, tie_word_embeddings=False)
+    apart = asked_of(read, directory, parts, allowed=0.0)
+    config = read.path / "config.json"
+    said = config.read_text()
+    assert said.count('"tie_word_embeddings": false') == 1
+    config.write_text(said.replace('"tie_word_embeddings": false', '"tie_word_embeddings": true'))
+    tied = asked_of(read, directory, parts, allowed=0.0)
+    assert tied.all == pytest.approx(apart.all) and tied.alone == pytest.approx(apart.alone)
+
+
 def test_exact_rows_have_a_cache_of_bytes_where_the_program_has(tmp_path: Path) -> None:
     whole = save(tmp_path, "llama")
     (moved,) = moved_by_ways(
@@ -245,11 +255,11 @@ def test_a_large_vocabulary_has_fewer_places(tmp_path: Path, monkeypatch: pytest
     (some,) = moved_by_ways(whole, TEXTS, way, [], tiles=False, cached=same)
     # The first and the last are among them.
     places = np.array([0, 5, 10, 14, 19])
-    np.testing.assert_allclose(some.reshape(2, 5), every.reshape(2, 20)[:, places], rtol=1e-3)
+    np.testing.assert_allclose(some, every[:, places], rtol=1e-3)
     monkeypatch.setattr(side_by_side, "_MOST_LOGITS", 1)
     (one,) = moved_by_ways(whole, TEXTS, way, [], tiles=False, cached=same)
     # A single one is the last, behind the longest prompt.
-    np.testing.assert_allclose(one, every.reshape(2, 20)[:, -1], rtol=1e-3)
+    np.testing.assert_allclose(one, every[:, -1:], rtol=1e-3)
 
 
 def test_activations_of_groups_in_another_order_are_rounded_by_their_groups(tmp_path: Path) -> None:
