@@ -261,12 +261,14 @@ class LanguageModel(Closing):
 
         inputs = [np.array(one, np.int32) for one in asked["inputs"]]
         try:
-            [output] = session.run(inputs, str(asked["run"]))
-        except EdgeError:
-            # The process waits for an output that will not come.
+            outputs = session.run(inputs, str(asked["run"]))
+            if len(outputs) != 1:
+                raise EngineError(f"the device gave {len(outputs)} outputs, not one: load the model again")
+        except BaseException:
+            # The process waits for an output that will not come, also where somebody interrupts this one.
             self._stop()
             raise
-        return base64.b64encode(output.tobytes()).decode()
+        return base64.b64encode(outputs[0].tobytes()).decode()
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

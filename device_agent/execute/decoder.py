@@ -245,13 +245,13 @@ def called(function: Function, values: List[List[int]]) -> Any:
 
 
 def bytes_of(result: Any, size: int) -> bytearray:
-    """The first so many bytes of what a call gave.
+    """The first so many bytes of what a call gave; all of them, where another device computed it.
 
     Raises:
-        AgentError: another device gave fewer.
+        AgentError: another device gave another number of them.
     """
     if not isinstance(result, bytearray):
         return ffi.to_bytes(tensors_of(result)[0], size)
-    if len(result) < size:
+    if len(result) != size:
         raise AgentError("engine", "the device gave %d bytes of logits, not %d" % (len(result), size))
-    return result[:size]
+    return result

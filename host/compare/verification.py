@@ -194,9 +194,9 @@ def untold(signature: Signature, golden: Sequence[GoldenCase]) -> str:
         flat = [value.flat[0] for value in values if _is_one_number(value)]
         if flat:
             where = "all" if len(flat) == len(cases) else f"{len(flat)} of {len(cases)}"
-            found.append(
-                f"output {spec.name!r} is {float(flat[0]):g} throughout in {where} of the golden cases"
-            )
+            numbers = {f"{float(one):g}" for one in flat}
+            what = numbers.pop() if len(numbers) == 1 else "one number, not always the same,"
+            found.append(f"output {spec.name!r} is {what} throughout in {where} of the golden cases")
     if not found:
         return ""
     more = f", and {len(found) - 1} more are such" if len(found) > 1 else ""

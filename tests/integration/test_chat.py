@@ -354,9 +354,34 @@ def test_a_device_that_goes_away_is_one_line(tiny_bundle, as_on_a_board):
         model.generate([1])
 
 
-def test_a_device_that_gives_less_than_logits_is_told(tiny_bundle, as_on_a_board, monkeypatch):
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (lambda output: [output[:, :2]], "the device gave 8 bytes of logits, not 52"),
+        # Of another type, or of more tokens: the first bytes of either are no logits.
+        (lambda output: [output.astype("float64")], "the device gave 104 bytes of logits, not 52"),
+        (lambda output: [], "the device gave 0 outputs, not one"),
+        (lambda output: [output, output], "the device gave 2 outputs, not one"),
+    ],
+)
+def test_a_device_that_gives_no_logits_is_told(given, reason, tiny_bundle, as_on_a_board, monkeypatch):
     with sdk.load_language_model(tiny_bundle, **as_on_a_board) as model:
         usual = model._session.run
-        monkeypatch.setattr(model._session, "run", lambda *asked: [usual(*asked)[0][:, :2]])
-        with pytest.raises(EngineError, match="the device gave 8 bytes of logits, not 52"):
+        monkeypatch.setattr(model._session, "run", lambda *asked: given(*usual(*asked)))
+        with pytest.raises(EngineError, match=reason):
             list(model.generate([3, 1, 4], max_tokens=1))
+
+
+def test_a_text_that_is_interrupted_ends_the_process_that_waits_for_the_device(
+    tiny_bundle, as_on_a_board, monkeypatch
+):
+    def interrupted(*asked):
+        raise KeyboardInterrupt
+
+    with sdk.load_language_model(tiny_bundle, **as_on_a_board) as model:
+        monkeypatch.setattr(model._session, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(model.generate([3, 1, 4], max_tokens=1))
+        assert model._process.returncode is not None
+        with pytest.raises(EngineError, match="the process of the model ended"):
+            model.generate([1])

@@ -234,9 +234,11 @@ def test_outputs_that_are_one_number_say_nothing() -> None:
 
     other = GoldenCase((), (np.zeros(4),), function="prefill")
     assert untold(SIGNATURE, [case(1), case(2), other]) == untold(SIGNATURE, [other]) == ""
-    line = "output 'logits' is 0 throughout in {} of the golden cases: there, the verification says nothing"
-    assert untold(SIGNATURE, [flat(0.0), case(1), flat(math.nan)]) == line.format("2 of 3")
-    assert untold(SIGNATURE, [flat(0.0), flat(2.0), other]) == line.format("all")
+    line = "output 'logits' is {} throughout in {} of the golden cases: there, the verification says nothing"
+    assert untold(SIGNATURE, [flat(0.0), case(1), flat(0.0)]) == line.format("0", "2 of 3")
+    assert untold(SIGNATURE, [flat(2.0), flat(2.0), other]) == line.format("2", "all")
+    differing = line.format("one number, not always the same,", "all")
+    assert untold(SIGNATURE, [flat(0.0), flat(math.nan), other]) == differing
     both = replace(SIGNATURE, outputs=(SIGNATURE.outputs[0], TensorSpec("mask", (2,), "bool")))
     masked = GoldenCase((), (np.full(2, math.nan), np.array([True, True])))
     found = untold(both, [masked])
@@ -249,5 +251,5 @@ def test_outputs_that_are_one_number_say_nothing() -> None:
             return list(flat(0.0).outputs)
 
     verdict, _ = verify(Zeros(), SIGNATURE, [flat(0.0)])
-    assert verdict.passed and verdict.remark == line.format("all")
+    assert verdict.passed and verdict.remark == line.format("0", "all")
     assert verify(Device(), SIGNATURE, [case(1)])[0].remark == ""

@@ -16,9 +16,9 @@ from host.importers.decoders.gguf.vocabulary import NORMAL, OWN, Unknown, Vocabu
 
 _SPACE = "\u2581"
 _BYTES = 256
-# Pieces have some tens of characters, and those of 262,144 together less than half of these: a file is not to
-# make much work.
-_LONGEST, _MOST_CHARACTERS = 128, 1 << 22
+# Pieces have some tens of characters, those of 262,144 together less than half of these, and they are made of
+# half as many pairs: a file is not to make much work.
+_LONGEST, _MOST_CHARACTERS, _MOST_PAIRS = 128, 1 << 22, 1 << 20
 
 
 def tokenizer_of_pieces(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +86,8 @@ def _merges(vocabulary: Vocabulary, scores: list[float]) -> list[list[str]]:
             first, second = piece[:place], piece[place:]
             if first in pieces and second in pieces:
                 found.append((-score, -place, place - len(piece), first, second))
+        if len(found) > _MOST_PAIRS:
+            raise Unknown(f"its tokens are made of more than {_MOST_PAIRS} pairs of tokens")
     found.sort(key=lambda one: one[:3])
     return [[first, second] for *_, first, second in found]
 

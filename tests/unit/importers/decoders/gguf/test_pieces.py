@@ -137,3 +137,7 @@ def test_a_file_makes_a_bounded_amount_of_work(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pieces, "_MOST_CHARACTERS", 100)
     content, reason = make_tokenizer(Config("test", values_of()))
     assert content is None and "more than any" in reason
+    monkeypatch.undo()
+    monkeypatch.setattr(pieces, "_MOST_PAIRS", 50)
+    content, reason = make_tokenizer(Config("test", values_of()))
+    assert content is None and "more than 50 pairs" in reason
