@@ -3,12 +3,13 @@
     python -m benchmarks.learning.expert --teach FILES... --judge FILES... --folder FOLDER
         [--boards NAME:SEED...] [--tasks N] [--json F] [--resume] [--minutes N]
 
-FILES are ONNX files of networks. The boards are those of `benchmarks.learning.simulated`; "-gpu" behind a name
-is the board's GPU, whose tasks of the rule `cuda_tiled` have large spaces. On each board the tasks of the rule
-`tiled` (`cuda_tiled`) of the networks that teach are measured, 24 programs of each, and teach T_hat. Then the
-language model is trained on N tasks by expert iteration (`host.tlm.training.expert_iteration`): tasks of these
-networks, parts of their chains, and drawn ones; a search by T_hat finds what it learns. Tasks that read as one
-that is judged are left out. `measured` is the same model trained as many steps on the measured programs.
+FILES are ONNX files of networks. The boards are those of `benchmarks.learning.simulated`; "-gpu" behind a
+name is the board's GPU, whose tasks of the rule `cuda_tiled` have large spaces. On each board the tasks of
+the rule `tiled` (`cuda_tiled`) of the networks that teach are measured, 24 programs of each, and teach T_hat.
+Then the language model is trained on N tasks by expert iteration (`host.tlm.training.expert_iteration`): tasks
+of these networks, parts of their chains, and drawn ones; a search by T_hat finds what it learns. Tasks that
+read as one that is judged are left out. `measured` is the same model trained as many steps on the measured
+programs.
 
 The chains in bands of the other networks (on a GPU their tasks with more than 100,000 programs) are judged by
 the true time of the first program. All arms rank by T_hat:
@@ -23,9 +24,9 @@ the true time of the first program. All arms rank by T_hat:
     parts_of_N              for each part the best of N uniform ones by T_hat
     optimum                 for each part what a search by T_hat finds from the best of these
 
-MODEL is `shipped`, `measured` or `expert`. `parts_of_N` and `optimum` say what any proposer could reach by this
-T_hat. `expected` has T_hat of each arm's program over that of `optimum`. FOLDER keeps what was trained: an
-interrupted training goes on, and with `--resume` a result goes on with the boards that it has not.
+MODEL is `shipped`, `measured` or `expert`. `parts_of_N` and `optimum` say what any proposer could reach by
+this T_hat. `expected` has T_hat of each arm's program over that of `optimum`. FOLDER keeps what was trained:
+an interrupted training goes on, and with `--resume` a result goes on with the boards that it has not.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def measured_model(options: FinetuneOptions, known: Sequence[tuple[DesignSpace, 
     for number, programs in enumerate(by_task.values()):
         space = programs[0][0]
         named = [
-            ([(decision.name, one.program.values[decision.name]) for decision in space.decisions], one.seconds)
+            ([(each.name, one.program.values[each.name]) for each in space.decisions], one.seconds)
             for _, one in programs
         ]
         lessons.append(lesson_of(number, prompt_of(space, vocabulary), named, vocabulary, options.keep))
@@ -207,7 +208,7 @@ def measured_model(options: FinetuneOptions, known: Sequence[tuple[DesignSpace, 
 
 
 def parts_found(learned: LearnedEstimate, space: DesignSpace, seed: int) -> dict[str, list[Program]]:
-    """Programs of the parts that T_hat puts first: of uniform draws, and of a search from the best of these."""
+    """Programs of the parts that T_hat puts first: of uniform draws, and of a search from their best."""
     parts = space.parts or (space,)
     found: dict[str, list[Program]] = {f"parts_of_{count}_that": [] for count in _DRAWS}
     optimum = []

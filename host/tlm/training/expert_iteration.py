@@ -1,10 +1,11 @@
 """Expert iteration: the model learns to write at once what a search by an estimate finds step by step.
 
-For each task an expert searches the space, beginning with programs of the model and with uniform ones, and the
-model learns the best that it finds; the next round begins with what the model writes then (Anthony, Tian and
-Barber, "Thinking Fast and Slow with Deep Learning and Tree Search", NIPS 2017). Nothing is measured: the expert
-goes by what a board's measurements have taught of programs that nobody has measured. On tasks that were not
-among those of the training, a few programs of the model then lie where otherwise a search has to arrive.
+For each task an expert searches the space, beginning with programs of the model and with uniform ones, and
+the model learns the best that it finds; the next round begins with what the model writes then (Anthony, Tian
+and Barber, "Thinking Fast and Slow with Deep Learning and Tree Search", NIPS 2017). Nothing is measured: the
+expert goes by what a board's measurements have taught of programs that nobody has measured. On tasks that
+were not among those of the training, a few programs of the model then lie where otherwise a search has to
+arrive.
 """
 
 from __future__ import annotations
@@ -132,6 +133,32 @@ def learned_by_search(
     return start
 
 
+def lessons_by_search(
+    start: Path,
+    rounds: Rounds,
+    spaces: Sequence[DesignSpace],
+    expert: Expert,
+    seed: int,
+    seconds: float = 0.0,
+) -> list[Example]:
+    """What an expert finds for tasks in one round, to be learned beside what was measured.
+
+    Args:
+        start: folder of the model whose programs the searches begin with.
+        rounds: what is searched and learned.
+        spaces: see `learned_by_search`.
+        expert: see `Expert`.
+        seed: of what is drawn.
+        seconds: no search begins later than this, but for the first; 0 for no limit.
+
+    Raises:
+        TlmError: the checkpoint is damaged.
+    """
+    vocabulary = Vocabulary()
+    model, _ = load_model(start, vocabulary)
+    return _searched(model, rounds, _tasks_of(spaces, vocabulary), expert, str(seed), seconds)
+
+
 def lesson_of(
     number: int,
     prompt: tuple[int, ...],
@@ -190,24 +217,40 @@ def _kept_lessons(
     if options.resume and path.is_file():
         return _read(path, header)
     model, _ = load_model(options.start, vocabulary)
-    known = {one.prompt: one for one in before}
-    end = time.monotonic() + _SHARE_OF_SEARCH * options.seconds if options.seconds else math.inf
-    found = []
-    for place, task in enumerate(tasks):
-        if time.monotonic() > end and found:
-            break
-        text = f"{options.seed}/{number}/{place}"
-        try:
-            programs = expert(task.space, _begin(model, vocabulary, task.space, rounds, text), rounds.keep)
-        except ScheduleError:
-            continue
-        named = [(_ordered(task.space, values), seconds) for values, seconds in programs]
-        found.append(lesson_of(place, task.prompt, named, vocabulary, rounds.keep, known.get(task.prompt)))
+    seconds = _SHARE_OF_SEARCH * options.seconds
+    found = _searched(model, rounds, tasks, expert, f"{options.seed}/{number}", seconds, before)
     if not found:
         raise TlmError("no task to learn by search has a legal program; give others")
     options.out.mkdir(parents=True, exist_ok=True)
     lines = [header, *map(content_of, found)]
     write_whole(path, "".join(json.dumps(one) + "\n" for one in lines).encode())
+    return found
+
+
+def _searched(
+    model: LanguageModel,
+    rounds: Rounds,
+    tasks: Sequence[_Task],
+    expert: Expert,
+    text: str,
+    seconds: float,
+    before: Sequence[Example] = (),
+) -> list[Example]:
+    """What an expert finds for tasks, and what was known of them before; `text` is the seed."""
+    vocabulary = Vocabulary()
+    known = {one.prompt: one for one in before}
+    end = time.monotonic() + seconds if seconds else math.inf
+    found: list[Example] = []
+    for place, task in enumerate(tasks):
+        if found and time.monotonic() > end:
+            break
+        try:
+            begin = _begin(model, vocabulary, task.space, rounds, f"{text}/{place}")
+            programs = expert(task.space, begin, rounds.keep)
+        except ScheduleError:
+            continue
+        named = [(_ordered(task.space, values), cost) for values, cost in programs]
+        found.append(lesson_of(place, task.prompt, named, vocabulary, rounds.keep, known.get(task.prompt)))
     return found
 
 

@@ -48,7 +48,7 @@ def base(tmp_path: Path) -> Path:
 
 def test_the_best_of_a_search_come_with_what_is_expected_of_them() -> None:
     learned, space = LearnedEstimate(observed(tall_is_slow)), dense_space("judged")
-    begin = [dict(zip([d.name for d in space.decisions], [d.choices[0] for d in space.decisions], strict=True))]
+    begin = [{one.name: one.choices[0] for one in space.decisions}]
     found = best_found(learned, space, begin, 5)
     costs = [cost for _, cost in found]
     assert len(found) == 5 and costs == sorted(costs)

@@ -81,7 +81,9 @@ def test_a_model_writes_for_other_tasks_what_a_search_would_find(base: Path, tmp
     # Interrupted and begun again: nothing is searched or trained twice.
     again: list[Progress] = []
 
-    def nobody(space: DesignSpace, programs: Sequence[Decisions], count: int) -> list[tuple[Decisions, float]]:
+    def nobody(
+        space: DesignSpace, programs: Sequence[Decisions], count: int
+    ) -> list[tuple[Decisions, float]]:
         raise AssertionError("searched again")
 
     options = _options(base, tmp_path / "out", resume=True)
