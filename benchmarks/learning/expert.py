@@ -24,7 +24,7 @@ the true time of the first program. All arms rank by T_hat:
     parts_of_N              for each part the best of N uniform ones by T_hat
     optimum                 for each part what a search by T_hat finds from the best of these
 
-MODEL is `shipped`, `measured` or `expert`. `parts_of_N` and `optimum` say what any proposer could reach by
+MODEL is `shipped`, `measured`, `expert`, or `round1`, the same after the first round. `parts_of_N` and `optimum` say what any proposer could reach by
 this T_hat. `expected` has T_hat of each arm's program over that of `optimum`. FOLDER keeps what was trained:
 an interrupted training goes on, and with `--resume` a result goes on with the boards that it has not.
 """
@@ -93,6 +93,7 @@ PAIRS = (
     ),
     *((f"expert{way}32_that", f"shipped{way}32_that") for way in ("", "_unmixed", "_weighted")),
     *((f"expert{way}32_that", f"measured{way}32_that") for way in ("", "_unmixed", "_weighted")),
+    ("expert_unmixed32_that", "round1_unmixed32_that"),
     ("exchanged_random32_that", "random32_that"),
     ("expert_likelihood", "random32_that"),
     ("expert_likelihood", "shipped_likelihood"),
@@ -286,9 +287,11 @@ def judged_board(board: str, seed: int, tasks: Tasks, folder: Path, options: arg
     rounds = Rounds(options.rounds)
     lessons = learned_tasks(tasks, seed, options.tasks)
     models = {"shipped": options.model}
-    models["expert"] = learned_by_search(how, rounds, lessons, partial(best_found, learned), lambda _: None)
+    models["expert"] = last = learned_by_search(how, rounds, lessons, partial(best_found, learned), lambda _: None)
     took = time.process_time() - begun
     print(f"{board} {seed}: {len(lessons)} tasks, {took:.0f} s of search and steps", flush=True)
+    if options.rounds > 1:
+        models["round1"] = last.with_name("round-1")
     if options.measured:
         steps = options.rounds * options.steps
         models["measured"] = measured_model(replace(how, steps=steps), known)

@@ -73,7 +73,7 @@ def test_nothing_that_is_judged_is_learned() -> None:
 
 def test_every_arm_begins_with_a_legal_program(base: Path, tmp_path: Path) -> None:
     tasks = Tasks((dense_space("own"),), (), (("judged", _chain()),))
-    options = argparse.Namespace(model=base, steps=1, rate=1e-3, rounds=1, tasks=4, measured=True)
+    options = argparse.Namespace(model=base, steps=1, rate=1e-3, rounds=2, tasks=4, measured=True)
     rows = judged_board("x86_64-v3", 3, tasks, tmp_path / "models", options)
     [row] = rows
     assert {arm for pair in PAIRS for arm in pair} <= set(row["seconds"]) | {"exchanged_random32_that"}
