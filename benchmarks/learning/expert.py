@@ -6,9 +6,9 @@
 FILES are ONNX files of networks. The boards are those of `benchmarks.learning.simulated`; "-gpu" behind a
 name is the board's GPU, whose tasks of the rule `cuda_tiled` have large spaces. On each board the tasks of
 the rule `tiled` (`cuda_tiled`) of the networks that teach are measured, 24 programs of each, and teach T_hat.
-Then the language model is trained on N tasks by expert iteration (`host.tlm.training.expert_iteration`): tasks
-of these networks, parts of their chains, and drawn ones; a search by T_hat finds what it learns. Tasks that
-read as one that is judged are left out. `measured` is the same model trained as many steps on the measured
+Then the language model is trained on N tasks by expert iteration (`host.tlm.training.expert_iteration`):
+tasks of these networks, parts of their chains, and drawn ones; a search by T_hat finds what it learns. Tasks
+that read as one that is judged are left out. `measured` is the same model trained as many steps on the measured
 programs.
 
 The chains in bands of the other networks (on a GPU their tasks with more than 100,000 programs) are judged by
@@ -24,8 +24,8 @@ the true time of the first program. All arms rank by T_hat:
     parts_of_N              for each part the best of N uniform ones by T_hat
     optimum                 for each part what a search by T_hat finds from the best of these
 
-MODEL is `shipped`, `measured`, `expert`, or `round1`, the same after the first round. `parts_of_N` and `optimum` say what any proposer could reach by
-this T_hat. `expected` has T_hat of each arm's program over that of `optimum`. FOLDER keeps what was trained:
+MODEL is `shipped`, `measured`, `expert`, or `round1`, the same after the first round. `parts_of_N` and
+`optimum` say what any proposer could reach by this T_hat. `expected` has T_hat of each arm's program over that of `optimum`. FOLDER keeps what was trained:
 an interrupted training goes on, and with `--resume` a result goes on with the boards that it has not.
 """
 
@@ -265,7 +265,9 @@ def programs_of_arms(
     return found
 
 
-def judged_board(board: str, seed: int, tasks: Tasks, folder: Path, options: argparse.Namespace) -> list[Any]:
+def judged_board(
+    board: str, seed: int, tasks: Tasks, folder: Path, options: argparse.Namespace
+) -> list[dict[str, Any]]:
     """Of each judged task the seconds of what each arm begins with, and what T_hat expects of it.
 
     Args:
@@ -287,7 +289,8 @@ def judged_board(board: str, seed: int, tasks: Tasks, folder: Path, options: arg
     rounds = Rounds(options.rounds)
     lessons = learned_tasks(tasks, seed, options.tasks)
     models = {"shipped": options.model}
-    models["expert"] = last = learned_by_search(how, rounds, lessons, partial(best_found, learned), lambda _: None)
+    last = learned_by_search(how, rounds, lessons, partial(best_found, learned), lambda _: None)
+    models["expert"] = last
     took = time.process_time() - begun
     print(f"{board} {seed}: {len(lessons)} tasks, {took:.0f} s of search and steps", flush=True)
     if options.rounds > 1:
