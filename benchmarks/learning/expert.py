@@ -8,8 +8,8 @@ name is the board's GPU, whose tasks of the rule `cuda_tiled` have large spaces.
 the rule `tiled` (`cuda_tiled`) of the networks that teach are measured, 24 programs of each, and teach T_hat.
 Then the language model is trained on N tasks by expert iteration (`host.tlm.training.expert_iteration`):
 tasks of these networks, parts of their chains, and drawn ones; a search by T_hat finds what it learns. Tasks
-that read as one that is judged are left out. `measured` is the same model trained as many steps on the measured
-programs.
+that read as one that is judged are left out. `measured` is the same model trained as many steps on the
+measured programs.
 
 The chains in bands of the other networks (on a GPU their tasks with more than 100,000 programs) are judged by
 the true time of the first program. All arms rank by T_hat:
@@ -25,8 +25,9 @@ the true time of the first program. All arms rank by T_hat:
     optimum                 for each part what a search by T_hat finds from the best of these
 
 MODEL is `shipped`, `measured`, `expert`, or `round1`, the same after the first round. `parts_of_N` and
-`optimum` say what any proposer could reach by this T_hat. `expected` has T_hat of each arm's program over that of `optimum`. FOLDER keeps what was trained:
-an interrupted training goes on, and with `--resume` a result goes on with the boards that it has not.
+`optimum` say what any proposer could reach by this T_hat. `expected` has T_hat of each arm's program over
+that of `optimum`. FOLDER keeps what was trained: an interrupted training goes on, and with `--resume` a result
+goes on with the boards that it has not.
 """
 
 from __future__ import annotations
