@@ -26,8 +26,8 @@ the true time of the first program. All arms rank by T_hat:
 
 MODEL is `shipped`, `measured`, `expert`, or `round1`, the same after the first round. `parts_of_N` and
 `optimum` say what any proposer could reach by this T_hat. `expected` has T_hat of each arm's program over
-that of `optimum`. FOLDER keeps what was trained: an interrupted training goes on, and with `--resume` a result
-goes on with the boards that it has not.
+that of `optimum`. FOLDER keeps what was trained: an interrupted training goes on, and with `--resume` a
+result goes on with the boards that it has not.
 """
 
 from __future__ import annotations
