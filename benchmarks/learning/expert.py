@@ -98,7 +98,9 @@ PAIRS = (
     ("exchanged_random32_that", "random32_that"),
     ("expert_likelihood", "random32_that"),
     ("expert_likelihood", "shipped_likelihood"),
+    *(("expert32_that", f"parts_of_{count}_that") for count in _DRAWS),
     *((f"parts_of_{count}_that", "exchanged_random32_that") for count in _DRAWS),
+    ("optimum_that", "expert32_that"),
     *(("optimum_that", other) for other in _CHANCE),
     ("optimum_that", "expert_unmixed32_that"),
     ("optimum_that", "expert_weighted32_that"),
@@ -222,9 +224,7 @@ def parts_found(learned: LearnedEstimate, space: DesignSpace, seed: int) -> dict
             found[f"parts_of_{count}_that"].append(drawn[int(np.argmin(means[:count]))])
         best = [drawn[one] for one in np.argsort(means, kind="stable")[:8]]
         optimum.append(descended(learned, part, best)[0])
-    return {
-        arm: [_joined(space, own)] for arm, own in {**found, "optimum_that": optimum}.items()
-    }
+    return {arm: [_joined(space, own)] for arm, own in {**found, "optimum_that": optimum}.items()}
 
 
 def _joined(space: DesignSpace, parts: Sequence[Program]) -> Program:

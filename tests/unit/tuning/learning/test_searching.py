@@ -72,7 +72,8 @@ def test_what_a_search_finds_is_learned_and_no_training_sees_what_judges_it(base
     for space in SPACES:
         [own] = [one for one in lessons[WHOLE] if gate.task_of(one) == _task(space)]
         known = [one for one in observations_of(records) if one.program.task == space.task.workload_hash]
-        assert own.estimates[0] <= min(learned.cost_s(space, one.program.values) for one in known)
+        least = min(learned.cost_s(space, one.program.values) for one in known)
+        assert own.estimates[0] <= 1.000001 * least
     for fold in folds:
         withheld = {gate.task_of(one) for one in fold.withheld}
         own_tasks = {gate.task_of(one) for one in lessons[fold_name(fold.number)]}
