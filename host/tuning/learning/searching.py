@@ -1,9 +1,9 @@
 """What a search by the learned estimate finds for a board's tasks, for the language model to learn.
 
 Measured programs are few, and mostly those that the estimate of the rule put first. Where the measurements
-have taught a learned estimate that convinces, a search by it finds programs that nobody measured; a model that
-learns them writes such programs for other tasks at once (`host.tlm.training.expert_iteration`). A training
-that is judged by withheld tasks gets neither their programs nor what their times have taught.
+have taught a learned estimate that convinces, a search by it finds programs that nobody measured; a model
+that learns them writes such programs for other tasks at once (`host.tlm.training.expert_iteration`). A
+training that is judged by withheld tasks gets neither their programs nor what their times have taught.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lessons_of_board(
     estimate = LearnedEstimate(observations_of(records))
     rules = convincing_rules(evidence_for(estimate))
     vocabulary = Vocabulary()
-    tasks = {}
+    tasks: dict[str, DesignSpace] = {}
     for space in apart(spaces):
         if space.rule.name in rules and (task := _task_of_space(space, vocabulary)):
             tasks.setdefault(task, space)
