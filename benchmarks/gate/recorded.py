@@ -199,7 +199,7 @@ def _recorded(number: int, space: DesignSpace, programs: Sequence[MeasuredProgra
     words = encode_prompt(describe_board(space.hardware, 1), describe_task(space))
     # Estimated anew: not every file has the estimates of its programs.
     estimated = [EstimatedProgram.of(space, one.decisions) for one in programs]
-    return gathered(number, tuple(Vocabulary().encode(words)), programs, estimated)
+    return gathered(number, tuple(Vocabulary().encode(words[:-1])), programs, estimated)
 
 
 def gathered(

@@ -24,6 +24,8 @@ _LEAST = 16
 _RANKED, _DRAWS = 4, 4
 # What the tasks depend on.
 DESIGN = {
+    # 2 since prompts end before the quality, as those of records do.
+    "version": 2,
     "tasks": TASKS,
     "programs": _PROGRAMS,
     "least": _LEAST,
@@ -78,4 +80,4 @@ def _task(number: int, space: DesignSpace, drawn: list[dict[str, int]], times: l
         for values, time in zip(drawn, times, strict=True)
     ]
     estimates = [EstimatedProgram.of(space, values) for values in drawn]
-    return gathered(number, tuple(Vocabulary().encode(words)), programs, estimates)
+    return gathered(number, tuple(Vocabulary().encode(words[:-1])), programs, estimates)

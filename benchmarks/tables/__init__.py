@@ -79,6 +79,8 @@ TABLES: dict[str, Table] = {
     "learning_large_shares": Table(("learning_large",), modelled.shares_by_budget),
     "simulated_chains": Table(("simulated_chains",), modelled.by_measurements),
     "simulated_chains_orders": Table(("simulated_chains",), modelled.chain_orders),
+    "expert_iteration": Table(("expert_iteration",), modelled.by_measurements),
+    "expert_iteration_expected": Table(("expert_iteration",), modelled.expected_costs),
     "space_sizes": Table(("space_sizes",), modelled.space_sizes),
     "written_programs": Table(("written_programs",), modelled.first_programs),
     "written_programs_modelled": Table(("written_programs_modelled",), modelled.first_programs),

@@ -250,6 +250,16 @@ def chain_orders(result: Result) -> list[str]:
     return markdown(("board, seed", "chains", *_CHAIN_ORDERS.values()), rows)
 
 
+def expected_costs(result: Result) -> list[str]:
+    """What T_hat expects of the first program of each arm, and its share of the best known."""
+    shares = result.figures["share_of_best"]["0"]
+    rows = [
+        (arm, f"{cost:.3f}", f"{shares[arm][_ALL]:.3f}")
+        for arm, cost in sorted(result.figures["expected"].items(), key=lambda one: one[1])
+    ]
+    return markdown(("first program of", "T_hat over that of `optimum`", "share of best"), rows)
+
+
 def space_sizes(result: Result) -> list[str]:
     """How many legal programs tasks have, by board and rule."""
     rows = [

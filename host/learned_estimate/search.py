@@ -73,6 +73,21 @@ def descended(
     return seen.in_order()
 
 
+def best_found(
+    estimate: LearnedEstimate, space: DesignSpace, programs: Sequence[Decisions], count: int
+) -> list[tuple[dict[str, int], float]]:
+    """The best programs of a task that a search finds, each with the cost in seconds that is expected of it.
+
+    Args:
+        estimate: of the board.
+        space: of the task.
+        programs: to begin with, one at least.
+        count: programs at most.
+    """
+    found = descended(estimate, space, programs)[:count]
+    return list(zip(found, np.exp(estimate.means(space, found)).tolist(), strict=True))
+
+
 def first_program(
     estimate: LearnedEstimate,
     space: DesignSpace,

@@ -27,6 +27,7 @@ from host.tuning.budget import Budget, Deadline, kept_for_comparison_s
 
 if TYPE_CHECKING:
     from host.records import RecordStore
+    from host.schedules.design import DesignSpace
     from host.schedules.proposer import Proposer
     from host.transport import Device
     from host.tuning.learning.finetuning import FinetuneTrainer
@@ -144,7 +145,7 @@ class KernelTuning:
                 tasks = with_energy(tasks)
             ending.enter_context(self.clock.stage("tune"))
             runner = ending.enter_context(self._runner((lead, *self.others), tasks, constructed, in_model))
-            proposers, trainer, bases = self._proposers()
+            proposers, trainer, bases = self._proposers([one.space for one in tasks])
             if trainer is not None:
                 ending.enter_context(trainer)
             try:
@@ -208,7 +209,9 @@ class KernelTuning:
 
         return self.reach or Reach()
 
-    def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
+    def _proposers(
+        self, spaces: Sequence[DesignSpace]
+    ) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
         from host.tuning.proposers.bayesian import BayesianProposer
 
@@ -216,7 +219,7 @@ class KernelTuning:
             return list(self.instead), None, {}
         note = self.clock.progress.note
         model, digest = language_model(self.profile, note)
-        trained = (self._trainer(), {TLM: digest}) if model is not None else (None, {})
+        trained = (self._trainer(spaces), {TLM: digest}) if model is not None else (None, {})
         if self.options.method == TLM:
             if model is None:
                 raise UserError("--method tlm: there is no language model to use; the note before says why")
@@ -227,7 +230,7 @@ class KernelTuning:
         ]
         return own, *trained
 
-    def _trainer(self) -> FinetuneTrainer | None:
+    def _trainer(self, spaces: Sequence[DesignSpace]) -> FinetuneTrainer | None:
         """Trains the language model on what is measured; None if it is to stay as it is."""
         from host.tuning.learning.finetuning import FinetuneTrainer
 
@@ -238,9 +241,8 @@ class KernelTuning:
         engine = self._reach().engine
         # A training has a core for itself: the only one is for builds, without which boards stand still.
         cluster = engine.cluster if engine.cluster and engine.cores() > 1 else ""
-        return FinetuneTrainer(
-            self.profile, self.folder, self.options.seed, threads, low_priority, cluster=cluster
-        )
+        about = self.profile, self.folder, self.options.seed
+        return FinetuneTrainer(*about, threads, low_priority, cluster=cluster, spaces=spaces)
 
     def _options(
         self,

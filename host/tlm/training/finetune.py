@@ -14,7 +14,7 @@ import json
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,9 @@ __all__ = [
 
 CANDIDATE = ".candidate"
 # The training on everything.
-_WHOLE = "whole"
+WHOLE = "whole"
+# What nobody measured and is learned, by the name of the training: `fold_name`, `WHOLE`.
+Lessons = Mapping[str, Sequence[Example]]
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def finetune(
     examples: Sequence[Example],
     report: Callable[[Progress], None],
     engine: Engine | None = None,
+    lessons: Lessons | None = None,
 ) -> FinetuneResult:
     """Judges training on measured programs by tasks that it withholds, then trains on all of them.
 
@@ -112,6 +115,8 @@ def finetune(
         examples: measured tasks (`examples_of`, `examples_of_records`).
         report: called after each step, or after some of them where another host trains.
         engine: whose hosts train; this process if None.
+        lessons: more to learn from, which judges nothing; those of a task that judges a model are not learned
+            by it.
 
     Raises:
         TlmError: too little was measured, a checkpoint, the replay or the state is damaged or of another
@@ -120,9 +125,12 @@ def finetune(
     vocabulary = Vocabulary()
     folds = gate.folds(examples)
     replay = read_replay(replay_of(options), vocabulary)
-    parts = [options.steps_for(len(fold.learned)) for fold in folds]
-    total = sum(parts) + options.steps_for(len(examples))
-    fitting = Fitting(options, examples, replay, engine or LocalEngine(), total)
+    taught = [[*fold.learned, *_lessons_of(fold, lessons or {})] for fold in folds]
+    whole = [*examples, *(lessons or {}).get(WHOLE, ())]
+    parts = [options.steps_for(len(one)) for one in taught]
+    total = sum(parts) + options.steps_for(len(whole))
+    known = [*examples, *(one for own in (lessons or {}).values() for one in own)]
+    fitting = Fitting(options, known, replay, engine or LocalEngine(), total)
     done = 0
 
     def told(advance: Advance) -> None:
@@ -133,9 +141,9 @@ def finetune(
     repeated = repeated_samples(replay, vocabulary)
     before, after, chance = list[gate.Chosen](), list[gate.Chosen](), list[gate.Chosen]()
     forgotten, steps = list[float](), 0
-    for fold, part in zip(folds, parts, strict=True):
+    for fold, part, own in zip(folds, parts, taught, strict=True):
         name = fold_name(fold.number)
-        steps = fitting.trained(name, fold.learned, candidate / name, told)
+        steps = fitting.trained(name, own, candidate / name, told)
         done += part
         old = load_model(_judged_at(present, fold), vocabulary)[0]
         new = load_model(candidate / name, vocabulary)[0]
@@ -147,7 +155,7 @@ def finetune(
         forgotten.append(losses[0] - losses[1])
     verdict = gate.compare(before, after, chance)
     if verdict.accepted or options.always:
-        steps = fitting.trained(_WHOLE, examples, candidate, told)
+        steps = fitting.trained(WHOLE, whole, candidate, told)
     used = checkpoints.accept(candidate, options.out) if verdict.accepted else present
     fitting.finish()
     return FinetuneResult(
@@ -170,6 +178,12 @@ def fold_name(number: int) -> str:
     return f"fold-{number}"
 
 
+def _lessons_of(fold: gate.Fold, lessons: Lessons) -> list[Example]:
+    """The lessons of the training of a fold, without those of tasks that judge it."""
+    withheld = {gate.task_of(one) for one in fold.withheld}
+    return [one for one in lessons.get(fold_name(fold.number), ()) if gate.task_of(one) not in withheld]
+
+
 def _judged_at(present: Path, fold: gate.Fold) -> Path:
     """The model in use as it was before it saw the tasks of a fold; itself where there is no such model.
 
@@ -186,12 +200,18 @@ def _judged_at(present: Path, fold: gate.Fold) -> Path:
     return present if {gate.task_of(one) for one in fold.withheld} & set(map(str, learned)) else own
 
 
-def write_job(path: Path, options: FinetuneOptions, examples: Sequence[Example]) -> None:
+def write_job(
+    path: Path, options: FinetuneOptions, examples: Sequence[Example], lessons: Lessons | None = None
+) -> None:
     """Writes a job for `python -m host.tlm.training.finetune --job PATH`; `read_result` reads its result."""
     plain = {
         name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()
     }
-    content = {"options": plain, "examples": [content_of(example) for example in examples]}
+    content = {
+        "options": plain,
+        "examples": [content_of(example) for example in examples],
+        "lessons": {name: [content_of(one) for one in own] for name, own in (lessons or {}).items()},
+    }
     write_whole(path, json.dumps(content).encode())
 
 
@@ -206,9 +226,9 @@ def run_job(path: Path, report: Callable[[Progress], None], engine: Engine | Non
     Raises:
         TlmError: the job is damaged, or as `finetune`.
     """
-    options, examples = _read_job(path)
+    options, examples, lessons = _read_job(path)
     torch.set_num_threads(options.threads)
-    result = finetune(options, examples, report, engine)
+    result = finetune(options, examples, report, engine, lessons)
     content = {**asdict(result), "checkpoint": str(result.checkpoint)}
     write_whole(_result_of(path), json.dumps(content).encode())
     return result
@@ -229,7 +249,7 @@ def read_result(path: Path) -> FinetuneResult:
         ) from error
 
 
-def _read_job(path: Path) -> tuple[FinetuneOptions, list[Example]]:
+def _read_job(path: Path) -> tuple[FinetuneOptions, list[Example], dict[str, list[Example]]]:
     try:
         content = json.loads(path.read_text())
         plain: dict[str, Any] = dict(content["options"])
@@ -237,9 +257,14 @@ def _read_job(path: Path) -> tuple[FinetuneOptions, list[Example]]:
             plain[name] = None if plain[name] is None else Path(plain[name])
         options = FinetuneOptions(**plain)
         lines = list(content["examples"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        taught = {str(name): list(own) for name, own in content.get("lessons", {}).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TlmError(f"{path}: no job of fine-tuning ({error}); write it again") from error
-    return options, [example_from(path, number, line) for number, line in enumerate(lines, start=1)]
+
+    def read(own: Sequence[Any]) -> list[Example]:
+        return [example_from(path, number, line) for number, line in enumerate(own, start=1)]
+
+    return options, read(lines), {name: read(own) for name, own in taught.items()}
 
 
 def _result_of(path: Path) -> Path:

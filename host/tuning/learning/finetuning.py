@@ -36,6 +36,7 @@ from host.tuning.background import LOW_PRIORITY
 from host.tuning.learning.trainer import Report, TrainingResult
 
 if TYPE_CHECKING:
+    from host.schedules.design import DesignSpace
     from host.tlm.training.example import Example
     from host.tlm.training.fitting import FinetuneOptions
 
@@ -50,6 +51,8 @@ _STEPS, _KEEP = 24, 4
 _RATE, _REPEATED = 1e-3, 0.5
 # Of the time of a training; the rest is for starting its process and for comparing the two models.
 _SHARE_OF_STEPS = 0.5
+# The same, of searches by the learned estimate before the last training of a run.
+_SHARE_OF_SEARCH = 0.2
 # Trainings of one fine-tuning: three that are judged, and one on everything.
 _TRAININGS = 4
 
@@ -78,6 +81,8 @@ class FinetuneTrainer(Closing):
         root: folder of fine-tuned checkpoints; None takes the user's.
         cluster: name of an engine (`host.execution.open_engine`) whose hosts take the steps; "" for the
             training process itself, which compares the two models in any case.
+        spaces: of tasks for which a search by the learned estimate finds more to learn at the end of a run
+            (`host.tuning.learning.searching`).
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class FinetuneTrainer(Closing):
         last_steps: int = 0,
         root: Path | None = None,
         cluster: str = "",
+        spaces: Sequence[DesignSpace] = (),
     ) -> None:
         self._profile = profile
         self._folder = folder
@@ -101,6 +107,7 @@ class FinetuneTrainer(Closing):
         self._last_steps = last_steps
         self._root = root
         self._cluster = cluster
+        self._spaces = spaces
         self._process: _TrainingProcess | None = None
         self._job: FinetuneJob | None = None
         # Tasks of the last training that was started, and programs of a step of the last training of a run
@@ -122,6 +129,7 @@ class FinetuneTrainer(Closing):
         from host.tlm.training.finetune import FinetuneOptions, examples_of_records, write_job
         from host.tlm.training.gate import judgeable
         from host.tlm.training.replay import REPLAY, read_replay
+        from host.tuning.learning.searching import lessons_of_board
 
         examples = examples_of_records(records, Vocabulary())
         if sum(len(example.programs) for example in examples) < _MIN_PROGRAMS or not judgeable(examples):
@@ -141,9 +149,13 @@ class FinetuneTrainer(Closing):
             self._replay = read_replay(base / REPLAY, Vocabulary())
         sizes = [one.programs_of_step(examples, self._replay) for one in (options, between)]
         self._tasks, self._larger = len(examples), sizes[0] / sizes[1]
+        lessons = {}
+        if last and self._spaces:
+            share = _SHARE_OF_SEARCH * seconds
+            lessons = lessons_of_board(records, examples, self._spaces, present, self._seed, share)
         options = self._longest(options) if last else between
         job = self._folder / f"finetune-{len(records)}.json"
-        write_job(job, options, examples)
+        write_job(job, options, examples, lessons)
         if self._process is None or not self._process.alive:
             self._process = _TrainingProcess(self._folder / "finetune.log", self._nice, self._cluster)
         self._job = FinetuneJob(job, self._process, options.out / _LEARNED, len(records))

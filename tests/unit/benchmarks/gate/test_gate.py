@@ -16,6 +16,7 @@ from benchmarks.gate.settings import check_settings
 from benchmarks.gate.simulated import simulated_tasks
 from host.errors import UserError
 from host.learned_estimate.observation import EstimatedProgram
+from host.tlm.language.vocabulary import DECIDE
 from host.tlm.model.network import load_model, new_model, save_model
 from host.tlm.training import gate
 from host.tlm.training.fitting import FinetuneOptions
@@ -163,6 +164,8 @@ def test_a_simulated_board_departs_from_its_estimate_in_a_way_that_can_be_learne
     tasks = simulated_tasks(1, tmp_path / "tasks.jsonl")
     assert len(tasks) > 20 and len({one.example.prompt for one in tasks}) == len(tasks)
     for task in tasks:
+        # The quality that a model is asked for comes behind it, once.
+        assert VOCABULARY.decode(task.example.prompt)[-1] == DECIDE
         times = [slower for _, slower in task.example.programs]
         assert times == sorted(times) and times[0] == 1.0 and 16 <= len(times) <= 24
         assert [one.estimate_s for one in task.programs] == list(task.example.estimates)

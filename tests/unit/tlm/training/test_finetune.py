@@ -20,16 +20,19 @@ from host.tlm.model.network import load_model
 from host.tlm.training import gate
 from host.tlm.training.finetune import (
     CANDIDATE,
+    WHOLE,
     Example,
     FinetuneOptions,
     FinetuneResult,
     Progress,
+    _read_job,
     finetune,
+    fold_name,
     main,
     read_result,
     write_job,
 )
-from host.tlm.training.fitting import Finetuning
+from host.tlm.training.fitting import LEARNED, Finetuning
 from host.tlm.training.replay import REPLAY, read_replay, write_replay
 from tests.unit.tlm.hosts import EndingHosts
 from tests.unit.tlm.learning import VOCABULARY, example_of, measured
@@ -237,6 +240,27 @@ def test_a_job_runs_in_a_process_of_its_own(base: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = read_result(job)
     assert result.accepted and checkpoints.accepted(tmp_path / "tuned") == result.checkpoint
+
+
+def test_lessons_are_learned_beside_what_was_measured_but_for_tasks_that_judge(
+    base: Path, tmp_path: Path
+) -> None:
+    examples, out = measured(12), tmp_path / "out"
+    fold = gate.folds(examples)[0]
+    lessons = {fold_name(fold.number): measured(12), WHOLE: measured(3)}
+    options = _options(base, out, steps=2, always=True)
+    result = finetune(options, examples, lambda progress: None, lessons=lessons)
+    learned = read_card(out / CANDIDATE / fold_name(fold.number)).training
+    assert learned["tasks"] == 2 * len(fold.learned)
+    assert not {gate.task_of(one) for one in fold.withheld} & set(learned[LEARNED])
+    assert read_card(out / CANDIDATE).training["tasks"] == 15
+    assert (result.learned, result.withheld) == (12, 12)
+    job = tmp_path / "job.json"
+    write_job(job, options, examples, lessons)
+    assert _read_job(job) == (options, examples, lessons)
+    job.write_text(job.read_text().replace('"lessons": {', '"lessons": [], "others": {'))
+    with pytest.raises(TlmError, match="no job of fine-tuning"):
+        _read_job(job)
 
 
 def test_errors_of_a_job_are_one_line(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,8 +48,9 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
     shutil.copy(measured / "r.sqlite", tmp_path / "r.sqlite")
     digest = read_card(base).weights
     listening = Listening()
+    spaces = [one.space for one in different_tasks()]
     with FinetuneTrainer(
-        profile(), tmp_path, low_priority=True, steps=2, last_steps=8, root=tmp_path / "models"
+        profile(), tmp_path, 0, 1, True, steps=2, last_steps=8, root=tmp_path / "models", spaces=spaces
     ) as trainer:
         result = run(
             tmp_path,
