@@ -51,7 +51,7 @@ class _Operand(NamedTuple):
 
 
 def _operands(one: QuantisedPanels) -> list[list[_Operand]]:
-    """What registers get before the products of each pair of halves, which has one half of the pair before."""
+    """What registers get before the products of each pair of halves; each has a half of the one before."""
     found: list[list[_Operand]] = []
     held: tuple[int, int] | None = None
     for of_rows, of_weights in _EXACT if one.halves == 2 else ((_HIGH, _HIGH),):

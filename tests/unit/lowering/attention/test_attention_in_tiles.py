@@ -75,7 +75,7 @@ def test_blocks_that_all_rows_of_a_tile_read_have_no_masks(window: int) -> None:
     ("changed", "scale"), [({}, 0.125), ({"cap": 0.5}, 1.0), ({"scale": -0.5}, 1.0)], ids=str
 )
 def test_scores_are_scaled_once(changed: dict[str, float], scale: float) -> None:
-    """Where weights are made of them, unless a cap bounds them first; the highest weight is no more than 1."""
+    """Where weights are made of them, unless a cap bounds them first; the highest weight is 1 at most."""
     shape = _shape(**changed)
     text = "\n".join(tile_lines(shape, 128, "p"))
     assert weight_scale(shape) == scale
