@@ -87,11 +87,7 @@ def tile_lines(shape: CacheShape, positions: int, block: str) -> list[str]:
         *reached_lines(ROWS, before, "weight"),
         *each(ROWS, f"sums[i, l] = totals[{row}, l] * grown[i]", 0),
         f"for b in range(({left} + 15) // 16):",
-        f"    for i in T.unroll({ROWS}):",
-        "        for l in T.vectorized(16):",
-        f"            weights[i, l] = weight(scores[i, b, l], {before})",
-        "            sums[i, l] = sums[i, l] + weights[i, l]",
-        "            powers[i, b * 16 + l] = T.cast(weights[i, l], 'bfloat16')",
+        *_weighed(before),
         *each(ROWS, f"totals[{row}, l] = sums[i, l]", 0),
         *_values(shape, held, left),
     ]
@@ -131,6 +127,18 @@ def _highest(count: str, score: str) -> list[str]:
     stored = [] if score == "scores[i, b, l]" else each(ROWS, f"scores[i, b, l] = {score}")
     found = each(ROWS, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])")
     return [f"for b in range({count}):", *stored, *found]
+
+
+def _weighed(before: str) -> list[str]:
+    """Lines that make weights of the scores of a vector of positions, row by row, and add them up."""
+    statements = (
+        f"weights[i, l] = weight(scores[i, b, l], {before})",
+        "sums[i, l] = sums[i, l] + weights[i, l]",
+        "powers[i, b * 16 + l] = T.cast(weights[i, l], 'bfloat16')",
+    )
+    # Of a loop of vectors with several statements, TVM makes wrong ones where elements are not of one size.
+    loops = [line for one in statements for line in ("for l in T.vectorized(16):", f"    {one}")]
+    return [f"    for i in T.unroll({ROWS}):", *indented(loops, 8)]
 
 
 def _scores(size: int, positions: int, left: str) -> list[str]:
