@@ -160,9 +160,8 @@ class ReshapeWalk:
             return None
         # A slice that nothing else reads is computed in the function of the rows, as it comes.
         producer = tensor.producer
-        sliced = producer is not None and producer.op == "slice" and self.read_once(value)
-        sliced = sliced and set(producer.attrs["strides"]) == {1}
-        if not sliced and self.ends_anchor(tensor):
+        sliced = producer is not None and producer.op == "slice" and set(producer.attrs["strides"]) == {1}
+        if not (sliced and self.read_once(value)) and self.ends_anchor(tensor):
             # What comes before belongs to another function anyway: plain rows for this one.
             tensor = self.builder.reshape(tensor, (-1, *value.shape[len(value.shape) - dims :]))
         return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)
