@@ -16,11 +16,16 @@ from dataclasses import astuple, dataclass
 
 from host.tensor_ir.tiles.apart import MINIMA, SYMMETRIC, ZEROS, Form, Scales, scales_of, take_apart
 from host.tensor_ir.tiles.lines import CONFIGURED, DEPTH, LANES, LINE_BYTES, TILE_BYTES, Lines, defined
-from host.tensor_ir.tiles.operands import begin, places, products
 from host.tensor_ir.tiles.registers import RELEASED
 from host.tensor_ir.tiles.registers import ROWS as TILE_ROWS
 
 ROWS_PREFIX, PANELS_PREFIX = "edgetlm_tile_rows_", "edgetlm_quantised_tiles_"
+# The first registers of rows and of weights; those before have the sums.
+_ROWS_FROM, _WEIGHTS_FROM = 4, 6
+# Halves of operands that are multiplied where both keep 16 bits; the product of both low halves is below
+# the last bit that counts. Each pair has one half of the pair before it.
+_HIGH, _LOW = 0, 1
+_EXACT = ((_LOW, _HIGH), (_HIGH, _HIGH), (_HIGH, _LOW))
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,7 @@ class QuantisedPanels:
         """Stores the sums of a turn, which are whole, as the result."""
         stride = self.columns * 4
         first = lines.sum((turn, TILE_ROWS * self.tall * stride), (block, self.pair * LANES * 4))
-        for register, (down, across) in enumerate(places(self)):
+        for register, (down, across) in enumerate(_places(self)):
             place = lines.sum((first, 1), down * TILE_ROWS * stride + across * LANES * 4)
             lines.store(register, lines.place("%result", place), stride)
 
@@ -217,13 +222,9 @@ def _multiply(lines: Lines, one: QuantisedPanels, block: str, part: int) -> None
     later = lines.value(f"call i64 @llvm.umin.i64(i64 {later}, i64 {last})")
     with lines.loop(f"rows{part}", one.turns) as turn:
         _begin(lines, one, part, turn)
-        begin(lines, one, part, turn, _in_turns(lines, one, turn, "0"), here)
         with lines.loop(f"depth{part}", one.steps) as number:
             step = _in_turns(lines, one, turn, number)
-            behind = lines.sum((number, 1), 1)
-            behind = lines.value(f"call i64 @llvm.umin.i64(i64 {behind}, i64 {one.steps - 1})")
-            steps = (step, _in_turns(lines, one, turn, behind))
-            products(lines, one, part, turn, steps, here)
+            _products(lines, one, part, turn, step, lines.sum((step, size), (here, 1)))
             vectors, apart = _share(lines, one, turn)
             tile = lines.sum((step, 1), following * one.steps)
             _take_apart(lines, one, later, tile, vectors, lines.sum((step, size), (there, 1)), apart)
@@ -242,6 +243,11 @@ def _in_turns(lines: Lines, one: QuantisedPanels, turn: str, number: str) -> str
     back = lines.value(f"and i64 {turn}, 1")
     further = lines.value(f"sub i64 {one.steps - 1}, {lines.sum((number, 2))}")
     return lines.sum((number, 1), (lines.value(f"mul i64 {back}, {further}"), 1))
+
+
+def _places(one: QuantisedPanels) -> list[tuple[int, int]]:
+    """Tile of rows and panel of each register of sums."""
+    return [(down, across) for down in range(one.tall) for across in range(one.pair)]
 
 
 def _begin(lines: Lines, one: QuantisedPanels, part: int, turn: str) -> None:
@@ -266,8 +272,28 @@ def _kept(lines: Lines, one: QuantisedPanels, turn: str) -> list[str]:
     first = lines.sum((turn, one.tall * one.pair * TILE_BYTES))
     return [
         lines.place("%sums", lines.sum((first, 1), (down * one.pair + across) * TILE_BYTES))
-        for down, across in places(one)
+        for down, across in _places(one)
     ]
+
+
+def _products(lines: Lines, one: QuantisedPanels, part: int, turn: str, step: str, here: str) -> None:
+    """The products of one tile of the depth, whose weights lie `here`."""
+    row_bytes = one.parts * one.steps * one.halves * TILE_BYTES
+    rows = lines.sum((turn, one.tall * row_bytes), (step, one.halves * TILE_BYTES))
+    rows = lines.sum((rows, 1), part * one.steps * one.halves * TILE_BYTES)
+    held: tuple[int, int] | None = None
+    for of_rows, of_weights in _EXACT if one.halves == 2 else ((_HIGH, _HIGH),):
+        if held is None or held[0] != of_rows:
+            for down in range(one.tall):
+                place = lines.sum((rows, 1), down * row_bytes + of_rows * TILE_BYTES)
+                lines.load(_ROWS_FROM + down, lines.place("%tiles", place), DEPTH * 2)
+        if held is None or held[1] != of_weights:
+            for across in range(one.pair):
+                place = lines.sum((here, 1), (across * one.halves + of_weights) * TILE_BYTES)
+                lines.load(_WEIGHTS_FROM + across, lines.place("%apart", place), LANES * 4)
+        held = (of_rows, of_weights)
+        for register, (down, across) in enumerate(_places(one)):
+            lines.multiply(register, _ROWS_FROM + down, _WEIGHTS_FROM + across)
 
 
 def _share(lines: Lines, one: QuantisedPanels, turn: str) -> tuple[list[str], bool]:

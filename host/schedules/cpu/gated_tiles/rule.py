@@ -28,7 +28,7 @@ class GatedTiles(QuantisedTiles):
     """Tiles of rows and panels of gate, each multiplied together with its panel of up."""
 
     name = "gated_tiles"
-    version = 2
+    version = 1
     constants = (*TILES_CONSTANTS, *CONSTANTS)
     sharing = 2
 

@@ -46,7 +46,7 @@ class QuantisedTiles(Rule):
 
     name = "quantised_tiles"
     processor = CPU
-    version = 3
+    version = 2
     priority = 5
     traced = False
     constants: ClassVar[tuple[EstimateConstant, ...]] = CONSTANTS

@@ -11,7 +11,6 @@ import tvm
 from host.model import LoweredModel, Task
 from host.schedules import scheduled_function, space_for
 from host.schedules.design import DesignSpace
-from host.tensor_ir.tiles.quantised import QuantisedPanels
 from tests.scheduling.repetitions import in_turn
 from tests.unit.lowering.numeric_types.test_quantised_weights import KINDS, Kind, product
 from tests.unit.schedules.cpu.tiles import tile_cases as cases
@@ -112,17 +111,3 @@ def test_rows_whose_sums_the_stack_does_not_hold_are_in_none(rounding: int) -> N
     for rows, rule in ((8192, "quantised_tiles"), (8192 + 32, "quantised")):
         model, _ = product(rows, 16, 64, Kind(4, rounding=rounding), on)
         assert space_for(task_of(model), on.hardware).rule.name == rule
-
-
-@pytest.mark.parametrize("halves", [1, 2])
-@pytest.mark.parametrize(("tall", "wide"), [(2, 2), (1, 2), (2, 1), (1, 1)])
-def test_operands_of_the_next_step_are_loaded_before_weights_are_taken_apart(
-    tall: int, wide: int, halves: int
-) -> None:
-    """Registers get them as soon as their last product has begun: a step begins with products."""
-    one = QuantisedPanels(8, 0, 0, 0, 32, 4, 32, 1, 16 * wide, wide, tall, 4, halves)
-    step = one.text().split("depth0:")[1].split("br i1")[0]
-    assert step.index("@llvm.x86.tdpbf16ps") < step.index("@llvm.x86.tileloadd64")
-    assert step.rindex("@llvm.x86.tileloadd64") < step.index("@llvm.fma")
-    loads = {1: tall + wide, 2: 2 * (tall + wide)}[halves]
-    assert step.count("@llvm.x86.tileloadd64") == loads
