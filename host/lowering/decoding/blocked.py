@@ -22,6 +22,7 @@ from host.lowering.decoding.lines import (
     Split,
     each,
     indented,
+    reached_lines,
     row_place,
     vectors,
 )
@@ -29,9 +30,10 @@ from host.lowering.decoding.matrices import (
     ROWS,
     STEP,
     configure_lines,
+    divided_lines,
+    highest_text,
     release_lines,
-    score_lines,
-    value_lines,
+    tile_lines,
     zero_lines,
 )
 from host.lowering.decoding.pairs import LANES, pair_products
@@ -153,6 +155,7 @@ def _buffers(shape: CacheShape, tiles: _Tiles) -> list[str]:
         kinds = dict.fromkeys(("keys", "values"), "uint32")
         kinds |= dict.fromkeys(("queries", "powers"), "bfloat16")
     local = {
+        **({"weights": (scored, POSITIONS)} if shape.in_tiles else {}),
         "sums": (scored, POSITIONS),
         "largest": (scored, POSITIONS),
         "reached": (scored,),
@@ -178,7 +181,15 @@ def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, co
     place = row_place(f"r // {group}", f"vh * {group} + r % {group}", split)
     query = f"query[r // {group}, vh * {group} + r % {group}, d]"
     query = f'T.cast({query}, "bfloat16")' if shape.rounded else query
-    extremes = [f"    {place.maximum} = highest[r]", f"    {place.total} = totals[r, 0]"]
+    highest = highest_text(shape) if shape.in_tiles else "highest[r]"
+    extremes = [f"    {place.maximum} = {highest}", f"    {place.total} = totals[r, 0]"]
+    summed = [
+        f"    for l in T.unroll({POSITIONS - 1}):",
+        "        totals[r, 0] = totals[r, 0] + totals[r, l + 1]",
+    ]
+    result = f"mixed[r, d]{' / totals[r, 0]' if split is None else ''}"
+    if shape.in_tiles:
+        summed, result = divided_lines(split is None)
     return [
         *(configure_lines() if shape.in_tiles else []),
         f"for r in range({tiles.rows}):",
@@ -193,11 +204,10 @@ def _lines(shape: CacheShape, tiles: _Tiles, split: Split | None, first: str, co
         f"    for r in range({tiles.rows // tiles.scored}):",
         *indented(_tile(shape, tiles, f"({first} + p)", shape.start), 8),
         f"for r in range({tiles.rows}):",
-        f"    for l in T.unroll({POSITIONS - 1}):",
-        "        totals[r, 0] = totals[r, 0] + totals[r, l + 1]",
+        *summed,
         *([] if split is None else extremes),
         f"    for d in T.vectorized({size}):",
-        f"        {place.values} = mixed[r, d]{' / totals[r, 0]' if split is None else ''}",
+        f"        {place.values} = {result}",
         *(release_lines() if shape.in_tiles else []),
     ]
 
@@ -239,6 +249,8 @@ def _copied(shape: CacheShape, tiles: _Tiles, block: str, last: str) -> list[str
 
 def _tile(shape: CacheShape, tiles: _Tiles, block: str, start: str) -> list[str]:
     """A tile of rows over a block, from its first position to the last that its last row reads."""
+    if shape.in_tiles:
+        return tile_lines(shape, tiles.positions, block)
     scored, held, group = tiles.scored, tiles.positions, shape.group
     row = f"(r * {scored} + i)"
     end = f"({start} + {row} // {group} + 1)"
@@ -248,39 +260,26 @@ def _tile(shape: CacheShape, tiles: _Tiles, block: str, start: str) -> list[str]
     inside = f"{place} < {end}"
     if shape.window:
         inside += f" and {place} >= {end} - {shape.window}"
-    score = f"{'scores[i, b, l]' if shape.in_tiles else 'sums[i, l]'} * T.float32({shape.scale!r})"
+    score = f"sums[i, l] * T.float32({shape.scale!r})"
     score = f"capped({score})" if shape.cap else score
     before = f"highest[{row}]"
     rounded = each(scored, "powers[i, b * 16 + l] = T.cast(scores[i, b, l], 'bfloat16')")
     rounded = rounded if shape.rounded else []
-    products = [*each(scored, "sums[i, l] = T.float32(0)"), *_products(shape, scored, row)]
     return [
         *each(scored, "largest[i, l] = " + LOWEST, 0),
-        *(score_lines(shape.size, held, left) if shape.in_tiles else []),
         f"for b in range(({left} + 15) // 16):",
-        *([] if shape.in_tiles else products),
+        *each(scored, "sums[i, l] = T.float32(0)"),
+        *_products(shape, scored, row),
         *each(scored, f"scores[i, b, l] = T.Select({inside}, {score}, {LOWEST})"),
         *each(scored, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])"),
-        f"for i in T.unroll({scored}):",
-        *(
-            line
-            for half in (8, 4, 2, 1)
-            for line in (
-                f"    for l in T.vectorized({half}):",
-                f"        largest[i, l] = T.max(largest[i, l], largest[i, l + {half}])",
-            )
-        ),
-        f"    reached[i] = T.max(largest[i, 0], {before})",
-        f"for i in T.{'vectorized' if scored > 1 else 'unroll'}({scored}):",
-        f"    grown[i] = power({before}, reached[i])",
-        f"    {before} = reached[i]",
+        *reached_lines(scored, before, "power"),
         *each(scored, f"sums[i, l] = totals[{row}, l] * grown[i]", 0),
         f"for b in range(({left} + 15) // 16):",
         *each(scored, f"scores[i, b, l] = power(scores[i, b, l], {before})"),
         *each(scored, "sums[i, l] = sums[i, l] + scores[i, b, l]"),
         *rounded,
         *each(scored, f"totals[{row}, l] = sums[i, l]", 0),
-        *(value_lines(shape, held, left) if shape.in_tiles else _mixed(shape, tiles, left)),
+        *_mixed(shape, tiles, left),
     ]
 
 

@@ -15,16 +15,18 @@ positions of a head, a program has a block for each part of them, which `attenti
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 
 from host.lowering.decoding.blocked import blocked
 from host.lowering.decoding.lines import POSITIONS, Body, Split, fetched, indented
+from host.lowering.decoding.matrices import weight_scale
 from host.lowering.decoding.pairs import paired
 from host.lowering.decoding.shape import BLOCK, OPTIONS, CacheShape
 from host.lowering.decoding.tiled import tiled
-from host.lowering.expressions.math import exp_below, number, tanh
+from host.lowering.expressions.math import exp_below, number, tanh, weight_below
 from host.lowering.graph import Node
 from host.lowering.script import function_of_script
 
@@ -45,6 +47,9 @@ def script_functions(shape: CacheShape) -> dict[str, Any]:
         return tanh(score * number(1.0 / shape.cap)) * number(shape.cap)
 
     functions = {"power": exp_below, "capped": capped, "fetch": fetched, "nearest": tirx.nearbyint}
+    if shape.in_tiles:
+        # Rounded to bfloat16, weights need no last bits.
+        functions["weight"] = partial(weight_below, scale=weight_scale(shape))
     return functions | ({"paired": paired} if shape.rounded else {})
 
 

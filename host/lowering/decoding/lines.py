@@ -92,6 +92,41 @@ def each(tile: int, statement: str, indent: int = 4) -> list[str]:
     return indented(lines, indent)
 
 
+def halvings(buffer: str, operation: str, indent: int) -> list[str]:
+    """Text that makes one element of the 16 of a row of a buffer, by halves of what is left.
+
+    Args:
+        buffer: and the row, as "buffer[row".
+        operation: of two texts, with `{0}` and `{1}`.
+        indent: of the text.
+    """
+    lines = []
+    for half in (8, 4, 2, 1):
+        made = operation.format(f"{buffer}, l]", f"{buffer}, l + {half}]")
+        lines += [f"for l in T.vectorized({half}):", f"    {buffer}, l] = {made}"]
+    return indented(lines, indent)
+
+
+def reached_lines(tile: int, before: str, power: str) -> list[str]:
+    """Text that makes the highest score of each row of what `largest` has by lanes.
+
+    It goes to `before`, and `grown` gets the weight that earlier sums keep.
+
+    Args:
+        tile: rows.
+        before: text of the highest score of row `i` so far.
+        power: the name of the function of a weight.
+    """
+    return [
+        f"for i in T.unroll({tile}):",
+        *halvings("largest[i", "T.max({0}, {1})", 4),
+        f"    reached[i] = T.max(largest[i, 0], {before})",
+        f"for i in T.{'vectorized' if tile > 1 else 'unroll'}({tile}):",
+        f"    grown[i] = {power}({before}, reached[i])",
+        f"    {before} = reached[i]",
+    ]
+
+
 def vectors(tile: int, parts: Sequence[tuple[int, int]], statement: str, indent: int) -> list[str]:
     """A statement for every row of a tile and every element `d` of a head, vector by vector."""
     lines = [f"for i in T.unroll({tile}):"]

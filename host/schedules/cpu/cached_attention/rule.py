@@ -29,7 +29,7 @@ class CachedAttention(Rule):
 
     name = "cached_attention"
     processor = CPU
-    version = 4
+    version = 5
     priority = 7
     # A measured call is at position 0, where parts only cost.
     measurable = False
