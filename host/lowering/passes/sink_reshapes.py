@@ -158,10 +158,7 @@ class ReshapeWalk:
         tensor = self.tensor(value)
         if not same_tail(tensor.shape, value.shape, dims):
             return None
-        # A slice that nothing else reads is computed in the function of the rows, as it comes.
-        producer = tensor.producer
-        sliced = producer is not None and producer.op == "slice" and set(producer.attrs["strides"]) == {1}
-        if not (sliced and self.read_once(value)) and self.ends_anchor(tensor):
+        if self.ends_anchor(tensor):
             # What comes before belongs to another function anyway: plain rows for this one.
             tensor = self.builder.reshape(tensor, (-1, *value.shape[len(value.shape) - dims :]))
         return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)

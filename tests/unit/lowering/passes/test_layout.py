@@ -260,16 +260,3 @@ def test_time_and_code_grow_with_the_graph_and_not_with_its_paths() -> None:
     # Six or seven doublings to a function.
     assert 8 <= calls(lowered(build, values)) <= 12
     check(build, values)
-
-
-def test_a_slice_that_only_a_norm_reads_is_computed_with_it() -> None:
-    """Queries are some of the heads that one product makes, each normalised by itself."""
-
-    def heads(bb, x):
-        every = bb.emit(relax.op.reshape(x, (6, 6, 2, 8)))
-        some = bb.emit(relax.op.strided_slice(every, [1], [2], [5]))
-        weight = relax.const(np.linspace(0.5, 1.5, 16, dtype="float32").reshape(2, 8))
-        return relax.op.nn.rms_norm(some, weight, axes=[-2, -1], epsilon=1e-5)
-
-    [task] = check(heads, [normal(6, 96)]).tasks
-    assert "rms_norm" in task.name
