@@ -40,7 +40,8 @@ BUILD_VERSION = 18
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
-_TRUE = tvm.tirx.IntImm("bool", 1)
+# Annotations of a buffer on the stack.
+_ON_STACK = {STAYS: tvm.tirx.IntImm("bool", 1)}
 # Bytes of one buffer on the stack: what all vector registers of any processor hold.
 _LARGEST_ON_STACK = 4096
 
@@ -158,7 +159,9 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
                                 _halves(
                                     keeping_nan(
                                         with_all_extremes(
-                                            function, with_vector_powers(tiled(body.body)), architecture
+                                            function,
+                                            with_vector_powers(tiled(body.body), _ON_STACK),
+                                            architecture,
                                         ),
                                         architecture,
                                     ),
@@ -178,7 +181,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     }
     finalize = tvm.transform.Sequential([transform.LowerTVMBuiltin(), transform.LowerIntrin()])
     final = finalize(tvm.IRModule(lowered, attrs=module.attrs))
-    return _mapped_bodies(final, lambda body: without_nested_names(body, {STAYS: _TRUE}))
+    return _mapped_bodies(final, lambda body: without_nested_names(body, _ON_STACK))
 
 
 def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
@@ -294,7 +297,7 @@ def _allocate_on_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
         size = math.prod(int(d) for d in buffer.shape) * _element_bytes(str(buffer.dtype))
         if size > _LARGEST_ON_STACK:
             return allocation
-        annotations = {**dict(allocation.annotations), STAYS: _TRUE}
+        annotations = {**dict(allocation.annotations), **_ON_STACK}
         return tvm.tirx.AllocBuffer(buffer, annotations, allocation.span)
 
     return mapped(body, (tvm.tirx.AllocBuffer, visit))

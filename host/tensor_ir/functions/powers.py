@@ -14,7 +14,7 @@ computes doubles too slowly, and has a function of its own.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isinf, isnan, log2, nan
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from host.tensor_ir.nested_names import without_nested_names
 from host.tensor_ir.structural import computed_once, mapped
 
 _POWER = "tirx.pow"
@@ -62,21 +63,30 @@ _LEAST_NORMAL, _LARGEST = 2.0**-126, float.fromhex("0x1.fffffep127")
 _MOST = 160.0
 
 
-def with_vector_powers(body: tirx.Stmt) -> tirx.Stmt:
+def with_vector_powers(body: tirx.Stmt, annotations: Mapping[str, Any]) -> tirx.Stmt:
     """The same with powers of single precision as arithmetic.
+
+    Their names are buffers right away: passes that follow what names stand for take 1.5 s for a vector.
 
     Args:
         body: of a function that is lowered for a processor. No simplification may follow: TVM takes numbers
             for ordered, and NaN is not.
+        annotations: of a buffer on the stack.
     """
+    found = False
 
     def written(call: tvm.ir.Call) -> Any:
+        nonlocal found
         if getattr(call.op, "name", "") != _POWER:
             return call
         kind, _, lanes = str(call.ty.dtype).partition("x")
-        return _Lanes(int(lanes or 1)).power(*call.args) if kind == "float32" else call
+        if kind != "float32":
+            return call
+        found = True
+        return _Lanes(int(lanes or 1)).power(*call.args)
 
-    return mapped(body, (tvm.ir.Call, written))
+    made = mapped(body, (tvm.ir.Call, written))
+    return without_nested_names(made, annotations) if found else body
 
 
 @dataclass(frozen=True)
