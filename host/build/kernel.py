@@ -22,24 +22,26 @@ from host.errors import BuildError
 from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.tensor_ir.byte_tables import byte_tables_for
 from host.tensor_ir.extremes import with_all_extremes
+from host.tensor_ir.functions.powers import with_vector_powers
 from host.tensor_ir.interleaved_bytes import with_interleaved_bytes
 from host.tensor_ir.joined_loops import with_joined_loops, with_wide_numbers
 from host.tensor_ir.nested_names import without_nested_names
 from host.tensor_ir.opaque import with_names_again, with_opaque_names
 from host.tensor_ir.saturation import saturation_for
 from host.tensor_ir.settled_choices import without_settled_choices
-from host.tensor_ir.shared_conditions import with_shared_conditions
+from host.tensor_ir.shared_conditions import with_shared_conditions, with_short_last_vectors
 from host.tensor_ir.structural import mapped
 from host.tensor_ir.tiles.imported import with_tile_functions
 from host.tensor_ir.tiles.products import STAYS, with_tile_products
 from host.tensor_ir.tiles.registers import has_tiles
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 17
+BUILD_VERSION = 19
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
-_TRUE = tvm.tirx.IntImm("bool", 1)
+# Annotations of a buffer on the stack.
+_ON_STACK = {STAYS: tvm.tirx.IntImm("bool", 1)}
 # Bytes of one buffer on the stack: what all vector registers of any processor hold.
 _LARGEST_ON_STACK = 4096
 
@@ -106,7 +108,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with seventeen changes.
+    """What TVM's own build does before code generation, with eighteen changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -131,7 +133,9 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Marked products become those of registers of matrices: see `host.tensor_ir.tiles.products`.
     - Names have no bounds where indices become narrower: see `host.tensor_ir.opaque`.
     - Names that stand for much are stored: see `host.tensor_ir.nested_names`.
-    - A last vector that is not full becomes shorter ones that are: see `host.tensor_ir.shared_conditions`.
+    - Powers of single precision become arithmetic: see `host.tensor_ir.functions.powers`.
+    - A last vector that is not full becomes shorter ones that are, and so does the last one of a parted loop:
+      see `host.tensor_ir.shared_conditions`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
@@ -154,7 +158,11 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
                             with_interleaved_bytes(
                                 _halves(
                                     keeping_nan(
-                                        with_all_extremes(function, tiled(body.body), architecture),
+                                        with_all_extremes(
+                                            function,
+                                            with_vector_powers(tiled(body.body), _ON_STACK),
+                                            architecture,
+                                        ),
                                         architecture,
                                     ),
                                     own_halves,
@@ -173,7 +181,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     }
     finalize = tvm.transform.Sequential([transform.LowerTVMBuiltin(), transform.LowerIntrin()])
     final = finalize(tvm.IRModule(lowered, attrs=module.attrs))
-    return _mapped_bodies(final, lambda body: without_nested_names(body, {STAYS: _TRUE}))
+    return _mapped_bodies(final, lambda body: without_nested_names(body, _ON_STACK))
 
 
 def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
@@ -232,7 +240,8 @@ def _lowered(bound: tvm.IRModule) -> tvm.IRModule:
     named = transform.CommonSubexprElim()
     module = transform.NarrowDataType(32)(_mapped_bodies(flat(bound), with_opaque_names))
     module = steps.LoopPartition()(_mapped_bodies(module, with_names_again))
-    module = _mapped_bodies(_mapped_bodies(module, with_wide_numbers), with_joined_loops)
+    for rewrite in (with_wide_numbers, with_short_last_vectors, with_joined_loops):
+        module = _mapped_bodies(module, rewrite)
     module = unrolled(_mapped_bodies(module, with_tile_products))
     module = simplified(_mapped_bodies(module, without_settled_choices))
     if any(map(has_periodic_loads, module.functions.values())):
@@ -288,7 +297,7 @@ def _allocate_on_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
         size = math.prod(int(d) for d in buffer.shape) * _element_bytes(str(buffer.dtype))
         if size > _LARGEST_ON_STACK:
             return allocation
-        annotations = {**dict(allocation.annotations), STAYS: _TRUE}
+        annotations = {**dict(allocation.annotations), **_ON_STACK}
         return tvm.tirx.AllocBuffer(buffer, annotations, allocation.span)
 
     return mapped(body, (tvm.tirx.AllocBuffer, visit))

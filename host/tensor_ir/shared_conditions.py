@@ -56,6 +56,58 @@ def _narrowed(loop: tirx.For, parted: Sequence[Any]) -> tirx.For:
     return tirx.For(outer, 0, lanes // length, tirx.ForKind.UNROLLED, vector)
 
 
+def with_short_last_vectors(body: tirx.Stmt) -> tirx.Stmt:
+    """The same, behind LoopPartition, with the vector that a bound cuts as shorter ones without a condition.
+
+    Where a part is the last vector alone, its condition has no variable but the element's. As a loop over
+    elements, LLVM takes up to thirty times as long to compile a window of a convolution with it.
+    """
+    return mapped(body, (tirx.For, _cut))
+
+
+def _cut(loop: tirx.For) -> tirx.Stmt:
+    choice = loop.body
+    whole = loop.kind == tirx.ForKind.VECTORIZED and isinstance(loop.extent, tirx.IntImm)
+    if not whole or not isinstance(choice, tirx.IfThenElse) or choice.else_case is not None:
+        return loop
+    left = _elements_left(choice.condition, loop.loop_var)
+    if left is None or not 0 < left < int(loop.extent) or left % _SHORTEST:
+        return loop
+    vectors: list[tirx.Stmt] = []
+    begin = 0
+    while begin < left:
+        # Powers of two, as vectors are.
+        length = 1 << ((left - begin).bit_length() - 1)
+        element = tirx.Var(loop.loop_var.name, str(loop.loop_var.ty.dtype))
+        statement = _replaced(choice.then_case, loop.loop_var, element + begin)
+        vectors.append(tirx.For(element, loop.min, length, tirx.ForKind.VECTORIZED, statement))
+        begin += length
+    return vectors[0] if len(vectors) == 1 else tirx.SeqStmt(vectors)
+
+
+def _elements_left(condition: Any, element: Any) -> int | None:
+    """How many elements of a vector a bound leaves; None where this depends on more than the element."""
+    if not isinstance(condition, tirx.LT) or not isinstance(condition.b, tirx.IntImm):
+        return None
+    used: list[Any] = []
+    tvm_ffi.structural_walk(condition, (tirx.Var, used.append))
+    if len(used) != 1 or not used[0].same_as(element) or not _is_term(condition.a, element):
+        return None
+    start = _number(_replaced(condition.a, element, tirx.IntImm(str(element.ty.dtype), 0)))
+    return None if start is None else int(condition.b) - start
+
+
+def _number(index: Any) -> int | None:
+    """The value of sums and products of numbers."""
+    if isinstance(index, tirx.IntImm):
+        return int(index)
+    operation = {tirx.Add: int.__add__, tirx.Mul: int.__mul__}.get(type(index))
+    if operation is None:
+        return None
+    a, b = _number(index.a), _number(index.b)
+    return None if a is None or b is None else operation(a, b)
+
+
 def _replaced(index: Any, variable: Any, value: Any) -> Any:
     return mapped(index, (tirx.Var, lambda found: value if found.same_as(variable) else found))
 

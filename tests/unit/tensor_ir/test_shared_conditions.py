@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from tvm import te, tirx
+from tvm.script import tirx as T
 
+from host.build import build_kernel_library
 from host.build.kernel import lower_function
 from host.schedules import DesignSpace, scheduled_function, space_for
-from host.tensor_ir.shared_conditions import with_shared_conditions
+from host.tensor_ir.shared_conditions import with_shared_conditions, with_short_last_vectors
 from tests.unit.schedules import functions as fn
 
 BOARD = fn.board(cores=2)
@@ -83,3 +88,68 @@ def test_loops_that_are_parted_at_the_bound_keep_their_vectors() -> None:
     function = scheduled_function(space.apply(space.candidate(values, "test")))
     assert "pragma_loop_partition_hint" in function.script()
     assert tvm_ffi.structural_equal(with_shared_conditions(function), function)
+
+
+@T.prim_func(s_tir=True)
+def doubled(x: T.Buffer((12, 60), "float32"), out: T.Buffer((12, 60), "float32")) -> None:
+    for r in range(12):
+        for o in T.serial(4, annotations={"pragma_loop_partition_hint": 1}):
+            for i in T.vectorized(16):
+                with T.sblock("out"):
+                    row = T.axis.spatial(12, r)
+                    channel = T.axis.spatial(60, o * 16 + i)
+                    T.where(o * 16 + i < 60)
+                    out[row, channel] = x[row, channel] * T.float32(2.0)
+
+
+def test_the_last_vector_of_a_parted_loop_has_no_condition_of_its_elements(tmp_path: Path) -> None:
+    target = tvm.target.Target("llvm")
+    lowered = lower_function(doubled, "k", target)["k"].body
+    bounds: list[tirx.LT] = []
+    tvm_ffi.structural_walk(lowered, (tirx.LT, bounds.append))
+    assert not bounds
+    path = build_kernel_library({"k": doubled}, tmp_path / "k.so", target)
+    x = np.arange(720, dtype=np.float32).reshape(12, 60)
+    made = tvm.runtime.tensor(np.zeros_like(x))
+    tvm.runtime.load_module(str(path))["k"](tvm.runtime.tensor(x), made)
+    np.testing.assert_array_equal(made.numpy(), 2 * x)
+
+
+def _int(value: int) -> tirx.IntImm:
+    return tirx.IntImm("int32", value)
+
+
+def _bounded(condition: Callable[[tirx.Var], tirx.PrimExpr]) -> tirx.For:
+    element, out = tirx.Var("i", "int32"), tirx.decl_buffer((64,), "float32")
+    store = tirx.BufferStore(out, tirx.const(1.0, "float32"), [element])
+    choice = tirx.IfThenElse(condition(element), store, None)
+    return tirx.For(element, 0, 16, tirx.ForKind.VECTORIZED, choice)
+
+
+def _vectors(body: tirx.Stmt) -> list[int]:
+    found: list[int] = []
+    tvm_ffi.structural_walk(body, (tirx.For, lambda loop: found.append(int(loop.extent))))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("left", "lengths"), [(4, [4]), (8, [8]), (12, [8, 4]), (10, [16]), (16, [16]), (20, [16])]
+)
+def test_a_cut_vector_becomes_vectors_of_powers_of_two(left: int, lengths: list[int]) -> None:
+    made = with_short_last_vectors(
+        _bounded(lambda i: tirx.LT(tirx.Add(tirx.Mul(_int(3), _int(16)), i), _int(48 + left)))
+    )
+    assert _vectors(made) == lengths
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda i: tirx.LT(tirx.Add(i, i), _int(12)),
+        lambda i: tirx.LT(tirx.Mul(i, _int(3)), _int(12)),
+        lambda i: tirx.LT(tirx.Add(tirx.Var("row", "int32"), i), _int(12)),
+        lambda i: tirx.LT(i, tirx.Var("end", "int32")),
+    ],
+)
+def test_bounds_of_more_than_an_element_stay(condition: Callable[[tirx.Var], tirx.PrimExpr]) -> None:
+    assert _vectors(with_short_last_vectors(_bounded(condition))) == [16]
