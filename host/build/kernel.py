@@ -36,7 +36,7 @@ from host.tensor_ir.tiles.products import STAYS, with_tile_products
 from host.tensor_ir.tiles.registers import has_tiles
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 19
+BUILD_VERSION = 20
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
