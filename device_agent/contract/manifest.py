@@ -24,8 +24,8 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
                   tokens int32[verified] and the position of the first, int32[1], and gives the logits behind
                   each, float32[verified, vocabulary]. All take the state and the parameters too. With
                   "sequences", a runtime keeps so many states, one of each text; the function "together" takes
-                  a token of each text and their positions, int32[sequences] each, and the states of all texts,
-                  one behind the other; it gives the logits behind each token, float32[sequences, vocabulary].
+                  a token of each text and their positions, int32[sequences] each, and the states of all
+                  texts, one behind the other; it gives the logits of each, float32[sequences, vocabulary].
                   With "rounding", 8, "prefill" and "long_prefill" round activations to bytes and give no
                   logits: what the last token of a prompt gives is computed by main
     streamed      tvm: true where a call reads most of the parameters, and each about once: a runtime copies
