@@ -67,7 +67,8 @@ def measure_text_speed(
 
 def _chunks(decoder: DecoderPart) -> tuple[list[tuple[tuple[np.ndarray, ...], str]], int]:
     """The inputs and the function of each call for the prompt, as a runtime makes them, and its tokens."""
-    calls, place = [], 0
+    calls: list[tuple[tuple[np.ndarray, ...], str]] = []
+    place = 0
     for size, function in ((decoder.long_chunk or 0, LONG_PREFILL), (decoder.chunk, PREFILL)):
         # One call at least, whose rows are computed however short the prompt is.
         while size and (place + size <= min(PROMPT, decoder.context) or (function == PREFILL and not place)):
