@@ -53,6 +53,12 @@ def prompt_of(count: int) -> list[int]:
     return made
 
 
+def reused(model: runtime.Model) -> int:
+    """Tokens of the last text that were not computed again."""
+    assert model.timing is not None
+    return model.timing.reused_tokens
+
+
 @pytest.mark.parametrize(
     ("count", "expected"),
     [
@@ -84,7 +90,7 @@ def test_a_long_chunk_at_the_end_of_the_context_keeps_what_is_known(
     calls.clear()
     longer = [*prompt, 1, 3, 5, 7, 9, 1, 2]
     assert list(model.generate(longer, max_tokens=1)) == following(longer, 1)
-    assert calls == {"long_prefill": 1} and model.timing.reused_tokens == 25
+    assert calls == {"long_prefill": 1} and reused(model) == 25
 
 
 def test_texts_are_those_of_short_chunks(bundle: Path, tmp_path: Path) -> None:
@@ -104,7 +110,7 @@ def test_texts_are_those_of_short_chunks(bundle: Path, tmp_path: Path) -> None:
     assert long.save_prompt(kept) == other.load_prompt(kept) == 14
     behind = [*prompts[3], 4, 4, 1, 2, 3, 4, 5]
     assert list(other.generate(behind, max_tokens=1)) == following(behind, 1)
-    assert other.timing.reused_tokens == 14
+    assert reused(other) == 14
 
 
 def test_memory_and_files_know_of_it(bundle: Path, tmp_path: Path) -> None:
