@@ -61,6 +61,11 @@ def without_nested_names(body: tirx.Stmt, annotations: Mapping[str, Any]) -> tir
     return mapped(body, (tirx.BufferStore, stored))
 
 
+def is_lazy(call: tvm.ir.Call) -> bool:
+    """Whether only one of its values is computed."""
+    return getattr(call.op, "name", "") == _LAZY
+
+
 def _apart(value: Any) -> tuple[Any, list[_Named]]:
     """An expression without names, and the names in an order in which each stands before its uses."""
     found: list[_Named] = []
@@ -103,7 +108,7 @@ def _can_be_stored(value: Any, names: Sequence[_Named]) -> bool:
         values.append(_Named(name.var, name.value))
 
     def visit_call(call: tvm.ir.Call) -> None:
-        if getattr(call.op, "name", "") == _LAZY:
+        if is_lazy(call):
             lazy.append(call)
 
     tvm_ffi.structural_walk(value, ((tirx.Let, visit_name), (tvm.ir.Call, visit_call)), order="post")

@@ -20,9 +20,10 @@ from math import inf, isinf, isnan, log2, nan
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
-from host.tensor_ir.nested_names import without_nested_names
+from host.tensor_ir.nested_names import is_lazy, without_nested_names
 from host.tensor_ir.structural import computed_once, mapped
 
 _POWER = "tirx.pow"
@@ -66,7 +67,9 @@ _MOST = 160.0
 def with_vector_powers(body: tirx.Stmt, annotations: Mapping[str, Any]) -> tirx.Stmt:
     """The same with powers of single precision as arithmetic.
 
-    Their names are buffers right away: passes that follow what names stand for take 1.5 s for a vector.
+    Their names are buffers right away: passes that follow what names stand for take 1.5 s for a vector, and a
+    factor more for a power of a power. Within `if_then_else` names cannot be buffers, as only one of its
+    values is computed: powers there stay calls of the library.
 
     Args:
         body: of a function that is lowered for a processor. No simplification may follow: TVM takes numbers
@@ -74,10 +77,11 @@ def with_vector_powers(body: tirx.Stmt, annotations: Mapping[str, Any]) -> tirx.
         annotations: of a buffer on the stack.
     """
     found = False
+    lazy = _lazy_powers(body)
 
     def written(call: tvm.ir.Call) -> Any:
         nonlocal found
-        if getattr(call.op, "name", "") != _POWER:
+        if not _is_power(call) or any(call.same_as(one) for one in lazy):
             return call
         kind, _, lanes = str(call.ty.dtype).partition("x")
         if kind != "float32":
@@ -87,6 +91,26 @@ def with_vector_powers(body: tirx.Stmt, annotations: Mapping[str, Any]) -> tirx.
 
     made = mapped(body, (tvm.ir.Call, written))
     return without_nested_names(made, annotations) if found else body
+
+
+def _lazy_powers(body: tirx.Stmt) -> list[tvm.ir.Call]:
+    """The powers within expressions of which only one value is computed."""
+    found: list[tvm.ir.Call] = []
+
+    def note(call: tvm.ir.Call) -> None:
+        if _is_power(call) and not any(call.same_as(one) for one in found):
+            found.append(call)
+
+    def visit(call: tvm.ir.Call) -> None:
+        if is_lazy(call):
+            tvm_ffi.structural_walk(call, (tvm.ir.Call, note))
+
+    tvm_ffi.structural_walk(body, (tvm.ir.Call, visit))
+    return found
+
+
+def _is_power(call: tvm.ir.Call) -> bool:
+    return getattr(call.op, "name", "") == _POWER
 
 
 @dataclass(frozen=True)

@@ -274,12 +274,14 @@ def _ordered(space: DesignSpace, values: Decisions) -> list[tuple[str, int]]:
 
 
 def _header(options: FinetuneOptions, rounds: Rounds, tasks: Sequence[_Task]) -> dict[str, object]:
-    """What lessons depend on, as far as a file can say it: what the expert knows is not in it."""
+    """What a training depends on, as far as a file can say it: what the expert knows is not in it."""
     text = json.dumps([task.prompt for task in tasks])
     return {
         "schema": SCHEMA,
         "start": read_card(options.start).weights,
         "seed": options.seed,
+        "steps": options.steps,
+        "learning_rate": options.learning_rate,
         "written": rounds.written,
         "uniform": rounds.uniform,
         "keep": rounds.keep,

@@ -115,8 +115,8 @@ def finetune(
         examples: measured tasks (`examples_of`, `examples_of_records`).
         report: called after each step, or after some of them where another host trains.
         engine: whose hosts train; this process if None.
-        lessons: more to learn from, which judges nothing; those of a task that judges a model are not learned
-            by it.
+        lessons: more to learn from, which judges nothing; those of a task that judges a model, or will once
+            it is measured, are not learned by it.
 
     Raises:
         TlmError: too little was measured, a checkpoint, the replay or the state is damaged or of another
@@ -145,7 +145,7 @@ def finetune(
         name = fold_name(fold.number)
         steps = fitting.trained(name, own, candidate / name, told)
         done += part
-        old = load_model(_judged_at(present, fold), vocabulary)[0]
+        old = load_model(judged_at(present, fold), vocabulary)[0]
         new = load_model(candidate / name, vocabulary)[0]
         before += gate.choices_of(old, vocabulary, fold.withheld)
         after += gate.choices_of(new, vocabulary, fold.withheld)
@@ -179,12 +179,15 @@ def fold_name(number: int) -> str:
 
 
 def _lessons_of(fold: gate.Fold, lessons: Lessons) -> list[Example]:
-    """The lessons of the training of a fold, without those of tasks that judge it."""
-    withheld = {gate.task_of(one) for one in fold.withheld}
-    return [one for one in lessons.get(fold_name(fold.number), ()) if gate.task_of(one) not in withheld]
+    """The lessons of the training of a fold, without those of tasks that judge it, now or in later runs.
+
+    A model of a fold that has learned a task of its own could not judge once that is measured (`judged_at`).
+    """
+    own = lessons.get(fold_name(fold.number), ())
+    return [one for one in own if gate.fold_of(one) != fold.number]
 
 
-def _judged_at(present: Path, fold: gate.Fold) -> Path:
+def judged_at(present: Path, fold: gate.Fold) -> Path:
     """The model in use as it was before it saw the tasks of a fold; itself where there is no such model.
 
     The shipped model has seen none of them. One that came from another host has no models of folds, and those

@@ -3,11 +3,13 @@
 Measured programs are few, and mostly those that the estimate of the rule put first. Where the measurements
 have taught a learned estimate that convinces, a search by it finds programs that nobody measured; a model
 that learns them writes such programs for other tasks at once (`host.tlm.training.expert_iteration`). A
-training that is judged by withheld tasks gets neither their programs nor what their times have taught.
+training that is judged by withheld tasks gets neither their programs, or those of their parts, nor what
+their times have taught; and its searches begin with programs of a model that has not seen these tasks.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,7 @@ from host.tlm.language.vocabulary import DECIDE, Vocabulary
 from host.tlm.training import gate
 from host.tlm.training.example import Example
 from host.tlm.training.expert_iteration import Rounds, apart, lessons_by_search, prompt_of
-from host.tlm.training.finetune import WHOLE, fold_name
+from host.tlm.training.finetune import WHOLE, fold_name, judged_at
 
 _ROUNDS = Rounds(count=1)
 
@@ -55,9 +57,17 @@ def lessons_of_board(
     rules = convincing_rules(evidence_for(estimate))
     vocabulary = Vocabulary()
     tasks: dict[str, DesignSpace] = {}
-    for space in apart(spaces):
-        if space.rule.name in rules and (task := _task_of_space(space, vocabulary)):
+    # The numbers of the folds in which a task is withheld, or one that it is a part of.
+    judging: dict[str, set[int]] = defaultdict(set)
+    for whole in spaces:
+        of_whole = _described(whole, vocabulary)
+        for space in apart([whole]):
+            example = _described(space, vocabulary)
+            if example is None or space.rule.name not in rules:
+                continue
+            task = gate.task_of(example)
             tasks.setdefault(task, space)
+            judging[task] |= {gate.fold_of(one) for one in (example, of_whole) if one is not None}
     if not tasks:
         return {}
     of_records = [(_task_of_record(one, vocabulary), one) for one in records]
@@ -68,9 +78,9 @@ def lessons_of_board(
         withheld = {gate.task_of(one) for one in fold.withheld}
         # A record that does not say its task may be of a withheld one.
         known = [one for task, one in of_records if task and task not in withheld]
-        own = [space for task, space in tasks.items() if task not in withheld]
+        own = [space for task, space in tasks.items() if fold.number not in judging[task]]
         taught = LearnedEstimate(observations_of(known))
-        found[fold_name(fold.number)] = _found(taught, own, model, seed, share)
+        found[fold_name(fold.number)] = _found(taught, own, judged_at(model, fold), seed, share)
     return found
 
 
@@ -80,12 +90,12 @@ def _found(
     return lessons_by_search(model, _ROUNDS, spaces, partial(best_found, estimate), seed, seconds)
 
 
-def _task_of_space(space: DesignSpace, vocabulary: Vocabulary) -> str:
-    """The digest of a task; "" where the language cannot express it."""
+def _described(space: DesignSpace, vocabulary: Vocabulary) -> Example | None:
+    """A task without programs; None where the language cannot express it."""
     try:
-        return gate.task_of(Example(0, prompt_of(space, vocabulary)))
+        return Example(0, prompt_of(space, vocabulary))
     except TlmError:
-        return ""
+        return None
 
 
 def _task_of_record(record: Record, vocabulary: Vocabulary) -> str:

@@ -87,6 +87,10 @@ def test_a_model_writes_for_other_tasks_what_a_search_would_find(base: Path, tmp
     assert learned_by_search(options, ROUNDS, searched, nobody, again.append) == tuned and not again
     with pytest.raises(TlmError, match="another training"):
         learned_by_search(options, replace(ROUNDS, keep=5), searched, nobody, again.append)
+    # Its models are not those of a longer training, or of one at another rate.
+    for changed in ({"steps": 41}, {"learning_rate": 1e-3}):
+        with pytest.raises(TlmError, match="another training"):
+            learned_by_search(replace(options, **changed), ROUNDS, searched, nobody, again.append)
 
 
 def test_a_damaged_file_of_lessons_is_refused(base: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,15 +17,17 @@ from host.schedules import DesignSpace
 from host.tlm.language.description import describe_board, describe_task
 from host.tlm.language.sentence import encode_prompt
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import Size
-from host.tlm.model.network import new_model, save_model
+from host.tlm.model.card import Size, read_card
+from host.tlm.model.network import load_model, new_model, save_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example
 from host.tlm.training.expert_iteration import Rounds, lessons_by_search, prompt_of
 from host.tlm.training.finetune import WHOLE, fold_name
+from host.tlm.training.fitting import LEARNED
 from host.tlm.training.record_examples import examples_of_records
 from host.tuning.learning.searching import lessons_of_board
 from tests.unit.learned_estimate.test_evidence import tall_is_slow
+from tests.unit.schedules.cpu.test_chain import chain_space
 from tests.unit.tuning.simulated import dense_of, measured, profile
 
 VOCABULARY = Vocabulary()
@@ -56,6 +59,10 @@ def _records(convincing: bool) -> list[Record]:
     return found
 
 
+def _fold(space: DesignSpace) -> int:
+    return gate.fold_of(Example(0, prompt_of(space, VOCABULARY)))
+
+
 def _task(space: DesignSpace) -> str:
     return gate.task_of(Example(0, prompt_of(space, VOCABULARY)))
 
@@ -85,6 +92,34 @@ def test_what_a_search_finds_is_learned_and_no_training_sees_what_judges_it(base
         [space] = [one for one in SPACES if _task(one) == gate.task_of(first)]
         [found] = lessons_by_search(base, Rounds(count=1), [space], partial(best_found, taught), 0)
         assert found.estimates == pytest.approx(first.estimates)
+
+
+def test_a_fold_searches_no_part_of_its_tasks_with_a_model_that_has_not_seen_them(
+    base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    records, chain = _records(True), chain_space("three parts")[0]
+    examples = examples_of_records(records, VOCABULARY)
+    folds = gate.folds(examples)
+    present, model, size = tmp_path / "present", load_model(base, VOCABULARY)[0], read_card(base).size
+    for folder in (present, *(present / fold_name(fold.number) for fold in folds)):
+        save_model(model, folder, VOCABULARY, size, "", {LEARNED: []})
+    searched: list[tuple[Path, set[str]]] = []
+
+    def noted(model: Path, rounds: Rounds, spaces: Sequence[DesignSpace], *_: object) -> list[Example]:
+        searched.append((model, {_task(one) for one in spaces}))
+        return []
+
+    monkeypatch.setattr("host.tuning.learning.searching.lessons_by_search", noted)
+    lessons_of_board(records, examples, [*SPACES[:-1], chain], present, seed=0)
+    (whole, all_tasks), *of_folds = searched
+    parts = {_task(one) for one in chain.parts}
+    assert whole == present and parts <= all_tasks and _task(chain) not in all_tasks
+    assert [model for model, _ in of_folds] == [present / fold_name(fold.number) for fold in folds]
+    of_chain = _fold(chain)
+    assert of_chain != _fold(chain.parts[0])
+    for fold, (_, tasks) in zip(folds, of_folds, strict=True):
+        kept = {_task(one) for one in chain.parts if fold.number not in (of_chain, _fold(one))}
+        assert tasks & parts == kept
 
 
 def test_an_estimate_that_does_not_convince_teaches_nothing(base: Path) -> None:
