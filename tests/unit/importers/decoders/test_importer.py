@@ -142,7 +142,7 @@ def test_a_long_chunk_is_a_function_of_its_own_and_has_a_golden_case(folder: Pat
     assert decoder is not None and decoder.long_chunk == 16 and decoder.long_prefill is not None
     assert int(decoder.long_prefill["main"].params[0].ty.shape[0]) == 16
     called = [case.function for case in model.golden[40:]]
-    assert called == ["prefill", "prefill", "long_prefill", "", "", "verify", "", ""]
+    assert called[:3] == ["prefill", "prefill", "long_prefill"] and set(called[3:]) == {"", "verify"}
     # A whole chunk and three eighths of one are before it.
     assert [one.tolist() for one in model.golden[42].inputs[1:]] == [[11], [15]]
     state = empty_state(model.state)
