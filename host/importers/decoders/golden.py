@@ -123,7 +123,8 @@ class Functions:
     def tokens(self) -> int:
         """Of the prompt that goes through these functions, `verify` and steps."""
         prompt = sum(count for _, _, count in self.chunks)
-        return min(self.context, prompt + self.verified + 2 * _STEPS)
+        steps = 3 * _STEPS if self.long_chunk else 2 * _STEPS
+        return min(self.context, prompt + self.verified + steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +232,10 @@ def _as_generated(known: Known, functions: Functions, *, rounds: bool) -> Iterat
     """The prompt by `prefill` and `long_prefill`, a draft by `verify`, and steps."""
     place = 0
     for function, size, count in functions.chunks:
+        if rounds and function == LONG_PREFILL:
+            # They tell which of the two is wrong.
+            yield from _steps(known, place, place + _STEPS)
+            place += _STEPS
         padded = np.zeros(size, np.int32)
         padded[:count] = known.tokens[place : place + count]
         # With rounding, there are no logits: the steps behind show what the state holds.
