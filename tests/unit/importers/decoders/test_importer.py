@@ -22,6 +22,7 @@ from host.importers.decoders.golden import Functions
 from host.importers.decoders.importer import import_decoder
 from host.importers.decoders.reference import Answers, reference_logits
 from host.lowering import lower
+from host.lowering.quantised.layout import WeightLayout
 from host.model import ImportedModel
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import OWN_HEAD, llama, llama_weights, trained_folder, write
@@ -134,6 +135,26 @@ def test_golden_cases_are_steps_and_what_generating_calls(folder: Path) -> None:
             # Keys and values are in half precision, and the prompt is rounded to bytes.
             allowed = 1e-2 if 40 <= place < 47 else 1e-3
             assert np.abs(made - wanted).max() < allowed * np.abs(wanted).max(), place
+
+
+def test_weights_are_packed_once_for_all_functions(
+    model: ImportedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    packed = WeightLayout.packed
+
+    def counted(self: WeightLayout, weight: np.ndarray) -> np.ndarray:
+        calls.append(weight.size)
+        return packed(self, weight)
+
+    monkeypatch.setattr(WeightLayout, "packed", counted)
+    alone = lower(dataclasses.replace(model, decoder=None), board())
+    count = len(calls)
+    several = lower(model, board())
+    # The prefill takes none that the step has not.
+    assert several.entries == ("prefill",) and len(calls) == 2 * count > 8
+    sizes = [sum(array.nbytes for array in one.parameters) for one in (alone, several)]
+    assert 0 <= sizes[1] - sizes[0] < 1000
 
 
 def test_a_long_chunk_is_a_function_of_its_own_and_has_a_golden_case(folder: Path) -> None:
