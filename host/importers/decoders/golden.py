@@ -232,7 +232,7 @@ def _as_generated(known: Known, functions: Functions, *, rounds: bool) -> Iterat
     """The prompt by `prefill` and `long_prefill`, a draft by `verify`, and steps."""
     place = 0
     for function, size, count in functions.chunks:
-        if rounds and function == LONG_PREFILL:
+        if function == LONG_PREFILL:
             # They tell which of the two is wrong.
             yield from _steps(known, place, place + _STEPS)
             place += _STEPS

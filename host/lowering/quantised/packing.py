@@ -38,17 +38,18 @@ def pack_quantised(graph: Graph, hardware: HardwareModel, choices: Choices | Non
         return graph
     if hardware.gpu is not None:
         return rebuild(graph, _in_rows())
-    # What activations are rounded to changes nothing of a weight.
-    packed: dict[tuple[Value, ...], tuple[Value, ...]] = {}
+    packed: dict[tuple[WeightLayout, tuple[Value, ...]], tuple[Value, ...]] = {}
     whole: dict[tuple[Value, ...], Value] = {}
     known = (choices or Choices()).packed
 
     def weights_of(node: Node, layout: WeightLayout) -> tuple[Value, ...]:
-        key = node.inputs[1:]
+        # What activations are rounded to changes nothing of a weight.
+        key = (replace(layout, rounding=16), node.inputs[1:])
         if key not in packed:
             data = _constants(node)
-            assert len(key) == 2 + len(layout.further), "a weight, scales, and what the layout has"
-            packed[key] = tuple(constant(one) for one in known.of(data, lambda: _packed(data, layout)))
+            assert len(data) == 2 + len(layout.further), "a weight, scales, and what the layout has"
+            made = known.of(data, key[0], lambda: _packed(data, layout))
+            packed[key] = tuple(constant(one) for one in made)
         return packed[key]
 
     def product(builder: Builder, arguments: list[Value], rows: int, layout: WeightLayout) -> Value:

@@ -14,15 +14,16 @@ class MadeOnce:
         self._made: dict[Hashable, tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]] = {}
 
     def of(
-        self, given: Sequence[np.ndarray], make: Callable[[], Iterable[np.ndarray]]
+        self, given: Sequence[np.ndarray], way: Hashable, make: Callable[[], Iterable[np.ndarray]]
     ) -> tuple[np.ndarray, ...]:
-        """What `make` gives for arrays, or gave before for those in the same memory.
+        """What `make` gives for arrays, or gave before for those in the same memory, in the same way.
 
         Args:
             given: what it reads. They are kept: nothing else comes to lie in their memory.
-            make: called for arrays that are new.
+            way: all else that decides what `make` gives.
+            make: called for arrays that are new, or for another way.
         """
-        key = tuple((one.ctypes.data, one.shape, one.strides, one.dtype.str) for one in given)
+        key = (way, *((one.ctypes.data, one.shape, one.strides, one.dtype.str) for one in given))
         if key not in self._made:
             self._made[key] = tuple(given), tuple(make())
         return self._made[key][1]
