@@ -59,8 +59,8 @@ class StateTensor(_Part):
 class DecoderPart(_Part):
     """What a language model has beside its signature; see `host.model.Decoder`.
 
-    `verified` and `sequences` are None where there is no such function, and `rounding` where a prefill rounds
-    as a step does.
+    `verified`, `sequences` and `long_chunk` are None where there is no such function, and `rounding` where a
+    prefill rounds as a step does.
     """
 
     context: int
@@ -70,6 +70,7 @@ class DecoderPart(_Part):
     verified: int | None = None
     sequences: int | None = None
     rounding: int | None = None
+    long_chunk: int | None = None
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -255,6 +256,7 @@ def decoder_part(decoder: Decoder | None) -> DecoderPart | None:
         verified=decoder.verified or None,
         sequences=decoder.sequences if decoder.sequences > 1 else None,
         rounding=decoder.rounding or None,
+        long_chunk=decoder.long_chunk or None,
     )
 
 

@@ -21,9 +21,10 @@ def write_tiny(
     *,
     several: bool = False,
     prefilling: tvm.tirx.PrimFunc = tiny.steps,
+    long_prefilling: tvm.tirx.PrimFunc | None = None,
     chat: bytes | None = None,
 ) -> Path:
-    model = tiny.imported(tokenizer, several=several, prefilling=prefilling)
+    model = tiny.imported(tokenizer, several=several, prefilling=prefilling, long_prefilling=long_prefilling)
     lowered = lower(model, board())
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "tiny.so"
@@ -38,6 +39,7 @@ def write_tiny(
         memory=memory_part(memory_use(lowered, stats, 1)),
     )
     golden = (*model.golden, *(tiny.function_cases() if several else ()))
+    golden += tiny.long_cases() if long_prefilling is not None else ()
     bundle.write_tvm(
         folder / "bundle", draft, library, lowered.parameters, golden, tokenizer=tokenizer, chat=chat
     )

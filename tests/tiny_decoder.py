@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 
 from host.model import Decoder, GoldenCase, ImportedModel, Signature, TensorSpec
 
-CONTEXT, CHUNK, VERIFIED, VOCABULARY, TEXTS = 32, 4, 3, 13, 3
+CONTEXT, CHUNK, LONG_CHUNK, VERIFIED, VOCABULARY, TEXTS = 32, 4, 8, 3, 13, 3
 END = 12
 ADDED = 5
 SIGNATURE = Signature(
@@ -29,6 +29,7 @@ PREFILL_INPUTS = (
     TensorSpec("position", (1,), "int32"),
     TensorSpec("last", (1,), "int32"),
 )
+LONG_PREFILL_INPUTS = (TensorSpec("tokens", (LONG_CHUNK,), "int32"), *PREFILL_INPUTS[1:])
 VERIFY_INPUTS = (TensorSpec("tokens", (VERIFIED,), "int32"), TensorSpec("position", (1,), "int32"))
 TOGETHER_INPUTS = tuple(TensorSpec(name, (TEXTS,), "int32") for name in ("tokens", "positions"))
 STATE = (TensorSpec("seen", (CONTEXT,), "float32"),)
@@ -71,12 +72,12 @@ def step(
                 summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
 
 
-def chunk_function(spoilt: float) -> tvm.tirx.PrimFunc:
+def chunk_function(spoilt: float, size: int = CHUNK) -> tvm.tirx.PrimFunc:
     """Several tokens at once; what is kept of the first is off by `spoilt`, which the logits do not show."""
 
     @T.prim_func(s_tir=True)
     def steps(
-        tokens: T.Buffer((CHUNK,), "int32"),
+        tokens: T.Buffer((size,), "int32"),
         position: T.Buffer((1,), "int32"),
         last: T.Buffer((1,), "int32"),
         seen: T.Buffer((CONTEXT,), "float32"),
@@ -85,9 +86,9 @@ def chunk_function(spoilt: float) -> tvm.tirx.PrimFunc:
     ) -> None:
         T.func_attr({"tirx.noalias": True})
         with T.sblock("steps"):
-            T.reads(tokens[0:CHUNK], position[0], last[0], seen[0:CONTEXT], added[0])
+            T.reads(tokens[0:size], position[0], last[0], seen[0:CONTEXT], added[0])
             T.writes(seen[0:CONTEXT], summed[0])
-            for t in range(CHUNK):
+            for t in range(size):
                 seen[position[0] + t] = T.cast(tokens[t], "float32")
             summed[0] = added[0]
             for i in range(CONTEXT):
@@ -99,6 +100,7 @@ def chunk_function(spoilt: float) -> tvm.tirx.PrimFunc:
 
 
 steps, forgetful_steps = chunk_function(0.0), chunk_function(1.0)
+long_steps, forgetful_long_steps = chunk_function(0.0, LONG_CHUNK), chunk_function(2.0, LONG_CHUNK)
 
 
 @T.prim_func(s_tir=True)
@@ -235,14 +237,29 @@ def function_cases() -> tuple[GoldenCase, ...]:
     )
 
 
+def long_cases() -> tuple[GoldenCase, ...]:
+    """Cases of the function with longer chunks, with a step behind them."""
+    text = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    tokens, place, last = (np.array(one, "int32") for one in (text[:LONG_CHUNK], [0], [LONG_CHUNK - 1]))
+    step_inputs = (np.array(text[LONG_CHUNK:], "int32"), np.array([LONG_CHUNK], "int32"))
+    return (
+        GoldenCase((tokens, place, last), (logits(text[:LONG_CHUNK]),), function="long_prefill"),
+        GoldenCase(step_inputs, (logits(text),)),
+    )
+
+
 def imported(
     tokenizer: Path | None = None,
     name: str = "tiny",
     *,
     several: bool = False,
     prefilling: tvm.tirx.PrimFunc = steps,
+    long_prefilling: tvm.tirx.PrimFunc | None = None,
 ) -> ImportedModel:
-    """The model as an importer would hand it over; with `TEXTS` states where there are several."""
+    """The model as an importer would hand it over; with `TEXTS` states where there are several.
+
+    It has chunks of `LONG_CHUNK` tokens too where `long_prefilling` computes them.
+    """
     prefill = module(prefilling, "steps", PREFILL_INPUTS)
     verifying = module(verify, "verified", VERIFY_INPUTS, scorer=score_rows, rows=VERIFIED)
     states = [TensorSpec(f"seen_{text}", (CONTEXT,), "float32") for text in range(TEXTS)]
@@ -250,6 +267,9 @@ def imported(
     decoder = Decoder(CONTEXT, CHUNK, VOCABULARY, (END,), prefill, tokenizer, VERIFIED, verifying)
     if several:
         decoder = dataclasses.replace(decoder, sequences=TEXTS, together=stepping)
+    if long_prefilling is not None:
+        longer = module(long_prefilling, "long_steps", LONG_PREFILL_INPUTS)
+        decoder = dataclasses.replace(decoder, long_chunk=LONG_CHUNK, long_prefill=longer)
     return ImportedModel(
         name=name,
         format="transformers",

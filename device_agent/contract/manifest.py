@@ -19,15 +19,15 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
     decoder       of a language model: {"context", "chunk", "vocabulary", "end_tokens"}: main takes a token
                   and its position, both int32[1], and gives logits of the next, float32[1, vocabulary]; the
                   library's function "prefill" takes tokens int32[chunk], the position of the first and the
-                  row whose logits are wanted, both int32[1]. With "verified", its
-                  function "verify" takes tokens int32[verified] and the position of the first, int32[1],
-                  and gives the logits behind each, float32[verified, vocabulary]. All take the state and the
-                  parameters too. With "sequences", a runtime keeps so many states, one of each text; the
-                  function "together" takes a token of each text and their positions, int32[sequences] each,
-                  and the states of all texts, one behind the other; it gives the logits behind each token,
-                  float32[sequences, vocabulary]. With
-                  "rounding", 8, "prefill" rounds activations to bytes and gives no logits: what the last
-                  token of a prompt gives is computed by main
+                  row whose logits are wanted, both int32[1]. With "long_chunk", its function "long_prefill"
+                  does the same with tokens int32[long_chunk]. With "verified", its function "verify" takes
+                  tokens int32[verified] and the position of the first, int32[1], and gives the logits behind
+                  each, float32[verified, vocabulary]. All take the state and the parameters too. With
+                  "sequences", a runtime keeps so many states, one of each text; the function "together" takes
+                  a token of each text and their positions, int32[sequences] each, and the states of all
+                  texts, one behind the other; it gives the logits of each, float32[sequences, vocabulary].
+                  With "rounding", 8, "prefill" and "long_prefill" round activations to bytes and give no
+                  logits: what the last token of a prompt gives is computed by main
     streamed      tvm: true where a call reads most of the parameters, and each about once: a runtime copies
                   them to huge pages where there are such and room; they are mapped from their file otherwise
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
@@ -57,7 +57,7 @@ SIGNATURE = PROTOCOL.bundle.signature
 PARAMETERS = PROTOCOL.bundle.parameters
 TOKENIZER = PROTOCOL.bundle.tokenizer
 # The functions that the library of a language model may have beside main.
-PREFILL, VERIFY, TOGETHER = "prefill", "verify", "together"
+PREFILL, LONG_PREFILL, VERIFY, TOGETHER = "prefill", "long_prefill", "verify", "together"
 # What a bundle carries for people and checks; it decides nothing of what runs.
 BESIDE = ("golden.npz", "tasks.json")
 _CONTENT = ("backend", "model", "threads", "signature", "parameters", "target")
@@ -289,7 +289,9 @@ def _check_state(fields: Dict[str, Any], backend: str) -> None:
 def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> int:
     """Checks what a language model has; returns the number of texts that have a state."""
     context = _whole(decoder.get("context"), "the context", 1, _BOUNDS.context)
-    _whole(decoder.get("chunk"), "the chunk", 1, context)
+    chunk = _whole(decoder.get("chunk"), "the chunk", 1, context)
+    if "long_chunk" in decoder:
+        _whole(decoder["long_chunk"], "the long chunk", chunk + 1, context)
     if "verified" in decoder:
         most = min(context, _BOUNDS.verified_tokens)
         _whole(decoder["verified"], "the tokens that are verified at once", 2, most)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import array
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Sequence, Union
 
-from device_agent.contract.manifest import PREFILL, VERIFY
+from device_agent.contract.manifest import LONG_PREFILL, PREFILL, VERIFY
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
@@ -23,6 +23,20 @@ _ROWS_OF_A_STEP = 4
 _MOST_COUNTED = 64
 Machine = Union[VirtualMachine, RelayedMachine]
 Function = Union[VirtualMachine, Entry, RelayedFunction]
+
+
+class _Chunk(NamedTuple):
+    """A function that takes several tokens of a prompt.
+
+    Attributes:
+        tokens: of a call.
+        least: tokens from which on a call is made for them.
+        function: what is called.
+    """
+
+    tokens: int
+    least: int
+    function: Function
 
 
 class Decoder:
@@ -61,7 +75,15 @@ class Decoder:
         if text:
             ones = [TensorInfo(name, (1,), "int32") for name in ("tokens", "position")]
             self._step = self._entry("main", ones)
-        self._prefill = self._entry(PREFILL, functions[PREFILL].inputs)
+        # The longest first.
+        self._chunks: List[_Chunk] = []
+        if LONG_PREFILL in functions:
+            size = int(fields["long_chunk"])
+            # For fewer tokens, short chunks compute fewer rows; for these, they compute as many, and take the
+            # weights apart more often.
+            least = size - self._chunk + self.worth_a_chunk
+            self._add_chunk(LONG_PREFILL, functions[LONG_PREFILL].inputs, size, least)
+        self._add_chunk(PREFILL, functions[PREFILL].inputs, self._chunk, self.worth_a_chunk)
         self.verified = int(fields.get("verified", 0))
         if self.verified:
             self._verify = self._entry(VERIFY, functions[VERIFY].inputs)
@@ -73,6 +95,9 @@ class Decoder:
             return self._machine.entry(name, inputs, (self._text,))
         except (RuntimeError, AttributeError, ValueError) as error:
             raise BundleError("its library has no function %s: make the bundle again" % name) from error
+
+    def _add_chunk(self, name: str, inputs: Sequence[TensorInfo], size: int, least: int) -> None:
+        self._chunks.append(_Chunk(size, least, self._entry(name, inputs)))
 
     def check(self, tokens: Sequence[int]) -> None:
         """Refuses tokens that the model cannot take.
@@ -151,13 +176,14 @@ class Decoder:
             left = len(tokens) - position
             # Logits are those of a step where a chunk rounds activations to bytes.
             given_to_chunks = left - 1 if self._rounds else left
-            if given_to_chunks >= self.worth_a_chunk:
+            chunk = next((one for one in self._chunks if given_to_chunks >= one.least), None)
+            if chunk is not None:
                 end = position + given_to_chunks
                 # The last chunk of the context begins at tokens that are known: its rows are computed anyway.
-                position = min(position, self.context - self._chunk)
-                given = list(tokens[position : min(end, position + self._chunk)])
+                position = min(position, self.context - chunk.tokens)
+                given = list(tokens[position : min(end, position + chunk.tokens)])
                 del self._tokens[position:]
-                result = self._call_prefill(given, position)
+                result = self._call_chunk(chunk, given, position)
             else:
                 given = [tokens[position]]
                 result = self._call(self._step, [given, [position]])
@@ -226,9 +252,9 @@ class Decoder:
         pairs = enumerate(zip(self._tokens, tokens))
         return next((place for place, (one, other) in pairs if one != other), min(known, len(tokens)))
 
-    def _call_prefill(self, tokens: List[int], position: int) -> Any:
-        padding = [0] * (self._chunk - len(tokens))
-        return self._call(self._prefill, [tokens + padding, [position], [len(tokens) - 1]])
+    def _call_chunk(self, chunk: _Chunk, tokens: List[int], position: int) -> Any:
+        padding = [0] * (chunk.tokens - len(tokens))
+        return self._call(chunk.function, [tokens + padding, [position], [len(tokens) - 1]])
 
     @staticmethod
     def _call(function: Function, values: List[List[int]]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
+from device_agent.contract.manifest import LONG_PREFILL, PREFILL, TOGETHER, VERIFY
 
 
 class TensorInfo(NamedTuple):
@@ -93,6 +93,8 @@ def functions_of(decoder: Mapping[str, Any]) -> Dict[str, Function]:
         return tuple(TensorInfo(name, (size,), "int32") for name, size in sizes.items())
 
     found = {PREFILL: Function(numbers(tokens=int(decoder["chunk"]), position=1, last=1))}
+    if "long_chunk" in decoder:
+        found[LONG_PREFILL] = Function(numbers(tokens=int(decoder["long_chunk"]), position=1, last=1))
     if "verified" in decoder:
         found[VERIFY] = Function(numbers(tokens=int(decoder["verified"]), position=1))
     if "sequences" in decoder:

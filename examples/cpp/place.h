@@ -26,11 +26,16 @@ inline const float* logits_of(const std::vector<Value>& result, int64_t rows, in
 class Place {
  public:
   // The state of text `number`; the bundle has to outlive it.
-  Place(const Bundle& bundle, size_t number)
-      : bundle_(&bundle), number_(number), chunk_(static_cast<size_t>(bundle.decoder.chunk)) {
-    const TensorInfo one{"position", {1}, "int32", {}}, chunk{"tokens", {bundle.decoder.chunk}, "int32", {}};
+  Place(const Bundle& bundle, size_t number) : bundle_(&bundle), number_(number) {
     step_ = bundle.entry("main", bundle.inputs, {number});
-    prefill_ = bundle.entry("prefill", {chunk, one, one}, {number});
+    const auto chunk = static_cast<size_t>(bundle.decoder.chunk);
+    if (bundle.decoder.long_chunk > 0) {
+      // For fewer tokens, short chunks compute fewer rows; for these, they compute as many, and take the weights apart
+      // more often.
+      const auto size = static_cast<size_t>(bundle.decoder.long_chunk);
+      add_chunk("long_prefill", size, size - chunk + worth_a_chunk());
+    }
+    add_chunk("prefill", chunk, worth_a_chunk());
     known_.reserve(context() + 1);
   }
 
@@ -78,13 +83,15 @@ class Place {
       // Logits are those of a step where a chunk rounds activations to bytes.
       const size_t left = tokens.size() - place - (bundle_->decoder.rounding > 0 ? 1 : 0);
       size_t count = 1;
-      if (left >= worth_a_chunk()) {
+      const auto chunk =
+          std::find_if(chunks_.begin(), chunks_.end(), [left](const Chunk& one) { return left >= one.least; });
+      if (chunk != chunks_.end()) {
         // The last chunk of the context begins at tokens that are known: its rows are computed anyway.
         const size_t end = place + left;
-        place = std::min(place, context() - chunk_);
+        place = std::min(place, context() - chunk->tokens);
         known_.resize(place);
-        count = std::min(end - place, chunk_);
-        result = chunk_of(&tokens[place], count, place);
+        count = std::min(end - place, chunk->tokens);
+        result = run(*chunk, &tokens[place], count, place);
       } else {
         *integers(step_.input(0)) = tokens[place];
         *integers(step_.input(1)) = static_cast<int32_t>(place);
@@ -97,23 +104,41 @@ class Place {
   }
 
   // A chunk computes all its rows, and a step reads all weights for one: as in device_agent/execute/decoder.py.
-  size_t worth_a_chunk() const { return std::max<size_t>(2, std::min(chunk_, kMostCounted) / kRowsOfAStep); }
+  size_t worth_a_chunk() const {
+    const auto chunk = static_cast<size_t>(bundle_->decoder.chunk);
+    return std::max<size_t>(2, std::min(chunk, kMostCounted) / kRowsOfAStep);
+  }
 
  private:
+  // A function that takes `tokens` of a prompt; a call is made for `least` of them and more.
+  struct Chunk {
+    size_t tokens, least;
+    Entry function;
+  };
+
   size_t context() const { return static_cast<size_t>(bundle_->decoder.context); }
 
-  std::vector<Value> chunk_of(const int32_t* tokens, size_t count, size_t place) const {
-    int32_t* taken = integers(prefill_.input(0));
-    std::fill(std::copy(tokens, tokens + count, taken), taken + chunk_, 0);
-    *integers(prefill_.input(1)) = static_cast<int32_t>(place);
-    *integers(prefill_.input(2)) = static_cast<int32_t>(count - 1);
-    return prefill_.run();
+  void add_chunk(const char* name, size_t size, size_t least) {
+    const TensorInfo one{"position", {1}, "int32", {}};
+    const TensorInfo tokens{"tokens", {static_cast<int64_t>(size)}, "int32", {}};
+    chunks_.push_back({size, least, bundle_->entry(name, {tokens, one, one}, {number_})});
+  }
+
+  static std::vector<Value> run(const Chunk& chunk, const int32_t* tokens, size_t count, size_t place) {
+    const Entry& function = chunk.function;
+    int32_t* taken = integers(function.input(0));
+    std::fill(std::copy(tokens, tokens + count, taken), taken + chunk.tokens, 0);
+    *integers(function.input(1)) = static_cast<int32_t>(place);
+    *integers(function.input(2)) = static_cast<int32_t>(count - 1);
+    return function.run();
   }
 
   static constexpr size_t kRowsOfAStep = 4, kMostCounted = 64;
   const Bundle* bundle_;
-  size_t number_, chunk_;
-  Entry step_, prefill_;
+  size_t number_;
+  Entry step_;
+  // The longest first.
+  std::vector<Chunk> chunks_;
   // The tokens that the state is right for, from position 0 on.
   std::vector<int32_t> known_;
 };

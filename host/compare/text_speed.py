@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from device_agent.contract.manifest import PREFILL
+from device_agent.contract.manifest import LONG_PREFILL, PREFILL
 from host.manifest import DecoderPart
 from host.model import Measurement
 from host.model.text_speed import StepSpeed, TextSpeed
@@ -54,23 +54,27 @@ def measure_text_speed(
     for place in places:
         found = session.measure(_ints([0], [place]), warmup_s=0.2, min_time_s=_STEPS_S, trials=1)
         steps.append(StepSpeed(place, found.median_s, found.energy.gross_j))
-    calls = max(min(PROMPT, context) // decoder.chunk, 1)
+    calls, tokens = _chunks(decoder)
     # Where a chunk rounds, the last token is computed by a step, for its logits.
     behind = steps[0].seconds if decoder.rounding else 0.0
-    session.call_s(_chunk(decoder, 0), PREFILL)
+    for function in sorted({function for _, function in calls}):
+        session.call_s(next(inputs for inputs, other in calls if other == function), function)
     seconds: list[float] = []
     while len(seconds) < _MOST_PROMPTS and sum(seconds) < _PROMPTS_S:
-        seconds.append(
-            sum(session.call_s(_chunk(decoder, number), PREFILL) for number in range(calls)) + behind
-        )
-    return TextSpeed(
-        tuple(steps), calls * decoder.chunk, statistics.median(seconds), step_bytes, read_bytes_s
-    )
+        seconds.append(sum(session.call_s(inputs, function) for inputs, function in calls) + behind)
+    return TextSpeed(tuple(steps), tokens, statistics.median(seconds), step_bytes, read_bytes_s)
 
 
-def _chunk(decoder: DecoderPart, number: int) -> tuple[np.ndarray, ...]:
-    """The inputs of one call of the prefill."""
-    return _ints([0] * decoder.chunk, [number * decoder.chunk], [decoder.chunk - 1])
+def _chunks(decoder: DecoderPart) -> tuple[list[tuple[tuple[np.ndarray, ...], str]], int]:
+    """The inputs and the function of each call for the prompt, as a runtime makes them, and its tokens."""
+    calls: list[tuple[tuple[np.ndarray, ...], str]] = []
+    place = 0
+    for size, function in ((decoder.long_chunk or 0, LONG_PREFILL), (decoder.chunk, PREFILL)):
+        # One call at least, whose rows are computed however short the prompt is.
+        while size and (place + size <= min(PROMPT, decoder.context) or (function == PREFILL and not place)):
+            calls.append((_ints([0] * size, [place], [size - 1]), function))
+            place += size
+    return calls, place
 
 
 def _ints(*values: Sequence[int]) -> tuple[np.ndarray, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,15 +20,23 @@ from host.progress import StageClock
 
 if TYPE_CHECKING:
     from host.sandbox import Worker
+    from targets import MemoryLevel
 
 # Tokens that a language model keeps by default, tokens of one call of its prefill, and those that it verifies
 # in one call: so many read the weights once and fit the registers of every processor.
 _CONTEXT, _CHUNK, _VERIFIED = 2048, 64, 4
 # Tokens of a prefill whose products are those of registers of matrices: of fewer, quantised weights take as
 # long to be taken apart as to be multiplied. It is so in contexts of several chunks: a call computes all its
-# rows. With 256, a row of a full chunk takes 0.91 of the time by estimate, and a prompt of up to 128 tokens
-# 1.8 times as long; the mean over prompts of up to 2048 tokens would gain 0.04.
+# rows.
 _CHUNK_IN_TILES, _CHUNKS_OF_A_CONTEXT = 128, 4
+# How many such chunks a long one has, beside which there are short ones: weights are taken apart half as
+# often, and a prompt of up to 128 tokens would take 1.8 times as long. With four, half of that would be saved
+# again, but the rest of a prompt, up to 399 tokens, would have short chunks, and what products write leaves
+# the second cache level: rows of gate and up take 0.67 of their time with two, and 0.64 with four.
+_SHORT_OF_A_LONG = 2
+# Bytes of an element of a row that tiles multiply, and the share of the second cache level that all rows may
+# take: each panel of a weight is multiplied with all of them, and results and panels need a place too.
+_TILE_ELEMENT_BYTES, _SHARE_OF_ROWS = 2, 0.5
 # Tokens of a chunk from which on these registers multiply.
 _LEAST_CHUNK_IN_TILES = 32
 
@@ -132,13 +142,16 @@ def _read_folder(options: CompileOptions, clock: StageClock) -> ImportedModel:
 
 def _read_decoder(options: CompileOptions, clock: StageClock, profile: DeviceProfile | None) -> ImportedModel:
     """Import a language model, which is data only: nothing of it is run."""
-    from host.importers.decoders.importer import import_decoder, is_quantised, positions_of
+    from host.importers.decoders.importer import import_decoder, sizes_of
 
     with clock.stage("import"):
-        context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
+        sizes = functools.cache(lambda: sizes_of(options.model))
+        context = options.context_tokens or min(_CONTEXT, sizes().positions)
         in_tiles = profile is not None and profile.hardware.has_bfloat16_tiles
-        quantised = in_tiles and (bool(options.quantize) or is_quantised(options.model))
-        chunk = chunk_of(context, in_tiles=quantised)
+        quantised = in_tiles and (bool(options.quantize) or sizes().quantised)
+        chunk, long_chunk = chunk_of(context, in_tiles=quantised), 0
+        if profile is not None and chunk == _CHUNK_IN_TILES:
+            long_chunk = long_chunk_of(context, sizes().hidden, profile.hardware.levels)
         model = import_decoder(
             options.model,
             context,
@@ -157,6 +170,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock, profile: DevicePro
             profile is not None and profile.hardware.has_fast_bfloat16_layers,
             quantised and chunk >= _LEAST_CHUNK_IN_TILES,
             profile is not None and profile.hardware.half_arithmetic and profile.hardware.gpu is None,
+            long_chunk=long_chunk,
         )
     return replace(model, name=options.name or as_name(model.name))
 
@@ -170,6 +184,23 @@ def chunk_of(context: int, *, in_tiles: bool) -> int:
     """
     longer = in_tiles and context >= _CHUNKS_OF_A_CONTEXT * _CHUNK_IN_TILES
     return _CHUNK_IN_TILES if longer else min(_CHUNK, context)
+
+
+def long_chunk_of(context: int, hidden: int, levels: Sequence[MemoryLevel]) -> int:
+    """Tokens of a call of a second prefill, where the first one has chunks of `_CHUNK_IN_TILES`.
+
+    Args:
+        context: positions that there are.
+        hidden: elements of a row between layers.
+        levels: of the processor's memory, innermost first.
+
+    Returns:
+        0 where there is to be none: a short context has few prompts that are long enough.
+    """
+    found = _SHORT_OF_A_LONG * _CHUNK_IN_TILES
+    near = levels[1].size_bytes if len(levels) > 2 else 0
+    fits = found * hidden * _TILE_ELEMENT_BYTES <= _SHARE_OF_ROWS * near
+    return found if fits and context >= _CHUNKS_OF_A_CONTEXT * found else 0
 
 
 def without_source(model: ImportedModel) -> ImportedModel:

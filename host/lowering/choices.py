@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from device_agent.contract.text import printable
 from host.errors import LoweringError
 from host.lowering.graph import Node
+from host.lowering.sharing.made_once import MadeOnce
 from host.model import Layer, Site
 
 # Parts of a site's name: records bound the whole.
@@ -25,12 +26,14 @@ class Choices:
 
     Attributes:
         types: numeric types of layers that were decided (`passes.halves.choose_types`).
+        packed: weights that lie as the processor wants them, for all functions of the model.
     """
 
     def __init__(self, decisions: Mapping[str, int] | None = None) -> None:
         self._decisions = dict(decisions or {})
         self._sites: dict[str, Site] = {}
         self.types: dict[Layer, int] = {}
+        self.packed = MadeOnce()
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -40,7 +43,7 @@ class Choices:
     def fresh(self) -> Choices:
         """The same decisions, of which nothing was asked yet: for a pass that looks ahead."""
         made = Choices(self._decisions)
-        made.types = dict(self.types)
+        made.types, made.packed = dict(self.types), self.packed
         return made
 
     def take(self, kind: str, node: Node, options: Sequence[int], own: int, alike: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tvm
 
-from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
+from device_agent.contract.manifest import LONG_PREFILL, PREFILL, TOGETHER, VERIFY
 from host.errors import ImportFailed, LoweringError
 from host.lowering.choices import Choices
 from host.lowering.emit import emit
@@ -114,6 +114,9 @@ def lower(
             made.append(entry(VERIFY, model.decoder.verify))
         if model.decoder.together is not None:
             made.append(entry(TOGETHER, model.decoder.together, model.decoder.sequences))
+        # The last one: without it, the others' kernels have the same names.
+        if model.decoder.long_prefill is not None:
+            made.append(entry(LONG_PREFILL, model.decoder.long_prefill))
     first = made[0]
     module, parameters, layers, calls = (
         merged(made)

@@ -120,7 +120,7 @@ class GraphPass:
         one_length: whether what it makes holds for the sizes of the graph alone. Such passes are left out of
             models for a range of lengths.
         half: the type of half precision in which tensors have to lie in memory for it; "" for any.
-        decides: whether `run` takes `choices`.
+        decides: whether `run` takes `choices`, which have what was packed for other functions too.
         single: whether what it makes has tensors of single precision in memory. Such passes are left out of
             models whose tensors lie in half precision.
     """

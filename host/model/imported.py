@@ -39,6 +39,8 @@ class Decoder:
         step_bytes: of matrices that a step multiplies with, as the bundle stores them.
         chat: content of the bundle's file of chat templates; None where the model came without one.
         single: whether tensors between kernels stay in single precision where the model's lie in halves.
+        long_chunk: tokens of one call of `long_prefill`, more than `chunk`; 0 without.
+        long_prefill: as `prefill`, of so many tokens. None without.
     """
 
     context: int
@@ -55,6 +57,8 @@ class Decoder:
     step_bytes: int = 0
     chat: bytes | None = None
     single: bool = False
+    long_chunk: int = 0
+    long_prefill: tvm.IRModule | None = None
 
 
 @dataclass(frozen=True, eq=False)

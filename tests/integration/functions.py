@@ -26,15 +26,19 @@ def verified(device: Device, folder: Path) -> Verification:
 
 def check_functions(device: Device, folder: Path) -> None:
     """Every function computes on main's state, a wrong one is named, and what is none is refused."""
-    right = write_tiny(folder / "right", several=True)
+    right = write_tiny(folder / "right", several=True, long_prefilling=tiny.long_steps)
     assert [case.function for case in bundle.golden_cases(right, bundle.load(right))] == [
-        *[""] * 4, "prefill", "", "verify", "", "together", "together",
+        *[""] * 4, "prefill", "", "verify", "", "together", "together", "long_prefill", "",
     ]  # fmt: skip
     assert verified(device, right) == Verification(0.0, 1e-3, True)
     wrong = write_tiny(folder / "wrong", several=True, prefilling=tiny.forgetful_steps)
     found = verified(device, wrong)
     assert not found.passed and found.function == "prefill"
     assert "(case 6); the function prefill is wrong" in found.message
+    wrong = write_tiny(folder / "long", long_prefilling=tiny.forgetful_long_steps)
+    found = verified(device, wrong)
+    assert not found.passed and found.function == "long_prefill"
+    assert "(case 6); the function long_prefill is wrong" in found.message
     one, four = np.zeros(1, np.int32), np.zeros(tiny.CHUNK, np.int32)
     plain = write_tiny(folder / "plain")
     with device.open_session("tvm", threads=1) as session:
@@ -44,6 +48,7 @@ def check_functions(device: Device, folder: Path) -> None:
         for function, given, words in (
             ("together", [one, one], "the loaded model has no function together"),
             ("a\nb", [one, one], "has no function a b"),
+            ("long_prefill", [four, one, one], "the loaded model has no function long_prefill"),
             ("prefill", [four, one], "2 inputs given, the model takes 3"),
             ("prefill", [one, one, one], r"input tokens is int32\[1\], the model takes int32\[4\]"),
             ("prefill", [four.astype(np.float32), one, one], "input tokens is float32"),

@@ -177,6 +177,9 @@ void check_decoder(const JsonValue& decoder, CheckedManifest* manifest) {
   DecoderInfo& info = manifest->decoder;
   info.context = whole(decoder.find("context"), "the context", 1, bounds::context);
   info.chunk = whole(decoder.find("chunk"), "the chunk", 1, info.context);
+  if (const JsonValue* long_chunk = decoder.find("long_chunk")) {
+    info.long_chunk = whole(long_chunk, "the long chunk", info.chunk + 1, info.context);
+  }
   if (const JsonValue* verified = decoder.find("verified")) {
     const int64_t most = std::min<int64_t>(info.context, bounds::verified_tokens);
     info.verified = whole(verified, "the tokens that are verified at once", 2, most);

@@ -46,12 +46,14 @@ struct Parameter {
 struct DecoderInfo {
   int64_t context = 0;
   int64_t chunk = 0;
+  // Tokens of one call of the function "long_prefill", more than those of a chunk; 0 where the library has none.
+  int64_t long_chunk = 0;
   // Tokens of one call of the function "verify"; 0 where the library has none.
   int64_t verified = 0;
   // Texts that have a state each, and that one call of the function "together" continues.
   int64_t sequences = 1;
-  // 8 where "prefill" rounds activations to so many bits. It gives no logits then: the last token of a
-  // prompt is for main.
+  // 8 where "prefill" and "long_prefill" round activations to so many bits. They give no logits then: the last
+  // token of a prompt is for main.
   int64_t rounding = 0;
   int64_t vocabulary = 0;
   std::vector<int64_t> end_tokens;

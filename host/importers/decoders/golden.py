@@ -1,8 +1,8 @@
 """Golden cases of a decoder with the logits that transformers gives.
 
-Three prompts go through main, a token at a time. A longer one goes through the function for prompts, then the
-one that verifies drafts, and ends in steps, as a text is generated. Where there are places for several texts,
-the function for these begins the first prompts at different positions.
+Three prompts go through main, a token at a time. A longer one goes through the functions for prompts, then
+the one that verifies drafts, and ends in steps, as a text is generated. Where there are places for several
+texts, the function for these begins the first prompts at different positions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from device_agent.contract.manifest import PREFILL, TOGETHER, VERIFY
+from device_agent.contract.manifest import LONG_PREFILL, PREFILL, TOGETHER, VERIFY
 from host.errors import EngineError
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
@@ -97,24 +97,34 @@ class Functions:
         chunk: tokens of a call of `prefill`.
         verified: tokens of a call of `verify`; 0 where there is none.
         sequences: texts of a call of `together`; 1 where there is none.
+        long_chunk: tokens of a call of `long_prefill`, at most a quarter of the context; 0 without.
     """
 
     context: int
     chunk: int
     verified: int = 0
     sequences: int = 1
+    long_chunk: int = 0
 
     @property
-    def chunks(self) -> tuple[int, ...]:
-        """Tokens of the calls of `prefill`: a whole chunk and a part of one, where both have places."""
-        if 2 * self.chunk <= self.context:
-            return self.chunk, -(-3 * self.chunk // 8)
-        return (max(1, min(self.chunk, self.context - self.verified - 2 * _STEPS)),)
+    def chunks(self) -> tuple[tuple[str, int, int], ...]:
+        """Calls for a prompt: a function, the tokens that it takes, and how many of them are the prompt's.
+
+        A whole chunk and a part of one, where both have places, and behind them, at a position that is no
+        multiple of its length, a whole long one.
+        """
+        if 2 * self.chunk > self.context:
+            part = max(1, min(self.chunk, self.context - self.verified - 2 * _STEPS))
+            return ((PREFILL, self.chunk, part),)
+        short = (PREFILL, self.chunk, self.chunk), (PREFILL, self.chunk, -(-3 * self.chunk // 8))
+        return (*short, (LONG_PREFILL, self.long_chunk, self.long_chunk)) if self.long_chunk else short
 
     @property
     def tokens(self) -> int:
-        """Of the prompt that goes through `prefill`, `verify` and steps."""
-        return min(self.context, sum(self.chunks) + self.verified + 2 * _STEPS)
+        """Of the prompt that goes through these functions, `verify` and steps."""
+        prompt = sum(count for _, _, count in self.chunks)
+        steps = 3 * _STEPS if self.long_chunk else 2 * _STEPS
+        return min(self.context, prompt + self.verified + steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,14 +229,18 @@ def _steps(known: Known, begin: int, end: int) -> Iterator[GoldenCase]:
 
 
 def _as_generated(known: Known, functions: Functions, *, rounds: bool) -> Iterator[GoldenCase]:
-    """The prompt by `prefill`, a draft by `verify`, and steps."""
+    """The prompt by `prefill` and `long_prefill`, a draft by `verify`, and steps."""
     place = 0
-    for count in functions.chunks:
-        padded = np.zeros(functions.chunk, np.int32)
+    for function, size, count in functions.chunks:
+        if function == LONG_PREFILL:
+            # They tell which of the two is wrong.
+            yield from _steps(known, place, place + _STEPS)
+            place += _STEPS
+        padded = np.zeros(size, np.int32)
         padded[:count] = known.tokens[place : place + count]
         # With rounding, there are no logits: the steps behind show what the state holds.
         given = () if rounds else (known.behind(place + count - 1),)
-        yield GoldenCase((padded, _number(place), _number(count - 1)), given, function=PREFILL)
+        yield GoldenCase((padded, _number(place), _number(count - 1)), given, function=function)
         place += count
     if rounds:
         yield from _steps(known, place, place + _STEPS)

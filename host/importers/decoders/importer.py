@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ def import_decoder(
     bfloat16: bool = False,
     tiles: bool = False,
     half_sums: bool = False,
+    long_chunk: int = 0,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -84,6 +86,8 @@ def import_decoder(
         tiles: whether its registers of matrices multiply the quantised weights of a chunk, which rounds them
             and activations to bfloat16: what the reference then shows is that, and not rounding to bytes.
         half_sums: whether its products in half precision add up in it.
+        long_chunk: tokens of one call of a second prefill, a multiple of `chunk` and at most a quarter of
+            `context`; 0 for no such function.
 
     Returns:
         The model, with `state`, `decoder`, and `text` where a text is given.
@@ -91,7 +95,7 @@ def import_decoder(
     Raises:
         ModelFileError: the folder is not whole, or does not fit itself.
         ImportFailed: the architecture, or something of it, is not known.
-        ShapeError: the context or the chunk does not fit.
+        ShapeError: the context or a chunk does not fit.
         UserError: there is no such way of quantising, the file is quantised already, or the text cannot
             be used.
         EngineError: transformers cannot run the model.
@@ -107,6 +111,7 @@ def import_decoder(
     description, weights = describe(read.config, read.weights)
     weights = read.with_own_head(weights)
     _check_context(read, description, context, chunk, sequences)
+    _check_long_chunk(read, context, chunk, long_chunk)
     read.check(weights.tensors())
     spoken = require_tokenizer(read)
     tokens = None if text is None else tokens_of_text(text, read, context, description.vocabulary)
@@ -125,7 +130,7 @@ def import_decoder(
             description,
             weights,
             constants,
-            Functions(context, chunk, verified, sequences),
+            Functions(context, chunk, verified, sequences, long_chunk),
             seed,
             tokens,
             spoken.sample,
@@ -144,6 +149,9 @@ def import_decoder(
     verify = build_verify(description, weights, constants, context, verified) if verified else None
     together = build_together(description, weights, constants, context, sequences) if sequences > 1 else None
     prefill = build_prefill(description, weights, constants, context, chunk, roundings)
+    long_prefill = (
+        build_prefill(description, weights, constants, context, long_chunk, roundings) if long_chunk else None
+    )
     signature = _signature(description)
     state = state_specs(description, context, constants.kept)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
@@ -164,6 +172,7 @@ def import_decoder(
     settings |= {"asymmetric": [1]} if asymmetry else {}
     settings |= {"calibration": sample} if sample else {}
     settings |= {"cache": [8]} if cache else {}
+    settings |= {"long_chunk": [long_chunk]} if long_chunk else {}
     digest = content_hash(read.files(), settings)
     return ImportedModel(
         read.name,
@@ -189,6 +198,8 @@ def import_decoder(
             constants.step_bytes(weights),
             read.chat,
             not roundings.between,
+            long_chunk,
+            long_prefill,
         ),
         text=golden.text,
         parameters=sum(map(math.prod, dict(weights.tensors()).values())),
@@ -250,24 +261,30 @@ def _left_out(read: ModelFolder, weights: DecoderWeights) -> tuple[str, ...]:
     return (f"{what}: config.json describes a model without. Give the one that belongs to the weights.",)
 
 
-def positions_of(path: Path) -> int:
-    """The greatest context of a language model: its positions, in whole blocks of the state.
+@dataclass(frozen=True)
+class ModelSizes:
+    """What of a language model decides how much of a text is computed at once.
+
+    Attributes:
+        positions: the greatest context: those of the model, in whole blocks of the state.
+        hidden: elements of a row between layers.
+        quantised: whether weights are quantised in the files.
+    """
+
+    positions: int
+    hidden: int
+    quantised: bool
+
+
+def sizes_of(path: Path) -> ModelSizes:
+    """Look at a language model without reading its weights.
 
     Raises:
         ModelFileError, ImportFailed, OSError: see `import_decoder`.
     """
     read = _read(Path(path))
     description, _ = describe(read.config, read.weights)
-    return description.positions // BLOCK * BLOCK
-
-
-def is_quantised(path: Path) -> bool:
-    """Whether the weights of a language model are quantised in its files.
-
-    Raises:
-        ModelFileError, OSError: see `import_decoder`.
-    """
-    return bool(_read(Path(path)).bits)
+    return ModelSizes(description.positions // BLOCK * BLOCK, description.hidden, bool(read.bits))
 
 
 def _read(path: Path) -> ModelFolder:
@@ -306,4 +323,13 @@ def _check_context(
         raise ShapeError(
             f"{name}: the state of {context} tokens{each} takes more than "
             f"{LIMITS.bundle.file_bytes / 2**30:.0f} GiB: give a smaller context"
+        )
+
+
+def _check_long_chunk(folder: ModelFolder, context: int, chunk: int, long_chunk: int) -> None:
+    """Of fewer tokens a context has no room for the prompt that verifies it."""
+    if long_chunk and not (long_chunk > chunk and long_chunk % chunk == 0 and 4 * long_chunk <= context):
+        raise ShapeError(
+            f"{folder.name}: a long chunk of {long_chunk} tokens: give a multiple of {chunk} above it, up to "
+            f"a quarter of the context of {context}, or 0"
         )

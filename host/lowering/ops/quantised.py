@@ -32,7 +32,7 @@ SPECS: tuple[OpSpec, ...] = (
         DENSE,
         read={f"edgetlm.{DENSE}": _reader(DENSE)},
         passes=(
-            GraphPass(Phase.SIMPLIFIED, pack_quantised),
+            GraphPass(Phase.SIMPLIFIED, pack_quantised, decides=True),
             GraphPass(Phase.SIMPLIFIED, gate_products, one_length=True),
         ),
         reads_halves=True,

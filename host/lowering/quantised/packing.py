@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from host.errors import LoweringError
 from host.lowering.builder import Builder
+from host.lowering.choices import Choices
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.quantised.layout import WeightLayout
 from host.lowering.quantised.row_major import RowForm
@@ -21,8 +23,13 @@ FIRST = "first"
 IN_ROWS = {DENSE: "row_quantised_dense", ROWS: "row_quantised_rows"}
 
 
-def pack_quantised(graph: Graph, hardware: HardwareModel) -> Graph:
+def pack_quantised(graph: Graph, hardware: HardwareModel, choices: Choices | None = None) -> Graph:
     """An equal graph whose quantised weights lie as the processor wants them, each packed once.
+
+    Args:
+        graph: of one function of a model.
+        hardware: the processor.
+        choices: of the model, which have what was packed for its other functions; None for no others.
 
     Raises:
         LoweringError: a weight is not constant.
@@ -31,16 +38,17 @@ def pack_quantised(graph: Graph, hardware: HardwareModel) -> Graph:
         return graph
     if hardware.gpu is not None:
         return rebuild(graph, _in_rows())
-    # What activations are rounded to changes nothing of a weight.
-    packed: dict[tuple[Value, ...], tuple[Value, ...]] = {}
+    packed: dict[tuple[WeightLayout, tuple[Value, ...]], tuple[Value, ...]] = {}
     whole: dict[tuple[Value, ...], Value] = {}
+    known = (choices or Choices()).packed
 
     def weights_of(node: Node, layout: WeightLayout) -> tuple[Value, ...]:
-        key = node.inputs[1:]
+        # What activations are rounded to changes nothing of a weight.
+        key = (replace(layout, rounding=16), node.inputs[1:])
         if key not in packed:
             data = _constants(node)
-            assert len(key) == 2 + len(layout.further), "a weight, scales, and what the layout has"
-            made = layout.packed(data[0]), *(layout.packed_scales(one) for one in data[1:])
+            assert len(data) == 2 + len(layout.further), "a weight, scales, and what the layout has"
+            made = known.of(data, key[0], lambda: _packed(data, layout))
             packed[key] = tuple(constant(one) for one in made)
         return packed[key]
 
@@ -85,6 +93,13 @@ def pack_quantised(graph: Graph, hardware: HardwareModel) -> Graph:
         return builder.slice(made, (0, 0), (count, size), (1, 1))
 
     return rebuild(graph, rule)
+
+
+def _packed(data: Sequence[np.ndarray], layout: WeightLayout) -> Iterator[np.ndarray]:
+    """A weight, its scales and the rest, as they lie in memory."""
+    yield np.asarray(layout.packed(data[0]), order="C")
+    for one in data[1:]:
+        yield np.asarray(layout.packed_scales(one), order="C")
 
 
 def _in_rows() -> Rule:

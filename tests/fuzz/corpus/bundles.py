@@ -62,6 +62,7 @@ def decoder_manifest() -> dict[str, Any]:
     fields["decoder"] = {
         "context": 64,
         "chunk": 16,
+        "long_chunk": 32,
         "vocabulary": 32,
         "end_tokens": [2, 31],
         "verified": 4,

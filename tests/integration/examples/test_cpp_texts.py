@@ -9,6 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import device_agent.runtime as runtime
@@ -66,12 +67,37 @@ def test_cpp_takes_a_prompt_by_the_calls_of_python(
     model = runtime.load(text_bundle)
     assert len(list(model.generate(prompt, max_tokens=1))) == 1
     model.save_prompt(tmp_path / "python")
-    states = []
-    for name in ("cpp", "python"):
-        content = (tmp_path / name).read_bytes()
-        # Behind the name of the format, the header and its length, and before the digest.
-        states.append(content[20 + int.from_bytes(content[16:20], "little") : -32])
+    states = [state_in(tmp_path / name) for name in ("cpp", "python")]
     assert states[0] == states[1] and len(states[0]) > 560 * 2 * 2 * 32
+
+
+def state_in(kept: Path) -> bytes:
+    """The state in the file of a prompt: behind the name of the format, the header and its length, and before
+    the digest.
+    """
+    content = kept.read_bytes()
+    return content[20 + int.from_bytes(content[16:20], "little") : -32]
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_cpp_takes_long_chunks_where_python_does(generate: Path, tmp_path: Path) -> None:
+    """What is kept of the first token of each chunk is off by its kind, so that the state shows the calls."""
+    bundle = write_tiny(
+        tmp_path / "tiny", prefilling=tiny.forgetful_steps, long_prefilling=tiny.forgetful_long_steps
+    )
+    seen: set[float] = set()
+    for length in (1, 4, 5, 6, 8, 11, 12, 14, 17, 24, 29, 31, 32):
+        prompt = [place * 7 % 11 for place in range(length)]
+        generated(generate, bundle, "--max-tokens", 1, "--save", tmp_path / "cpp", *prompt)
+        model = runtime.load(bundle)
+        list(model.generate(prompt, max_tokens=1))
+        model.save_prompt(tmp_path / "python")
+        state = state_in(tmp_path / "cpp")
+        assert state == state_in(tmp_path / "python"), length
+        kept = np.frombuffer(state, np.float32)[: len(prompt)]
+        seen |= set((kept - prompt).tolist())
+    # Steps, short chunks and long ones.
+    assert seen == {0.0, 1.0, 2.0}
 
 
 @pytest.mark.usefixtures("trusted_here")

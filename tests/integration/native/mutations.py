@@ -47,6 +47,7 @@ DECODER: dict[str, Any] = {
     "decoder": {
         "context": 128,
         "chunk": 64,
+        "long_chunk": 128,
         "vocabulary": 64,
         "end_tokens": [0, 63],
         "verified": 4,

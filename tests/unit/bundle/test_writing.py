@@ -129,6 +129,7 @@ def test_state_has_a_schema_of_its_own_and_a_tokenizer_is_a_file(written: bool, 
     fields = json.loads((folder / "manifest.json").read_text())
     assert fields["schema"] == "edgetlm.bundle/3"
     assert fields["state"] == [{"name": "key_0", "shape": [2, 4], "dtype": "float32"}]
+    # Fields that say nothing are not there: digests of bundles stay.
     assert fields["decoder"] == {"context": 32, "chunk": 16, "vocabulary": 8, "end_tokens": [7]}
     manifest = bundle.load(folder)
     assert {"tokenizer.json", "chat.json"} <= set(manifest.files) and manifest.decoder is not None

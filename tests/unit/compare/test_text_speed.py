@@ -23,6 +23,7 @@ class Device:
         self.joules = joules
         self.places: list[int] = []
         self.chunks: list[int] = []
+        self.long_chunks: list[int] = []
 
     def measure(self, inputs: Sequence[np.ndarray] | None = None, **plan: Any) -> Any:
         assert inputs is not None and inputs[0].shape == inputs[1].shape == (1,)
@@ -32,13 +33,19 @@ class Device:
         return replace(found, energy=replace(found.energy, gross_j=self.joules))
 
     def call_s(self, inputs: Sequence[np.ndarray], function: str) -> float:
+        if function == "long_prefill":
+            assert inputs[0].shape == (128,) and inputs[2][0] == 127
+            self.long_chunks.append(int(inputs[1][0]))
+            return 0.06 if len(self.long_chunks) > 1 else 0.1
         assert function == "prefill" and inputs[0].shape == (64,) and inputs[2][0] == 63
         self.chunks.append(int(inputs[1][0]))
         return 0.032 if len(self.chunks) > 1 else 0.1
 
 
-def decoder(context: int, rounding: int | None = None) -> DecoderPart:
-    return DecoderPart(context=context, chunk=64, vocabulary=100, end_tokens=[], rounding=rounding)
+def decoder(context: int, rounding: int | None = None, long_chunk: int | None = None) -> DecoderPart:
+    return DecoderPart(
+        context=context, chunk=64, vocabulary=100, end_tokens=(), rounding=rounding, long_chunk=long_chunk
+    )
 
 
 def test_steps_and_chunks_of_a_long_context() -> None:
@@ -61,6 +68,16 @@ def test_steps_and_chunks_of_a_long_context() -> None:
         "weights of 4 MB a token, 44% of what the memory gives",
         "reads a prompt of 512 at 2,000 tokens/s, first token after 0.256 s",
     ]
+
+
+def test_a_prompt_has_long_chunks_first() -> None:
+    device = Device()
+    found = measure_text_speed(device, decoder(512, long_chunk=128), 4_000_000, None)
+    assert set(device.long_chunks) == {0, 128, 256, 384} and not device.chunks
+    assert (found.prompt_tokens, found.prompt_s) == (512, pytest.approx(4 * 0.06))
+    found = measure_text_speed(device, decoder(448, long_chunk=128), 4_000_000, None)
+    assert device.chunks[:2] == [384, 384] and set(device.chunks) == {384}
+    assert (found.prompt_tokens, found.prompt_s) == (448, pytest.approx(3 * 0.06 + 0.032))
 
 
 def test_a_short_context_has_short_texts_and_prompts() -> None:

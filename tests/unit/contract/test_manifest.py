@@ -45,6 +45,7 @@ DECODER: dict[str, Any] = {
     "decoder": {
         "context": 64,
         "chunk": 16,
+        "long_chunk": 32,
         "vocabulary": 10,
         "end_tokens": [2, 9],
         "verified": 4,
@@ -164,6 +165,11 @@ WRONG_DECODER: list[tuple[tuple[Any, ...], Any]] = [
     (("decoder", "chunk"), 0),
     (("decoder", "chunk"), 65),
     (("decoder", "chunk"), True),
+    (("decoder", "long_chunk"), None),
+    (("decoder", "long_chunk"), 16),  # no longer than the other one
+    (("decoder", "long_chunk"), 65),
+    (("decoder", "long_chunk"), True),
+    (("decoder", "long_chunk"), 32.0),
     (("decoder", "vocabulary"), 0),
     (("decoder", "vocabulary"), LIMIT.vocabulary + 1),
     (("decoder", "vocabulary"), 11),  # another than the logits
@@ -191,6 +197,9 @@ WRONG_DECODER: list[tuple[tuple[Any, ...], Any]] = [
 
 def test_a_manifest_with_state_passes() -> None:
     assert check_manifest(json.dumps(DECODER).encode()).fields["decoder"]["chunk"] == 16
+    # Bundles of before have chunks of one length.
+    short = {name: value for name, value in DECODER["decoder"].items() if name != "long_chunk"}
+    assert check_manifest(changed("decoder", to=short, of=DECODER))
     # State alone makes no decoder, and a writer may say so.
     assert check_manifest(changed("decoder", to=None, of=DECODER))
     assert check_manifest(changed("state", to=[]))

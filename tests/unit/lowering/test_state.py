@@ -45,6 +45,20 @@ def test_entries_share_state_kernels_and_parameters() -> None:
     assert seen.numpy()[:5].tolist() == [3, 1, 4, 7, 0]
 
 
+def test_a_second_prefill_is_the_last_entry() -> None:
+    model = lower(tiny.imported(long_prefilling=tiny.long_steps), board())
+    assert model.entries == ("prefill", "verify", "long_prefill")
+    assert [array.tolist() for array in model.parameters] == [[tiny.ADDED]]
+    # One kernel more, the others have their names.
+    names = ["step", "score", "steps", "verified", "score_rows", "long_steps"]
+    assert [task.name for task in model.tasks] == names
+    seen = tvm.runtime.tensor(np.zeros(tiny.CONTEXT, "float32"))
+    shared = [seen, *map(tvm.runtime.tensor, model.parameters)]
+    text = [3, 1, 4, 1, 5, 9, 2, 0]
+    found = machine(model)["long_prefill"](tensor(*text), tensor(0), tensor(6), *shared).numpy()
+    np.testing.assert_array_equal(found, tiny.logits(text[:7]))
+
+
 def with_prefill(prefill: tvm.IRModule) -> ImportedModel:
     given = tiny.imported()
     assert given.decoder is not None

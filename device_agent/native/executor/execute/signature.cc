@@ -33,6 +33,9 @@ std::vector<TensorInfo> inputs_of(const DecoderInfo& decoder, const std::string&
   if (name == "prefill" && decoder.context > 0) {
     return {numbers("tokens", decoder.chunk), numbers("position", 1), numbers("last", 1)};
   }
+  if (name == "long_prefill" && decoder.long_chunk > 0) {
+    return {numbers("tokens", decoder.long_chunk), numbers("position", 1), numbers("last", 1)};
+  }
   if (name == "verify" && decoder.verified > 0) return {numbers("tokens", decoder.verified), numbers("position", 1)};
   if (name == "together" && decoder.sequences > 1) {
     return {numbers("tokens", decoder.sequences), numbers("positions", decoder.sequences)};

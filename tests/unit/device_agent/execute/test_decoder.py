@@ -9,7 +9,7 @@ from device_agent.execute import ffi
 from device_agent.execute.decoder import Decoder
 from device_agent.execute.virtual_machine import Entry
 
-CONTEXT, CHUNK = 128, 32
+CONTEXT, CHUNK, LONG = 128, 32, 64
 
 
 class Machine:
@@ -20,20 +20,28 @@ class Machine:
         self.invoke = None
 
     def entry(self, name, inputs, texts):
-        assert name == "prefill" and texts == (0,)
-        assert [info.shape for info in inputs] == [(CHUNK,), (1,), (1,)]
-        return Entry([], None)
+        assert texts == (0,)
+        size = {"prefill": CHUNK, "long_prefill": LONG}[name]
+        assert [info.shape for info in inputs] == [(size,), (1,), (1,)]
+        return Entry([size], None)
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def sizes():
+    """Rows that each call computes."""
+    return []
+
+
+@pytest.fixture
+def calls(monkeypatch, sizes):
     """Calls as (position, rows that are wanted)."""
     made = []
 
     def call(function, values):
         rows = values[2][0] + 1 if isinstance(function, Entry) else 1
-        assert len(values[0]) == (CHUNK if isinstance(function, Entry) else 1)
+        assert len(values[0]) == (function.inputs[0] if isinstance(function, Entry) else 1)
         made.append((values[1][0], rows))
+        sizes.append(len(values[0]))
 
     monkeypatch.setattr(Decoder, "_call", staticmethod(call))
     monkeypatch.setattr(decoders, "tensors_of", lambda result: [result])
@@ -80,6 +88,38 @@ def test_a_step_computes_the_last_token_where_chunks_round_to_bytes(calls, count
     fields = {"context": CONTEXT, "chunk": CHUNK, "vocabulary": 10, "end_tokens": [], "rounding": 8}
     Decoder(Machine(), fields).logits([place % 10 for place in range(count)])
     assert calls == expected
+
+
+@pytest.mark.parametrize(
+    ("rounding", "count", "expected"),
+    [
+        # Short chunks would compute fewer rows.
+        ({}, 39, [(0, 32, CHUNK)] + [(place, 1, 1) for place in range(32, 39)]),
+        # As many rows, and the weights are taken apart once.
+        ({}, 40, [(0, 40, LONG)]),
+        ({}, 64, [(0, 64, LONG)]),
+        ({}, 96, [(0, 64, LONG), (64, 32, CHUNK)]),
+        ({}, 128, [(0, 64, LONG), (64, 64, LONG)]),
+        ({"rounding": 8}, 40, [(0, 32, CHUNK)] + [(place, 1, 1) for place in range(32, 40)]),
+        ({"rounding": 8}, 41, [(0, 40, LONG), (40, 1, 1)]),
+        ({"rounding": 8}, 128, [(0, 64, LONG), (64, 63, LONG), (127, 1, 1)]),
+    ],
+)
+def test_long_chunks_are_used_where_short_ones_have_as_many_rows(calls, sizes, rounding, count, expected):
+    fields = {"context": CONTEXT, "chunk": CHUNK, "long_chunk": LONG, "vocabulary": 10, "end_tokens": []}
+    Decoder(Machine(), {**fields, **rounding}).logits([place % 10 for place in range(count)])
+    assert [(*call, size) for call, size in zip(calls, sizes, strict=True)] == expected
+
+
+def test_no_long_chunk_goes_beyond_the_context(calls, sizes):
+    fields = {"context": CONTEXT, "chunk": CHUNK, "long_chunk": LONG, "vocabulary": 10, "end_tokens": []}
+    decoder = Decoder(Machine(), fields)
+    decoder.logits([1] * 80)
+    calls.clear()
+    sizes.clear()
+    decoder.logits([1] * 128)
+    # As a short one, it begins at tokens that are known.
+    assert (calls, sizes, decoder.reused) == ([(64, 64)], [LONG], 80)
 
 
 def test_no_chunk_goes_beyond_the_context(decoder, calls):

@@ -105,7 +105,13 @@ class Decoder:
     """A model on the virtual machine, and the logits of transformers for one text."""
 
     def __init__(
-        self, folder: Path, model: Any, bits: int = 0, group: int = 32, roundings: Roundings | None = None
+        self,
+        folder: Path,
+        model: Any,
+        bits: int = 0,
+        group: int = 32,
+        roundings: Roundings | None = None,
+        chunk: int = CHUNK,
     ) -> None:
         read = read_folder(folder)
         description, weights = describe(read.config, read.weights)
@@ -115,7 +121,7 @@ class Decoder:
         self.description = description
         self.specs = state_specs(description, CONTEXT, constants.kept)
         self.step = build_step(description, weights, constants, CONTEXT)
-        self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK, roundings)
+        self.prefill = build_prefill(description, weights, constants, CONTEXT, chunk, roundings)
         self.together = build_together(description, weights, constants, CONTEXT, TEXTS)
         self.tokens = np.random.default_rng(1).integers(0, description.vocabulary, TOKENS)
         parts = list(constants.quantised_parts(weights))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from host.importers.decoders.golden import Functions
 from host.importers.decoders.importer import import_decoder
 from host.importers.decoders.reference import Answers, reference_logits
 from host.lowering import lower
+from host.lowering.quantised.layout import WeightLayout
 from host.model import ImportedModel
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import OWN_HEAD, llama, llama_weights, trained_folder, write
@@ -135,13 +137,80 @@ def test_golden_cases_are_steps_and_what_generating_calls(folder: Path) -> None:
             assert np.abs(made - wanted).max() < allowed * np.abs(wanted).max(), place
 
 
-@pytest.mark.parametrize(("context", "chunk"), [(16, 16), (48, 64), (2048, 64)])
-def test_what_generating_calls_has_places(context: int, chunk: int) -> None:
-    functions = Functions(context, min(chunk, context), 4)
-    begins = np.cumsum([0, *functions.chunks[:-1]])
-    assert all(begin + functions.chunk <= context for begin in begins)
-    assert functions.tokens <= context and functions.tokens - sum(functions.chunks) == 8
-    assert all(1 <= count <= functions.chunk for count in functions.chunks)
+def test_weights_are_packed_once_for_all_functions(
+    model: ImportedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    packed = WeightLayout.packed
+
+    def counted(self: WeightLayout, weight: np.ndarray) -> np.ndarray:
+        calls.append(weight.size)
+        return packed(self, weight)
+
+    monkeypatch.setattr(WeightLayout, "packed", counted)
+    alone = lower(dataclasses.replace(model, decoder=None), board())
+    count = len(calls)
+    several = lower(model, board())
+    # The prefill takes none that the step has not.
+    assert several.entries == ("prefill",) and len(calls) == 2 * count > 8
+    sizes = [sum(array.nbytes for array in one.parameters) for one in (alone, several)]
+    assert 0 <= sizes[1] - sizes[0] < 1000
+
+
+def test_a_long_chunk_is_a_function_of_its_own_and_has_a_golden_case(folder: Path) -> None:
+    model = import_decoder(folder, 64, 8, "int4", verified=3, long_chunk=16)
+    decoder = model.decoder
+    assert decoder is not None and decoder.long_chunk == 16 and decoder.long_prefill is not None
+    assert int(decoder.long_prefill["main"].params[0].ty.shape[0]) == 16
+    beside = [case for case in model.golden if case.function]
+    assert [case.function for case in beside] == ["prefill", "prefill", "long_prefill", "verify"]
+    # Before it are a whole chunk and three eighths of one, and steps that show what these have left.
+    assert [one.tolist() for one in beside[2].inputs[1:]] == [[13], [15]]
+    names = [case.function for case in model.golden[40:]]
+    assert names[:5] == ["prefill", "prefill", "", "", "long_prefill"]
+    state = empty_state(model.state)
+    machines = {
+        "": Machine(model.module, state),
+        "prefill": Machine(decoder.prefill, state),
+        "long_prefill": Machine(decoder.long_prefill, state),
+        "verify": Machine(decoder.verify, state),
+    }
+    seen = 0
+    for case in model.golden[40:]:
+        made = machines[case.function].run(*case.inputs)
+        for wanted in case.outputs:
+            seen += 1
+            assert np.abs(made - wanted).max() < 1e-2 * np.abs(wanted).max()
+    assert seen >= 5
+    lowered = lower(model, board())
+    assert lowered.entries == ("prefill", "verify", "long_prefill")
+    short = dataclasses.replace(model, decoder=dataclasses.replace(decoder, long_prefill=None))
+    without = lower(short, board())
+    # Weights are there once, and the kernels of the other functions are the same.
+    sizes = [sum(array.nbytes for array in one.parameters) for one in (without, lowered)]
+    assert 0 <= sizes[1] - sizes[0] < 1000 < sizes[0] and len(lowered.tasks) > len(without.tasks)
+    hashes = {task.name: task.workload_hash for task in lowered.tasks}
+    assert all(hashes[task.name] == task.workload_hash for task in without.tasks)
+
+
+@pytest.mark.parametrize(
+    ("context", "chunk", "long_chunk"),
+    [(16, 16, 0), (48, 64, 0), (2048, 64, 0), (64, 8, 16), (1024, 128, 256), (2048, 128, 512)],
+)
+def test_what_generating_calls_has_places(context: int, chunk: int, long_chunk: int) -> None:
+    functions = Functions(context, min(chunk, context), 4, long_chunk=long_chunk)
+    counts = [count for _, _, count in functions.chunks]
+    begins = np.cumsum([0, *counts[:-1]])
+    for begin, (function, size, count) in zip(begins, functions.chunks, strict=True):
+        assert size == {"prefill": functions.chunk, "long_prefill": long_chunk}[function]
+        assert begin + size <= context and 1 <= count <= size
+    # A draft, and steps behind each function that may give no logits.
+    others = functions.tokens - sum(counts)
+    assert functions.tokens <= context and others == (10 if long_chunk else 8)
+    # All rows of a long chunk are judged.
+    assert [count for function, _, count in functions.chunks if function == "long_prefill"] == [
+        *([long_chunk] if long_chunk else [])
+    ]
 
 
 def test_both_modules_share_their_constants(model: ImportedModel) -> None:
@@ -168,6 +237,8 @@ def test_the_hash_is_of_content_and_options(
     hashes = [import_decoder(folder, *one).content_hash for one in options]
     assert len(set(hashes)) == len(options)
     assert import_decoder(folder, 32, 8).content_hash == hashes[0]
+    lengths = [import_decoder(folder, 64, 8, long_chunk=size).content_hash for size in (0, 16)]
+    assert len({*lengths, import_decoder(folder, 64, 8).content_hash}) == 2
     assert import_decoder(folder, 32, 8).golden[0].spread == 0.0
     other = write(tmp_path, json.loads((folder / "config.json").read_text()), llama_weights())
     assert import_decoder(other, 32, 8).content_hash != hashes[0]

@@ -94,6 +94,19 @@ def test_prefill_with_padding_is_the_steps_one_by_one(name: str, tmp_path: Path)
         begin += 1
 
 
+@pytest.mark.parametrize("name", ["gemma3", "mistral"])
+def test_a_chunk_may_be_longer_than_a_window(name: str, tmp_path: Path) -> None:
+    """Of 24 tokens, where 9 or 12 are seen: behind a shorter one, and at the end of the context."""
+    kind, fields = MODELS[name]
+    made = Decoder(tmp_path, save(tmp_path, kind, **fields), chunk=24)
+    prefill = Machine(made.prefill, empty_state(made.specs))
+    for begin, count in ((0, 17), (17, 24), (24, 20)):
+        chunk = np.zeros(24, np.int32)
+        chunk[:count] = made.tokens[begin : begin + count]
+        logits = prefill.run(chunk, [begin], [count - 1])
+        assert distance(logits[0], made.logits[begin + count - 1]) < 1e-4
+
+
 def test_a_prefill_that_rounds_is_for_keys_and_values_alone(tmp_path: Path) -> None:
     kind, fields = MODELS["qwen3"]
     made = Decoder(tmp_path, save(tmp_path, kind, **fields), roundings=Roundings(products=True))

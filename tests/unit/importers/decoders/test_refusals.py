@@ -166,6 +166,16 @@ def test_a_context_that_does_not_fit(context: int, chunk: int, words: str, tmp_p
         import_decoder(tmp_path, context, chunk)
 
 
+@pytest.mark.parametrize("long_chunk", [8, 12, 24, 32, -16])
+def test_a_long_chunk_that_does_not_fit(long_chunk: int, tmp_path: Path) -> None:
+    """No longer than the other one, no multiple of it, or more than a quarter of the context."""
+    write(tmp_path, llama(), llama_weights())
+    with pytest.raises(
+        ShapeError, match=f"a long chunk of {long_chunk} tokens: give a multiple of 8 above it"
+    ):
+        import_decoder(tmp_path, 64, 8, long_chunk=long_chunk)
+
+
 def test_a_model_of_fewer_positions_than_a_context_has(tmp_path: Path) -> None:
     write(tmp_path, llama(max_position_embeddings=15), llama_weights())
     for context in (0, 16):

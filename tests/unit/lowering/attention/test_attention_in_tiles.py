@@ -29,6 +29,8 @@ CASES = [
     Case(32, 1, 1, 64, 48, rounded=True),
     # Blocks that all rows of a tile read, and blocks that a window begins in.
     Case(64, 4, 2, 64, 448, window=200, kept="float16", rounded=True),
+    # More rows than a window has positions, as long chunks have.
+    Case(96, 2, 1, 64, 288, window=40, kept="float16", rounded=True),
 ]
 
 

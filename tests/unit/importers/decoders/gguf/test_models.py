@@ -15,7 +15,7 @@ from tvm import relax
 from host.errors import EdgeError, UserError
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.gguf.tensor import GgufTensor
-from host.importers.decoders.importer import import_decoder, positions_of
+from host.importers.decoders.importer import ModelSizes, import_decoder, sizes_of
 from host.importers.decoders.quantise import dequantise
 from host.importers.decoders.reference import model as streamed
 from host.importers.decoders.reference.child import logits_of
@@ -182,7 +182,8 @@ def test_a_quantised_file_is_deployed_as_it_is(tmp_path: Path) -> None:
 def test_a_file_in_floating_point_can_be_quantised(tmp_path: Path) -> None:
     path, _ = made(tmp_path, "qwen2", {"": "F16"})
     imported = import_decoder(path, 32, 8, "int4")
-    assert {spec.dtype for spec in imported.state} == {"float16"} and positions_of(path) == 64
+    assert {spec.dtype for spec in imported.state} == {"float16"}
+    assert sizes_of(path) == ModelSizes(positions=64, hidden=64, quantised=False)
 
 
 def test_types_of_superblocks_and_minima_are_deployed_as_they_are(tmp_path: Path) -> None:
