@@ -27,6 +27,7 @@ TABLES: dict[str, Table] = {
     "language_models_int4_2_threads": Table(("llm_int4_2_threads",), language_models),
     "language_models_int8": Table(("llm_int8_1_thread",), language_models),
     "language_models_int8_2_threads": Table(("llm_int8_2_threads",), language_models),
+    "language_models_prompts_int8": Table(("llm_prompts_int8_1_thread",), language_models),
     "language_models_fp32": Table(("llm_fp32_1_thread",), language_models),
     "gpu_kernels": Table(
         (
