@@ -186,7 +186,7 @@ class Decoder:
                 result = self._call_chunk(chunk, given, position)
             else:
                 given = [tokens[position]]
-                result = self._call(self._step, [given, [position]])
+                result = called(self._step, [given, [position]])
             self._tokens += given
             position += len(given)
         return bytes_of(result, 4 * self.vocabulary)
@@ -209,7 +209,7 @@ class Decoder:
         self.reused = position
         given = [tokens[-1], *draft]
         padding = [0] * (self.verified - len(given))
-        result = self._call(self._verify, [given + padding, [position]])
+        result = called(self._verify, [given + padding, [position]])
         self._tokens.append(tokens[-1])
         size = 4 * self.vocabulary
         rows = memoryview(bytes_of(result, self.verified * size))
@@ -254,11 +254,7 @@ class Decoder:
 
     def _call_chunk(self, chunk: _Chunk, tokens: List[int], position: int) -> Any:
         padding = [0] * (chunk.tokens - len(tokens))
-        return self._call(chunk.function, [tokens + padding, [position], [len(tokens) - 1]])
-
-    @staticmethod
-    def _call(function: Function, values: List[List[int]]) -> Any:
-        return called(function, values)
+        return called(chunk.function, [tokens + padding, [position], [len(tokens) - 1]])
 
 
 def called(function: Function, values: List[List[int]]) -> Any:

@@ -6,17 +6,27 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from host.model import Candidate, Energy, Measurement
 from host.records import Record, RecordOrigin
 from host.schedules.families import rule_versions
 from host.tlm.language.vocabulary import Vocabulary, spell_decisions
 from host.tlm.model.card import Size
+from host.tlm.model.network import new_model, save_model
 from host.tlm.training.example import Example
+from host.tlm.training.replay import REPLAY, write_replay
 
 VOCABULARY = Vocabulary()
 SIZE = Size(layers=1, heads=1, width=32, positions=64)
 CHOICES = tuple(2**n for n in range(5))
+
+
+def untrained(folder: Path, size: Size) -> Path:
+    """A folder with a network of random weights, and sentences to repeat."""
+    save_model(new_model(VOCABULARY, size, 0), folder, VOCABULARY, size, "", {})
+    write_replay(folder / REPLAY, [example_of(3, number, 0) for number in range(4)], 4, 0, VOCABULARY)
+    return folder
 
 
 def prompt(board: int, number: int) -> tuple[str, ...]:

@@ -21,12 +21,10 @@ from benchmarks.learning.simulated import SimulatedBoard
 from host.learned_estimate.estimate import LearnedEstimate
 from host.learned_estimate.search import best_found
 from host.schedules import DesignSpace
-from host.tlm.model.network import new_model, save_model
-from host.tlm.training.replay import REPLAY, write_replay
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.schedules.cpu.test_chain import chain_space
-from tests.unit.tlm.learning import example_of
-from tests.unit.tlm.model.test_decoding import SIZE, VOCABULARY
+from tests.unit.tlm.learning import untrained
+from tests.unit.tlm.model.test_decoding import SIZE
 from tests.unit.tuning.simulated import dense_space, profile
 
 BOARD = SimulatedBoard("x86_64-v3", 3)
@@ -39,11 +37,7 @@ def _chain() -> DesignSpace:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A network with random weights."""
-    folder = tmp_path / "base"
-    save_model(new_model(VOCABULARY, SIZE, 0), folder, VOCABULARY, SIZE, "", {})
-    write_replay(folder / REPLAY, [example_of(3, number, 0) for number in range(4)], 4, 0, VOCABULARY)
-    return folder
+    return untrained(tmp_path / "base", SIZE)
 
 
 def test_the_best_of_a_search_come_with_what_is_expected_of_them() -> None:

@@ -43,7 +43,7 @@ def calls(monkeypatch, sizes):
         made.append((values[1][0], rows))
         sizes.append(len(values[0]))
 
-    monkeypatch.setattr(Decoder, "_call", staticmethod(call))
+    monkeypatch.setattr(decoders, "called", call)
     monkeypatch.setattr(decoders, "tensors_of", lambda result: [result])
     monkeypatch.setattr(ffi, "to_bytes", lambda tensor, size: bytearray(size))
     return made

@@ -16,16 +16,15 @@ from host.errors import TlmError
 from host.schedules import DesignSpace, space_for
 from host.schedules.api import Decisions
 from host.tlm.model.decoding import Decoder
-from host.tlm.model.network import load_model, new_model, save_model
+from host.tlm.model.network import load_model
 from host.tlm.training.example import Example
 from host.tlm.training.expert_iteration import LESSONS, Rounds, apart, learned_by_search, lesson_of, prompt_of
 from host.tlm.training.finetune import Progress
 from host.tlm.training.fitting import FinetuneOptions
-from host.tlm.training.replay import REPLAY, write_replay
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cpu.test_chain import chain_space
 from tests.unit.tlm.cases import board_of
-from tests.unit.tlm.learning import example_of
+from tests.unit.tlm.learning import untrained
 from tests.unit.tlm.model.test_decoding import SIZE, VOCABULARY
 
 ROUNDS = Rounds(count=2, written=4, uniform=8, keep=4)
@@ -50,11 +49,7 @@ def _expert(space: DesignSpace, programs: Sequence[Decisions], count: int) -> li
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A network with random weights, and sentences to repeat."""
-    folder = tmp_path / "base"
-    save_model(new_model(VOCABULARY, SIZE, 0), folder, VOCABULARY, SIZE, "", {})
-    write_replay(folder / REPLAY, [example_of(3, number, 0) for number in range(4)], 4, 0, VOCABULARY)
-    return folder
+    return untrained(tmp_path / "base", SIZE)
 
 
 def _options(base: Path, out: Path, **changes: object) -> FinetuneOptions:
